@@ -20,6 +20,6 @@ def refused(
     """
     with pytest.raises(kind) as caught:
         yield caught
-    assert caught.value.code == code, caught.value.message
+    assert caught.value.code == code, f"[{caught.value.code}] {caught.value.message}"
     for thing in named:
         assert str(thing) in caught.value.message

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Set
 from pathlib import Path
 
 import pytest
 
 from trimaran import error_codes, paths
 
-SOURCES = sorted((paths.repository() / "src/trimaran").rglob("*.py"))
+ROOT = paths.repository()
+SOURCES = sorted((ROOT / "src/trimaran").rglob("*.py"))
 CLASSES = {"UsageError", "BuildError", "RunError"}
 """The classes that have no code of their own."""
 
+TABLE = ROOT / "apps/trainkit/src/trainkit/error_codes.py"
+APPS = [
+    path for place in ("apps", "tests/toys/apps", "site/docs/tutorials/slope/apps")
+    for path in sorted((ROOT / place).glob("*/src/**/*.py")) if path != TABLE
+]
+CLASSES_OF_APPS = {"AppError", "ArgumentError", "DataError", "DivergedError", "NoSpaceError"}
+"""The classes of trainkit whose errors have several codes."""
+
 CODE = re.compile(r"[a-z]+(-[a-z0-9]+)+|fault|stopped")
+
+
+def codes_of_apps() -> dict[str, str]:
+    """Return the table of trainkit, which is not installed here."""
+    [table] = [
+        node.value for node in ast.parse(TABLE.read_text()).body if isinstance(node, ast.Assign)
+    ]
+    codes: dict[str, str] = ast.literal_eval(table)
+    return codes
 
 
 def literals(path: Path) -> set[str]:
@@ -29,11 +48,11 @@ def literals(path: Path) -> set[str]:
     return {text for text in given if CODE.fullmatch(text)}
 
 
-def errors_without_code(path: Path) -> list[int]:
+def errors_without_code(path: Path, classes: Set[str] = CLASSES) -> list[int]:
     """Return the lines of a module that make an error without saying its code."""
     return [
         call.lineno for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)
-        if ast.unparse(call.func) in CLASSES and not any(
+        if ast.unparse(call.func).split(".")[-1] in classes and not any(
             keyword.arg in ("code", None) for keyword in call.keywords
         )
     ]
@@ -42,6 +61,12 @@ def errors_without_code(path: Path) -> list[int]:
 @pytest.mark.parametrize("path", SOURCES, ids=str)
 def test_each_error_is_made_with_its_code(path: Path) -> None:
     assert errors_without_code(path) == []
+
+
+@pytest.mark.parametrize("path", APPS, ids=str)
+def test_each_error_of_an_app_is_made_with_its_code(path: Path) -> None:
+    assert errors_without_code(path, CLASSES_OF_APPS) == []
+    assert literals(path) <= codes_of_apps().keys()
 
 
 def test_an_error_without_code_is_found(tmp_path: Path) -> None:
@@ -60,8 +85,14 @@ def test_each_documented_code_is_used() -> None:
     assert [code for code in error_codes.CODES if f'"{code}"' not in text] == []
 
 
-def test_codes_and_meanings_have_one_form() -> None:
-    for code, meaning in error_codes.CODES.items():
+def test_each_documented_code_of_the_apps_is_used() -> None:
+    text = "\n".join(path.read_text() for path in APPS)
+    assert [code for code in codes_of_apps() if f'"{code}"' not in text] == []
+
+
+@pytest.mark.parametrize("codes", [error_codes.CODES, codes_of_apps()], ids=["tool", "apps"])
+def test_codes_and_meanings_have_one_form(codes: dict[str, str]) -> None:
+    for code, meaning in codes.items():
         assert CODE.fullmatch(code)
         assert meaning[0].isupper()
         assert meaning.endswith(".")

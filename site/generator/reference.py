@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -39,9 +40,22 @@ def _command_line() -> Page:
 
 def _error_codes() -> Page:
     page = f"{FOLDER}/error-codes.md"
-    rows = [[f"`{code}`", meaning] for code, meaning in sorted(CODES.items())]
-    table = markdown.table(["code", "meaning"], rows)
-    return Page(page, fill("error-codes.md.j2", page, rows=table), "Error codes")
+    text = fill("error-codes.md.j2", page, rows=_codes(CODES), apps=_codes(_codes_of_apps()))
+    return Page(page, text, "Error codes")
+
+
+def _codes(codes: Mapping[str, str]) -> str:
+    rows = [[f"`{code}`", meaning] for code, meaning in sorted(codes.items())]
+    return markdown.table(["code", "meaning"], rows)
+
+
+def _codes_of_apps() -> Mapping[str, str]:
+    """Return the table of trainkit, which is not installed where the site is built."""
+    path = paths.repository() / "apps/trainkit/src/trainkit/error_codes.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    [table] = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    codes: dict[str, str] = ast.literal_eval(table)
+    return codes
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:

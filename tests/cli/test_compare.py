@@ -60,7 +60,7 @@ def test_a_page_that_cannot_be_written_is_named(
     with pytest.raises(SystemExit) as ended:
         cli.main()
     assert ended.value.code == 2
-    assert "error[file-missing]: missing/p.html: " in capsys.readouterr().err
+    assert "[file-missing]: missing/p.html:" in capsys.readouterr().err
 
 
 def test_runs_that_cannot_be_compared_have_a_code_and_leave_no_page(

@@ -96,7 +96,7 @@ def test_an_earlier_wording_that_was_another_experiment_does_not_count(checkout:
     assert (found.status, found.own_runs()) == ("measured", [])
     assert found.changes(found.runs[0]) == {"wording": "another rate"}
     (checkout / "site/wordings.yaml").write_text("schema: 1\nother: {a: {b: c}}\n")
-    with pytest.raises(UsageError, match=r"wordings\.yaml:2: other\.a\.b"):
+    with refused("file-invalid", "wordings.yaml:2: other.a.b"):
         only()
 
 
@@ -121,7 +121,7 @@ def test_a_published_number_without_a_year_is_refused_with_its_line(checkout: Pa
 
 def test_a_recipe_that_is_not_valid_stops_with_its_line(checkout: Path) -> None:
     recipe_file(checkout, [EXPECTED]).path.write_text("schema: 1\nsumary: x\n")
-    with pytest.raises(UsageError, match=r"cpu-smoke\.yaml:2: sumary:"):
+    with refused("file-invalid", "cpu-smoke.yaml:2: sumary:"):
         recipe_status.all_of(store.read())
 
 
@@ -159,7 +159,7 @@ hardware: {source: guide, place: table 1, devices: {}}
     (checkout / "site").mkdir()
     file = checkout / published.FILE
     file.write_text(text)
-    with pytest.raises(UsageError, match=r"figures\.two: .*'nobody'"):
+    with refused("file-invalid", "figures.two: ", "'nobody'"):
         published.load()
     file.write_text(text.replace("nobody", "guide"))
     assert published.load().figures["one"].text == "about 1.5 h"

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from commandline import command
+from refusals import refused
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
@@ -236,7 +237,7 @@ def test_no_space_is_said_before_the_build(
     monkeypatch.setattr("trimaran.engines.store.records", lambda *words: [])
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
-    with pytest.raises(BuildError, match=r"MB needed in .*, 0 MB free"):
+    with refused("disk-full", " 0 MB ", kind=BuildError):
         engine.build(tiny, base=None, offline=True, reporter=Silent())
 
 
@@ -244,5 +245,5 @@ def test_a_failing_self_test_keeps_the_image_out(
     built: BuiltImage, tiny: definition.Image, tmp_path: Path
 ) -> None:
     broken = replace(built, reference=str(tmp_path / "missing.sif"))
-    with pytest.raises(BuildError, match="self-test of tiny failed"):
+    with refused("program-failed", "self-test of tiny", kind=BuildError):
         Apptainer().test(tiny, broken, Silent())

@@ -49,7 +49,7 @@ def test_a_run_that_is_stopped_says_so(place: Path, engine_cache: Path, tmp_path
     assert record["exit_status"] == code != 0
     judged = tinyapp.call(["report", str(out)], tinyapp.environment(place, engine_cache))
     assert judged.returncode == 2
-    assert "is interrupted, not completed" in judged.stderr
+    assert "[run-incomplete]" in judged.stderr
 
 
 def test_a_demanded_signature_is_checked_on_the_node(

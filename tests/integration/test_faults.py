@@ -76,7 +76,7 @@ def test_a_node_is_lost_and_comes_back(place: Place, undisturbed: Run) -> None:
     run = place.submit()
     run.reach(12)
     lose("n2", place.folder)
-    assert run.wait(lambda: "another rank ended" in run.log) < NOTICED
+    assert run.wait(lambda: "error[rank-lost]" in run.log) < NOTICED
     run.wait(lambda: run.state()["state"] != "running")
     revive("n2", place.folder)
     row = run.finish()
@@ -340,8 +340,9 @@ def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
     row = run.finish()
     assert row["state"] == "failed"
     assert run_directory.load(run.out).exit_status == 3, run.log
-    (met,) = re.findall(r"rank ([01]): \S*train-\d+\.tar: record ", run.log)
-    assert f"rank {1 - int(met)}: another rank ended" in run.log
+    error = r"rank ([01]): error\[image-undecodable\]: \S*train-\d+\.tar: record "
+    (met,) = re.findall(error, run.log)
+    assert f"rank {1 - int(met)}: error[rank-lost]: " in run.log
 
 
 @pytest.mark.parametrize("mpi", ["none", pytest.param("pmi2", marks=pytest.mark.faults)])

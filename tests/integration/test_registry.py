@@ -24,7 +24,7 @@ from trimaran import paths
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.podman import Podman
-from trimaran.errors import BuildError, RunError
+from trimaran.errors import BuildError
 from trimaran.files import sha256
 from trimaran.images import definition
 from trimaran.provenance import digests, registry
@@ -192,7 +192,6 @@ class TestSif:
         with relayed(harbour) as relay:  # it lets nobody write
             done = trimaran("push", "tiny", "--registry", relay.namespace.replace("fleet", "new"))
         assert done.returncode == 3
-        assert "failed with status" in done.stderr
         assert "[program-failed]" in done.stderr
         assert not digests.own_path().exists()
 
@@ -237,7 +236,7 @@ class TestSif:
             relay.flip = True
             done = trimaran("pull", "tiny", "--registry", relay.namespace, cache=away)
         assert done.returncode == 3
-        assert "wrong SHA-256: expected" in done.stderr
+        assert "SHA-256" in done.stderr
         assert str(sif.digest).removeprefix("sha256:") in done.stderr
         assert list(away.glob("images/*.sif")) == []
         assert list(away.glob("images/*.json")) == []
@@ -337,7 +336,7 @@ class TestPinned:
     ) -> None:
         wrong = "sha256:" + "0" * 64
         request = self.request(tmp_path, wrong, None)  # nobody knows it, so what is built counts
-        with pytest.raises(RunError, match=f"pins tiny to {wrong}, the image here is {sif.digest}"):
+        with refused("digest-mismatch", wrong, sif.digest):
             pipeline.prepare_image(request, Silent())
 
 
@@ -384,12 +383,13 @@ def test_an_unknown_certificate_is_refused_and_a_named_one_trusted(
         for extra in ((), ("--insecure",)):  # which is about no TLS at all, not about any TLS
             done = trimaran(*words, *extra)
             assert done.returncode == 3
-            assert f"the certificate of {sealed.host} is not trusted" in done.stderr
+            assert "[certificate-untrusted]" in done.stderr
+            assert sealed.host in done.stderr
             assert "--ca-bundle" in done.stderr
         push(sealed, "--ca-bundle", str(certificate))
         refused = trimaran("pull", "tiny", cache=away)
         assert refused.returncode == 3
-        assert "is not trusted" in refused.stderr
+        assert "[certificate-untrusted]" in refused.stderr
         done = trimaran("pull", "tiny", "--ca-bundle", str(certificate), cache=away)
         assert done.returncode == 0, done.stderr
 
@@ -427,7 +427,9 @@ def test_a_login_comes_from_the_login_commands_and_is_told_to_nobody(
         kept.write_text(right.replace(auth, "d3Jvbmc6d3Jvbmc="))
         wrong = run(*words)
         assert wrong.returncode == 3
-        assert f"{guarded.host} refuses the login in {kept}" in wrong.stderr
+        assert "[login-refused]" in wrong.stderr
+        assert guarded.host in wrong.stderr
+        assert str(kept) in wrong.stderr
         kept.write_text(right)
         done = run(*words)
         assert done.returncode == 0, done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from trimaran.errors import UsageError
+from refusals import refused
 from trimaran.provenance import licences
 
 
@@ -43,7 +43,7 @@ def test_what_is_settled_by_hand_is_spdx_with_a_reason(tmp_path: Path) -> None:
     assert settled["python3.11"].licence == "Python-2.0"
     wrong = tmp_path / "licences.yaml"
     wrong.write_text("debian:\n  - {packages: [a], licence: Mine-1.0, reason: so}\n")
-    with pytest.raises(UsageError, match=r"licences\.yaml:2: .*Mine-1\.0"):
+    with refused("file-invalid", f"{wrong}:2: ", "Mine-1.0"):
         licences.settled(wrong)
 
 

@@ -57,7 +57,7 @@ def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: 
     write(checkout, {**GOOD, "expected": []})
     assert library.load("resnet-imagenet/cpu-smoke").recipe.expected == []
     write(checkout, {key: value for key, value in GOOD.items() if key != "expected"})
-    with pytest.raises(UsageError, match="'expected' or 'series'"):
+    with refused("file-invalid", "'expected'", "'series'"):
         library.load("resnet-imagenet/cpu-smoke")
 
 

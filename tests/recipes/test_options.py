@@ -107,5 +107,5 @@ def test_a_damaged_description_is_named(described: Path) -> None:
     content = json.loads(path.read_text())
     content["verbs"]["train"]["options"]["epochs"]["type"] = "word"
     path.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=f"{path}:1: verbs.train.options.epochs.type"):
+    with refused("file-invalid", f"{path}:1: verbs.train.options.epochs.type"):
         write(described, {"epochs": 3})

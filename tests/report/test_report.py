@@ -174,7 +174,7 @@ def test_a_run_keeps_the_card_that_it_is_judged_by(
     assert verdict.outcome == "PASS"
     assert any("app card" in note for note in report.notes(record))
     (directory / "app.yaml").write_text(card.read_text())
-    with pytest.raises(UsageError, match=r"run/app\.yaml"):
+    with refused("run-changed", "run/app.yaml"):
         report.write(directory)
 
 

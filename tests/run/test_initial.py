@@ -102,7 +102,7 @@ def test_of_a_series_each_point_has_its_own_step(
     series = whole | {"launcher": "srun", "series": {
         "over": "nodes", "points": points | {1: points[1] | {"launcher": "none"}}}}
     (checkout / f"recipes/{FIRST}.yaml").write_text(yaml.safe_dump(series))
-    with pytest.raises(UsageError, match=r"cpu-smoke is a series: .*\(1, 2\)"):
+    with refused("file-invalid", "cpu-smoke ", "(1, 2)"):
         library.load(SECOND)
     path = checkout / f"recipes/{SECOND}.yaml"
     of_points = {"recipe": FIRST, "steps": {1: 200, 2: 100}}

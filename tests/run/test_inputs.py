@@ -19,7 +19,6 @@ from trimaran.data import cache, contracts
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
-from trimaran.errors import UsageError
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import inputs, pipeline, run_directory
@@ -66,7 +65,7 @@ def test_a_recipe_has_as_many_data_sets_as_its_app_reads(
     if fits:
         write(checkout, names, sets, **more)
         return
-    with pytest.raises(UsageError, match=rf"data: resnet-imagenet reads {sets} data set\(s\)"):
+    with refused("file-invalid", "data: resnet-imagenet ", f" {sets} "):
         write(checkout, names, sets, **more)
 
 
@@ -143,7 +142,7 @@ def test_all_are_got_and_told(checkout: Path, own_place: Path) -> None:
     assert inputs.missing(recipe, {}) == []
     card = recipe.card.path
     card.write_text(card.read_text().replace("[class]", "[multi, sequence]"))
-    with pytest.raises(UsageError, match=r":\d+: data\.a: .*'class', .* reads multi, sequence"):
+    with refused("file-invalid", ": data.a: ", "'class'", " multi, sequence"):
         library.load(NAME)
 
 

@@ -13,6 +13,7 @@ import pytest
 from trainkit import metrics
 from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES
+from trainkit.testing.refusals import assert_reported
 
 WORDS = """fit --model resnet50 --size 32 --epochs 2 --max-steps 3 --batch-size-per-rank 5
     --log-every 2 --threads 1 --device cpu"""
@@ -44,13 +45,13 @@ def test_it_tells_its_speed_and_its_loss(legacy: str, findings: Path, tmp_path: 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "result.json").write_text("{}")
-    assert "already has a run" in fit("--synthetic", "--out", tmp_path, code=2)
+    said = fit("--synthetic", "--out", tmp_path, code=2)
+    assert_reported(said, "run-not-empty", tmp_path)
 
 
 def test_keras_3_is_refused_for_ranks_with_the_remedy(tmp_path: Path) -> None:
     """Under it, Horovod's optimizer averages nothing."""
     words = ("--synthetic", "--out", tmp_path / "run", "--strategy", "horovod")
     said = fit(*words, code=2, legacy="0")
-    assert "needs Keras 2, and tf.keras is Keras 3" in said
-    assert "TF_USE_LEGACY_KERAS=1" in said
+    assert_reported(said, "library-missing", "Keras 2", "Keras 3", "TF_USE_LEGACY_KERAS=1")
     assert not (tmp_path / "run").exists()

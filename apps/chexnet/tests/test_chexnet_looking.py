@@ -22,6 +22,7 @@ from chexnet.settings import EvaluateSettings
 from trainkit import metrics, plots
 from trainkit.testing import reading
 from trainkit.testing.program import VARIABLES
+from trainkit.testing.refusals import assert_reported
 
 TRAINING = """train --model small --size 32 --channels 1 --epochs 12 --batch-size-per-rank 9
     --base-lr 0.01 --threads 1 --device cpu --eval-every 12 --log-every 12"""
@@ -224,7 +225,7 @@ def test_a_training_begins_with_the_body_of_a_checkpoint(
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     other = ["--model", "mobilenetv2", "--initial", str(newest), "--out", str(tmp_path / "other")]
     said = train(*words, *other, code=3)
-    assert "is of the network small, not mobilenetv2: features.0.0 has [(3, 3, 3, 8)], not " in said
+    assert_reported(said, "weights-mismatch", newest, "features.0.0 has [(3, 3, 3, 8)]")
 
 
 @pytest.mark.slow
@@ -261,7 +262,7 @@ def test_images_of_one_class_each_are_learned_and_begun_with(
     again = [*TRAINING.split(), "--data", str(findings), "--out", str(tmp_path / "run")]
     train(*again, "--initial", str(newest), "--max-steps", "2")
     assert app.main(["evaluate", "--data", str(classes), "--out", str(out)]) == 3
-    assert "has the findings" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "data-mismatch", classes)
 
 
 @pytest.mark.parametrize("size", [(2, 3000), (3000, 2)])

@@ -15,9 +15,10 @@ from test_chexnet_contract import APP
 from written_findings import image, pack
 
 from chexnet.method import LossScale
-from trainkit import metrics
+from trainkit import metrics, watchdog
 from trainkit.testing import Program, reading
 from trainkit.testing.program import VARIABLES
+from trainkit.testing.refusals import assert_reported
 
 STEPS = 18
 LAST = ("--patience", "0", "--stop-after", "2", "--epochs", "9", "--frozen-epochs", "9",
@@ -123,7 +124,7 @@ def test_a_data_set_without_test_images_cannot_be_tested_on(
     program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert program.main(tmp_path / "run", "--test") == 3
-    assert "no split 'test'" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "split-missing", "'test'")
 
 
 HANGING = """
@@ -153,8 +154,8 @@ def test_a_rank_that_hangs_ends_the_job_and_is_named(program: Program, tmp_path:
         capture_output=True, text=True, timeout=200,
     )
     assert done.returncode == 69, done.stderr
-    assert "the training ends: rank 0 is reading data (" in done.stderr
-    assert "rank 1 is silent: stopped, or its node is gone" in done.stderr
+    states = ("rank 0 is reading data (", f"rank 1 is {watchdog.SILENT}")
+    assert_reported(done.stderr, "rank-lost", *states)
 
 
 def test_what_it_ran_with_is_kept_with_horovod(program: Program, tmp_path: Path) -> None:

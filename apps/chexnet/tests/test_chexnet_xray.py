@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import oddpictures
 import oddxrays
 from chexnet import xray
 from trainkit.exits import DataError
+from trainkit.testing.refusals import refused
 
 PICTURES = {**oddpictures.CASES, **oddpictures.OTHERS}
 
@@ -54,7 +56,7 @@ def test_fewer_bits_than_the_file_has_are_refused(tmp_path: Path) -> None:
     """Twelve bits in a file of 16 would be all but black."""
     file = tmp_path / "a.png"
     Image.fromarray(np.array([[0, 900], [2000, 4095]], np.uint16)).save(file)
-    with pytest.raises(DataError, match=r"a\.png is a picture of 16 bits whose values end at 4095"):
+    with refused(DataError, "image-undecodable", file, "16 bits", "4095"):
         xray.read(file)
 
 
@@ -112,8 +114,9 @@ def test_a_dicom_file_is_read_by_the_rule_of_the_packer(
 ) -> None:
     (tmp_path / "a.dcm").write_bytes(case.content)
     if case.pixels is None:
-        with pytest.raises(DataError, match=rf"a\.dcm is a DICOM file .*({case.says})"):
+        with refused(DataError, "image-undecodable", tmp_path / "a.dcm") as caught:
             xray.read(tmp_path / "a.dcm")
+        assert re.search(case.says, str(caught.value))
         return
     found = np.asarray(xray.read(tmp_path / "a.dcm"), int)
     assert np.abs(found - case.pixels).max() <= 1
@@ -124,5 +127,5 @@ def test_a_picture_too_large_for_its_maps_is_refused(
 ) -> None:
     monkeypatch.setattr(xray, "MAX_PIXELS", 700)
     (tmp_path / "a.png").write_bytes(oddpictures.png())
-    with pytest.raises(DataError, match=r"a\.png has 32x24 pixels: 700 at most"):
+    with refused(DataError, "image-unsuitable", "a.png", "32x24", " 700 "):
         xray.read(tmp_path / "a.png")

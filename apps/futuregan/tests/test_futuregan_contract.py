@@ -13,6 +13,7 @@ from futuregan.train import Training
 from trainkit import checkpoint
 from trainkit.testing import App, Contract, Program, reading
 from trainkit.testing.program import launcher
+from trainkit.testing.refusals import assert_reported
 
 LONG = pytest.mark.long
 NETWORK = "--past 3 --future 3 --size 16 --first-size 8 --width 4 --precision fp32 --device cpu"
@@ -140,7 +141,7 @@ class TestContract(Contract):
         monkeypatch.setattr(Training, "update", too_far)
         out = tmp_path / "run"
         assert program.main(out, "--checkpoint-every", "1") == 4
-        assert "eval_mse is not finite after step 8" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "state-not-finite", "eval_mse ", "step 8,")
         newest = reading.checkpoints(out)[-1]
         assert newest.name == "step-00000007.npz"
         assert cli.main(["evaluate", "--data", str(data), "--out", str(out), "--json"]) == 0

@@ -37,7 +37,7 @@ def test_new_layers_come_in_step_by_step() -> None:
 def test_the_last_resolution_has_the_epochs_that_are_left() -> None:
     assert grown(epochs=40).phases[-1].epochs == 40 - 10
     assert grown(epochs=11).phases[-1].epochs == 1
-    with pytest.raises(ValueError, match="10 epochs end before frames of 16 pixels are trained"):
+    with pytest.raises(ValueError, match=r"10 epochs .* 16 pixels"):
         grown(epochs=10)
 
 

@@ -23,6 +23,7 @@ from futuregan import pictures, restore, video_input
 from futuregan.__main__ import main
 from trainkit import atomic
 from trainkit.exits import DataError
+from trainkit.testing.refusals import refused
 
 TRAINING = """
     --past 3 --future 2 --size 16 --first-size 16 --base-size 8 --width 4 --precision fp32
@@ -246,14 +247,14 @@ def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     """Of files cut at the same byte, FFmpeg says the same words again."""
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
-        with pytest.raises(DataError, match=r"is damaged after frame 7: File ended prematurely"):
+        with refused(DataError, "image-undecodable", path, "frame 7: "):
             list(video_input.video_frames(path))
     assert len(list(video_input.video_frames(film(tmp_path / f"whole.{ending}", codec, 12)))) == 12
 
 
 def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Path) -> None:
     path = cut(film(tmp_path / "street.avi", "mjpeg", 12), 8, 0)
-    with pytest.raises(DataError, match=r"street.avi ends at frame 8, its header lists 12"):
+    with refused(DataError, "data-damaged", path, "frame 8,", " 12"):
         list(video_input.video_frames(path))
 
 

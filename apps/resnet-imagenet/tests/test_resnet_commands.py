@@ -11,6 +11,7 @@ from resnet_imagenet.__main__ import COMMANDS, main
 from resnet_imagenet.settings import TrainSettings
 from trainkit import commands
 from trainkit.console import Counter
+from trainkit.testing.refusals import assert_reported
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -107,16 +108,16 @@ def test_evaluate_refuses_other_classes_and_folders_without_a_checkpoint(
     photographs: Path, tiny: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", "--data", str(tiny), "--out", str(tmp_path)]) == 3
-    assert "has no checkpoint" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "checkpoint-missing", tmp_path)
     assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--split", "x"]) == 3
-    assert "no split 'x'" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "split-missing", "'x'")
 
 
 def test_evaluate_refuses_a_gpu_that_is_not_there(
     tiny: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["evaluate", "--data", str(tiny), "--out", str(run), "--device", "gpu"]) == 2
-    assert "has no GPU" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "gpu-unavailable", "local rank 0")
 
 
 def test_compiling_without_a_compiler_is_a_clear_error(
@@ -125,7 +126,7 @@ def test_compiling_without_a_compiler_is_a_clear_error(
     monkeypatch.setenv("CXX", "no-such-compiler")
     arguments = ["train", "--synthetic", "--model", "resnet20", "--image-size", "32"]
     assert main([*arguments, "--compile", "default", "--out", str(tmp_path / "run")]) == 2
-    assert "no C++ compiler no-such-compiler" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "program-missing", " no-such-compiler ")
     assert not (tmp_path / "run").exists()
 
 
@@ -202,4 +203,4 @@ def test_a_foreign_checkpoint_is_named(
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
     options = ["--data", str(tiny), "--checkpoint", str(tmp_path / "weights.pt")]
     assert main(["evaluate", *options]) == 3
-    assert "weights.pt is not of this app" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "checkpoint-mismatch", "weights.pt")

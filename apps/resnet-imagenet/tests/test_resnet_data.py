@@ -16,6 +16,7 @@ from trainkit.data.dataset import open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.ranks import Ranks
+from trainkit.testing.refusals import refused
 from trainkit.torch.strategy import TorchStrategy
 
 
@@ -230,7 +231,7 @@ def garbage(content: bytearray) -> bytes:
 
 def test_a_corrupt_image_is_named(tmp_path: Path, tiny: Path) -> None:
     folder = copy_with(tmp_path / "bad", tiny, garbage)
-    with pytest.raises(DataError, match=r"train-00001\.tar: record 00000053\.png .*cannot be dec"):
+    with refused(DataError, "image-undecodable", "train-00001.tar: record 00000053.png "):
         list(loader(folder).epoch(0))
 
 
@@ -240,5 +241,5 @@ def test_a_wrong_class_is_named(tmp_path: Path, tiny: Path) -> None:
         return bytes(content)
 
     folder = copy_with(tmp_path / "bad", tiny, change)
-    with pytest.raises(DataError, match=r"record 00000041\.png .*class is 7, not a number from"):
+    with refused(DataError, "record-invalid", "record 00000041.png ", " 7,"):
         list(loader(folder).epoch(0))

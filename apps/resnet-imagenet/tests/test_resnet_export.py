@@ -17,6 +17,7 @@ from resnet_imagenet import export
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.evaluate import restore_network
 from trainkit.outputs import load_trained
+from trainkit.testing.refusals import assert_reported
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +129,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     monkeypatch.setattr(export, "script_file", wrong)
     arguments = ["--out", str(run), "--to", str(tmp_path / "n.pt"), "--format", "torchscript"]
     assert main(["export", *arguments]) == 3
-    assert "differs from the original: 17 images" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "export-differs", ": 17 images")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -138,7 +139,7 @@ def test_nothing_is_overwritten(
     path = tmp_path / "n.onnx"
     path.write_text("mine")
     assert main(["export", "--out", str(run), "--to", str(path)]) == 2
-    assert "exists, and nothing is overwritten" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "file-exists", path)
     assert path.read_text() == "mine"
 
 
@@ -153,7 +154,8 @@ def test_without_the_packages_it_says_where_to_export(
         importlib.util, "find_spec", lambda name: None if "onnx" in name else find(name)
     )
     assert main(["export", "--out", str(run), "--to", str(tmp_path / "n.onnx")]) == 2
-    assert "needs onnx, onnxscript, onnxruntime, not installed" in capsys.readouterr().err
+    named = " onnx, onnxscript, onnxruntime,"
+    assert_reported(capsys.readouterr().err, "library-missing", named)
 
 
 def test_images_of_another_kind_are_refused(
@@ -161,7 +163,7 @@ def test_images_of_another_kind_are_refused(
 ) -> None:
     arguments = ["--out", str(run), "--to", str(tmp_path / "n.pt"), "--format", "torchscript"]
     assert main(["export", *arguments, "--data", str(photographs)]) == 3
-    assert "has images of 3 channels, not 1" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "data-mismatch", photographs, " 3 channels", " 1")
     assert list(tmp_path.iterdir()) == []
 
 

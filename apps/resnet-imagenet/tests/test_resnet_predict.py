@@ -1,7 +1,9 @@
 """The command `predict`: files, folders, photographs, and what cannot be read."""
 
+import errno
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,6 +20,7 @@ from resnet_imagenet import predict
 from resnet_imagenet.__main__ import main
 from resnet_imagenet.pipelines import Preprocessing
 from trainkit.console import Counter
+from trainkit.testing.refusals import assert_reported
 
 
 @pytest.fixture
@@ -68,9 +71,9 @@ def test_predict_names_what_it_cannot_read_and_does_the_rest(
     arguments = ["--data", str(pictures), "--out", str(run), "--batch-size", batch, "--json"]
     assert main(["predict", *arguments]) == 3
     said = capsys.readouterr()
-    assert "broken.png cannot be decoded" in said.err
-    assert "missing.png cannot be read: No such file" in said.err
-    assert "2 of 5 images could not be read; they are named above" in said.err
+    assert_reported(said.err, "image-undecodable", "2 of 5 images")
+    for name, cause in ("broken.png", "decoded"), ("missing.png", os.strerror(errno.ENOENT)):
+        assert any(name in line and cause in line for line in said.err.splitlines())
     assert len(json.loads(said.out)) == 3
 
 
@@ -86,10 +89,10 @@ def test_predict_refuses_what_has_no_images(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["predict", "--data", str(tmp_path / "gone.png"), "--out", str(run)]) == 3
-    assert "gone.png does not exist" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "data-missing", "gone.png")
     (tmp_path / "empty").mkdir()
     assert main(["predict", "--data", str(tmp_path / "empty"), "--out", str(run)]) == 3
-    assert "has no image files" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "data-missing", tmp_path / "empty")
 
 
 def test_predict_looks_into_folders_and_not_at_hidden_files(

@@ -22,6 +22,7 @@ from trainkit import checkpoint, statefile
 from trainkit.exits import ArgumentError, RanksDifferError
 from trainkit.testing import reading
 from trainkit.testing.identities import may_change
+from trainkit.testing.refusals import refused
 from trainkit.torch.horovod import Horovod
 from trainkit.torch.strategy import TorchStrategy
 
@@ -155,7 +156,8 @@ def test_another_number_of_ranks_is_another_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = train(tmp_path / "run", monkeypatch, ranks=2, precision="fp32", max_bad_records=0)
-    with pytest.raises(ArgumentError, match="global_batch: 8 then, 4 now; parts: 4 then, 2 now"):
+    named = ("global_batch: 8 then, 4 now", "parts: 4 then, 2 now")
+    with refused(ArgumentError, "run-changed", *named):
         go_on(out, 8, monkeypatch, precision="fp32", max_bad_records=0)
 
 
@@ -184,7 +186,7 @@ def test_a_checkpoint_has_the_bad_records_that_other_ranks_met(
 
 def test_ranks_that_differ_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Horovod, "_reduce", lambda *_: None)  # averages nothing
-    with pytest.raises(RanksDifferError, match="after step 1: gradients are not averaged"):
+    with refused(RanksDifferError, "ranks-differ", "step 1:"):
         train(tmp_path / "run", monkeypatch, ranks=2, precision="fp32", max_bad_records=0)
 
 

@@ -7,6 +7,7 @@ import pytest
 from trainkit import curves, metrics
 from trainkit.exits import DataError
 from trainkit.metrics import MetricsLog
+from trainkit.testing.refusals import refused
 
 
 def write(folder: Path, *steps: int) -> MetricsLog:
@@ -80,19 +81,18 @@ def test_a_run_that_has_just_begun_has_no_curves_yet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "named"),
     [
-        (None, "metrics.jsonl does not exist; --out is the folder of a training"),
-        ("[]\n", "line 1 is not in the form of the app contract"),
-        (
-            '{"key": "run_stop", "value": 1, "metadata": {}}\n',
-            r"not in the form of the app contract \('status'\)",
-        ),
-        ('{"key": "x", "value": 1, "metadata": {}}\nhalf\n{}\n', "line 2 is damaged"),
+        (None, "metrics-missing", "--out"),
+        ("[]\n", "metrics-invalid", "line 1 "),
+        ('{"key": "run_stop", "value": 1, "metadata": {}}\n', "metrics-invalid", "('status')"),
+        ('{"key": "x", "value": 1, "metadata": {}}\nhalf\n{}\n', "metrics-invalid", "line 2 "),
     ],
 )
-def test_what_is_no_run_is_named(tmp_path: Path, text: str | None, said: str) -> None:
+def test_what_is_no_run_is_named(
+    tmp_path: Path, text: str | None, code: str, named: str
+) -> None:
     if text is not None:
         (tmp_path / "metrics.jsonl").write_text(text)
-    with pytest.raises(DataError, match=said):
+    with refused(DataError, code, tmp_path / "metrics.jsonl", named):
         curves.read(tmp_path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from oddpictures import BAD, GOOD, OTHERS, different
 from shards import picturefile
 from trainkit.data.bad import UndecodableError
 from trainkit.data.dataset import open_dataset
+from trainkit.testing.refusals import refused
 
 
 def test_a_folder_gives_files_that_every_decoder_reads(tmp_path: Path) -> None:
@@ -33,5 +33,5 @@ def test_an_undecodable_file_of_a_folder_is_named(tmp_path: Path) -> None:
     (place / "dark.png").write_bytes(BAD["png of 12 bits in 16"].content)
     (tmp_path / "val").mkdir()
     records = open_dataset(tmp_path).records("train")
-    with pytest.raises(UndecodableError, match=r"dark\.png is a picture of 16 bits"):
+    with refused(UndecodableError, "image-undecodable", place / "dark.png", "16 bits"):
         records.encoded(0)

@@ -22,6 +22,7 @@ from shards.kinds import Kind
 from trainkit.data.dataset import open_dataset
 from trainkit.data.records import Records
 from trainkit.exits import DataError
+from trainkit.testing.refusals import refused
 
 BROKEN = {"tfrecord": ".tfrecord", "recordio": ".rec", "hdf5": ".h5", "lmdb": ".lmdb/data.mdb"}
 
@@ -105,7 +106,7 @@ def test_a_wrong_image_folder_is_named(tmp_path: Path, names: list[str], said: s
 
 def test_an_image_folder_without_images_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train" / "a").mkdir(parents=True)
-    with pytest.raises(DataError, match="without samples"):
+    with refused(DataError, "split-empty", "dataset.json"):
         open_dataset(tmp_path).records("train")
 
 
@@ -123,11 +124,12 @@ def broken(tiny: Path, tmp_path: Path):
 @pytest.mark.parametrize("kind", WRITERS)
 def test_a_truncated_and_a_missing_shard_are_named(broken, kind: str) -> None:
     folder, shard = broken(kind)
+    size = shard.stat().st_size
     shard.write_bytes(shard.read_bytes()[:-100])
-    with pytest.raises(DataError, match=rf"{shard.name} has \d+ bytes, dataset.json says \d+"):
+    with refused(DataError, "data-damaged", shard.name, f" {size - 100} ", f" {size}"):
         open_dataset(folder).records("train")
     shard.unlink()
-    with pytest.raises(DataError, match=f"{shard.name} does not exist"):
+    with refused(DataError, "data-damaged", shard.name, "exist"):
         open_dataset(folder).records("train")
 
 
@@ -211,7 +213,7 @@ def test_tables_of_hdf5_that_do_not_fit_are_named(broken) -> None:
     folder, shard = broken("hdf5")
     with h5py.File(shard, "r+") as file:
         file["offsets"][1] = 10**9
-    with pytest.raises(DataError, match=r"train-00000\.h5: 'offsets' does not fit"):
+    with refused(DataError, "data-damaged", "train-00000.h5: 'offsets'"):
         open_dataset(folder).records("train")
 
 
@@ -226,7 +228,7 @@ def test_compressed_images_of_hdf5_are_refused(broken) -> None:
     document = json.loads((folder / "dataset.json").read_text())
     document["splits"]["train"]["shards"][0]["bytes"] = shard.stat().st_size
     (folder / "dataset.json").write_text(json.dumps(document))
-    with pytest.raises(DataError, match="must be contiguous bytes"):
+    with refused(DataError, "data-damaged", shard.name, "contiguous"):
         open_dataset(folder).records("train")
 
 
@@ -235,7 +237,7 @@ def test_an_entry_without_its_size_is_named(broken) -> None:
     document = json.loads((folder / "dataset.json").read_text())
     del document["splits"]["train"]["shards"][0]["bytes"]
     (folder / "dataset.json").write_text(json.dumps(document))
-    with pytest.raises(DataError, match=r"'splits\.train\.shards\.0\.bytes' is missing"):
+    with refused(DataError, "data-invalid", "'splits.train.shards.0.bytes'"):
         open_dataset(folder).records("train")
 
 
@@ -249,5 +251,5 @@ def test_an_index_with_another_checksum_than_listed_is_named(
     list_checksum(folder, path)
     assert len(open_dataset(folder).records("train")) == 100
     path.write_text("".join(reversed(path.read_text().splitlines(keepends=True))))
-    with pytest.raises(DataError, match=r"index .*train-00000\.idx has another checksum than"):
+    with refused(DataError, "data-damaged", "train-00000.idx", "checksum"):
         open_dataset(folder).records("train")

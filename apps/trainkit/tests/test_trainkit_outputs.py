@@ -16,6 +16,7 @@ from trainkit.checkpoint import Checkpoints
 from trainkit.exits import ArgumentError, DataError
 from trainkit.outputs import Outputs
 from trainkit.strategy import Strategy
+from trainkit.testing.refusals import refused
 
 
 def begin(folder: Path, resume: str = "never", warn: Callable[[str], None] = print) -> Outputs:
@@ -74,7 +75,7 @@ def test_a_result_that_the_run_contradicts_ends_nothing(stopped: Path, text: str
     (stopped / "result.json").write_bytes(text.encode("latin-1"))
     said: list[str] = []
     assert not outputs.is_finished(stopped, "auto", warn=said.append)
-    assert "result.json is not the end of this run" in said[0]
+    assert "result.json" in said[0]
     out = begin(stopped, "auto")
     out.log.close()
     assert out.state is not None
@@ -106,7 +107,7 @@ def test_all_three_files_have_to_agree_about_the_end(
 def test_a_second_writer_is_refused_and_changes_nothing(stopped: Path) -> None:
     first = begin(stopped, "auto")
     before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
-    with pytest.raises(ArgumentError, match="another process trains in"):
+    with refused(ArgumentError, "in-use", stopped):
         begin(stopped, "auto")
     assert before == {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
     first.log.close()
@@ -119,7 +120,7 @@ def test_a_writer_that_was_overtaken_does_not_overwrite(tmp_path: Path) -> None:
     with begin(tmp_path).log as log:
         log.start(metrics.RUN_START)
     before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(ArgumentError, match="already has a run"):
+    with refused(ArgumentError, "run-not-empty", tmp_path):
         begin(tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -169,7 +170,7 @@ def test_metrics_that_no_checkpoint_fits_are_an_error_before_the_training(stoppe
     path.write_bytes(b"\0" + path.read_bytes()[1:])
     before = out_lines(stopped)
     for resume in ("auto", "auto", str(stopped / "checkpoints" / "step-00000006.npz")):
-        with pytest.raises(DataError, match=r"metrics\.jsonl, line 1 is damaged.*restore it"):
+        with refused(DataError, "run-damaged", "metrics.jsonl, line 1 "):
             begin(stopped, resume)
     assert out_lines(stopped) == before
     assert len(Checkpoints(stopped / "checkpoints").files()) == 2
@@ -207,14 +208,14 @@ def test_a_checkpoint_with_foreign_objects_is_never_executed_and_the_one_before_
     monkeypatch.chdir(stopped)
     newest = stopped / "checkpoints" / "step-00000006.npz"
     plant_pickle(newest)
-    with pytest.raises(DataError, match="an array of object"):
+    with refused(DataError, "checkpoint-mismatch", newest, "object"):
         begin(stopped, str(newest))
     said: list[str] = []
     out = begin(stopped, "auto", said.append)
     out.log.close()
     assert out.state is not None
     assert out.state["step"] == 3
-    assert "step-00000006.npz is not of this app" in said[0]
+    assert "step-00000006.npz" in said[0]
     assert not (stopped / "trapped").exists()
 
 
@@ -223,7 +224,7 @@ def test_what_is_no_checkpoint_of_a_training_is_refused(stopped: Path) -> None:
     said: list[str] = []
     out = begin(stopped, "auto", said.append)
     out.log.close()
-    assert "step-00000008.npz is not of a training" in said[0]
+    assert "step-00000008.npz" in said[0]
 
 
 PRECIOUS = "do not touch"

@@ -8,6 +8,7 @@ import pytest
 
 from trainkit import parts
 from trainkit.exits import DataError
+from trainkit.testing.refusals import refused
 
 
 class Numbers:
@@ -42,20 +43,20 @@ def test_each_part_comes_back() -> None:
 ])
 def test_other_parts_are_refused(then: list[str], now: list[str]) -> None:
     state = parts.snapshot({name: Numbers() for name in then})
-    said = rf"other parts \({', '.join(then)}; here {', '.join(now)}\)"
-    with pytest.raises(DataError, match=said):
+    said = f"({', '.join(then)}; here {', '.join(now)})"
+    with refused(DataError, "checkpoint-mismatch", said):
         parts.restore({name: Numbers() for name in now}, state)
 
 
 @pytest.mark.parametrize(("found", "said"), [
-    ({"a": [1.0]}, "has no b"),
-    ({"a": [1.0], "b": [1.0], "c": [1.0]}, "has, which is unknown here, c"),
-    ({"a": [1.0, 2.0], "b": [1.0]}, r"has another shape of a \(2, here 1\)"),
-    ({f"x{n}": [] for n in range(9)}, r"has no a, b; has, .*, x0, x1, x2, x3 and 5 more"),
+    ({"a": [1.0]}, ["no b"]),
+    ({"a": [1.0], "b": [1.0], "c": [1.0]}, ["unknown", ", c"]),
+    ({"a": [1.0, 2.0], "b": [1.0]}, ["shape", " a (2, here 1)"]),
+    ({f"x{n}": [] for n in range(9)}, ["no a, b;", ", x0, x1, x2, x3 and 5 more"]),
 ])
 def test_a_part_that_does_not_fit_is_named_with_its_entries(
-    found: dict[str, list[float]], said: str
+    found: dict[str, list[float]], said: list[str]
 ) -> None:
     state = parts.snapshot({"one": Numbers(**found)})
-    with pytest.raises(DataError, match=f"does not fit: one: the checkpoint .*{said}"):
+    with refused(DataError, "checkpoint-mismatch", ": one: ", *said):
         parts.restore({"one": Numbers(a=[0.0], b=[0.0])}, state)

@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from trainkit import atomic, exits, provenance
+from trainkit.error_codes import CODES
 from trainkit.ranks import Ranks
 from trainkit.signals import StopFlag
 from trainkit.strategy import Strategy
+from trainkit.testing.refusals import assert_reported, refused
 
 
 @pytest.mark.parametrize(
@@ -31,10 +33,16 @@ def test_each_error_ends_with_its_code_and_no_traceback(
     error: type[exits.AppError], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main() -> None:
-        raise error("what is wrong")
+        raise error("wrong")
 
     assert exits.run("app train", main) == code
-    assert capsys.readouterr().err == "app train: what is wrong\n"
+    assert capsys.readouterr().err == f"app train: error[{error.code}]: wrong\n"
+
+
+def test_an_error_has_the_code_it_is_given_or_that_of_its_class() -> None:
+    assert exits.DataError("wrong", code="split-missing").code == "split-missing"
+    for kind in (exits.AppError, *exits.AppError.__subclasses__()):
+        assert kind("wrong").code in CODES, kind
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -45,7 +53,7 @@ def test_a_full_disk_is_told_wherever_it_is_met(
         raise OSError(number, os.strerror(number), "metrics.jsonl")
 
     assert exits.run("app", main) == 74
-    assert "metrics.jsonl" in capsys.readouterr().err
+    assert_reported(capsys.readouterr().err, "disk-full", "metrics.jsonl")
 
 
 def test_ctrl_c_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +61,7 @@ def test_ctrl_c_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) 
         raise KeyboardInterrupt
 
     assert exits.run("app export", main) == 130
-    assert capsys.readouterr().err == "app export: interrupted\n"
+    assert capsys.readouterr().err == "app export: error[stopped]: interrupted\n"
 
 
 def test_other_system_errors_are_defects() -> None:
@@ -163,12 +171,12 @@ def test_a_path_that_is_no_text_can_be_named() -> None:
     program = (
         "import os, sys\n"
         "from trainkit import exits\n"
-        "def main(): raise exits.DataError(os.fsdecode(b'photo \\xff'))\n"
+        "def main(): raise exits.DataError(os.fsdecode(b'photo \\xff'), code='data-damaged')\n"
         "sys.exit(exits.run('app', main))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert done.returncode == 3
-    assert done.stderr == b"app: photo \\udcff\n"
+    assert done.stderr == b"app: error[data-damaged]: photo \\udcff\n"
 
 
 def test_atomic_json_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -186,15 +194,15 @@ def test_a_new_file_needs_a_free_name_in_a_folder_that_can_be_written_to(
     file = tmp_path / "file"
     atomic.check_new(file)
     file.touch()
-    for path, said in (
-        (file, "exists, and nothing is overwritten"),
-        (tmp_path / "gone" / "file", "gone is not a folder"),
-        (file / "file", "file is not a folder"),
+    for path, code in (
+        (file, "file-exists"),
+        (tmp_path / "gone" / "file", "file-unwritable"),
+        (file / "file", "file-unwritable"),
     ):
-        with pytest.raises(exits.ArgumentError, match=said):
+        with refused(exits.ArgumentError, code, path):
             atomic.check_new(path)
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
-    with pytest.raises(exits.ArgumentError, match="is not writable"):
+    with refused(exits.ArgumentError, "permission-denied", tmp_path / "other"):
         atomic.check_new(tmp_path / "other")
 
 

@@ -18,6 +18,7 @@ from trainkit.ranks import Ranks
 from trainkit.session import Session, has_finished
 from trainkit.signals import StopFlag
 from trainkit.strategy import Strategy
+from trainkit.testing.refusals import refused
 from trainkit.training import Course
 
 SAMPLES, EPOCHS, STEPS = 4, 3, 5
@@ -206,7 +207,7 @@ def test_a_stop_leaves_a_checkpoint_and_the_run_goes_on_to_the_same_end(
     out = tmp_path / "run"
     training = Stopped(out)
     training.at = at
-    with pytest.raises(StoppedError, match=rf"stopped by SIGUSR1 after step {step} of 15"):
+    with refused(StoppedError, "stopped", "SIGUSR1", f"step {step} of 15;"):
         training.run()
     assert lines(out)[-1]["metadata"]["status"] == "aborted"
     assert Adding(out, "auto").run().weights.array.tolist() == [180.0] * 2
@@ -221,8 +222,8 @@ class Diverging(Adding):
 
 
 def test_a_loss_that_is_not_finite_is_named_with_its_step(tmp_path: Path) -> None:
-    said = r"the D is inf at step 3 \(epoch 1, learning rate 0.5\); be gentle"
-    with pytest.raises(DivergedError, match=said):
+    named = ("D is inf", "step 3 (epoch 1, learning rate 0.5)", "be gentle")
+    with refused(DivergedError, "loss-not-finite", *named):
         Diverging(tmp_path / "run").run()
 
 
@@ -245,8 +246,8 @@ def test_weights_that_are_not_finite_take_no_checkpoints_place(
     out = tmp_path / "run"
     training = Exploding(out)
     training.at = at
-    said = rf"weights\.array is not finite after step {step}.*be gentle"
-    with pytest.raises(DivergedError, match=said):
+    named = ("weights.array ", f"step {step},", "be gentle")
+    with refused(DivergedError, "state-not-finite", *named):
         training.run()
     assert lines(out)[-1]["metadata"]["status"] == "aborted"
     training.out.checkpoints.wait()
@@ -263,7 +264,7 @@ class Overflowing(Adding):
 
 
 def test_an_evaluation_that_is_not_finite_ends_the_training(tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"eval_sum is not finite after step 10.*be gentle"):
+    with refused(DivergedError, "state-not-finite", "eval_sum ", "step 10,", "be gentle"):
         Overflowing(tmp_path / "run").run()
     assert lines(tmp_path / "run")[-1]["metadata"]["status"] == "aborted"
 
@@ -276,7 +277,7 @@ class Another(Strategy):
 
 
 def test_ranks_that_differ_are_found_after_the_first_step(tmp_path: Path) -> None:
-    with pytest.raises(RanksDifferError, match="different weights after step 1"):
+    with refused(RanksDifferError, "ranks-differ", "step 1:"):
         Adding(tmp_path / "run", strategy=Another()).run()
 
 
@@ -294,5 +295,5 @@ def test_a_finished_run_is_told_and_a_used_folder_refused(
     assert has_finished(whole, "auto", Strategy())
     assert "nothing to resume" in capsys.readouterr().out
     assert not has_finished(tmp_path / "new", "never", Strategy())
-    with pytest.raises(ArgumentError, match="already has a run"):
+    with refused(ArgumentError, "run-not-empty", whole):
         has_finished(whole, "never", Strategy())

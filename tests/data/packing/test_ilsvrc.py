@@ -196,7 +196,7 @@ def test_other_classes_and_counts_are_refused(tars: Path, checkout: Path) -> Non
     with refused("data-mismatch", "n04.tar"):
         ilsvrc.listing(tars, 1, Silent())
     names.write_text(text.replace("n02 dog\n", ""))
-    with pytest.raises(RunError, match=r"a class from 1 to 2|n02\.tar is unknown"):
+    with refused("data-damaged", tars, kind=RunError):
         ilsvrc.listing(tars, 1, Silent())
     names.write_text(text)
     (tars / ilsvrc.VAL).write_bytes(photos.tar({"a.JPEG": b""}))

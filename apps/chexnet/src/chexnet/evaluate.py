@@ -45,7 +45,8 @@ def main(settings: EvaluateSettings) -> None:
         if dataset.classes != model.findings or dataset.kind.labels != "multi":
             raise DataError(
                 f"{settings.data} has the findings {', '.join(dataset.classes)}, and the network"
-                f" was trained on {', '.join(model.findings)}"
+                f" was trained on {', '.join(model.findings)}",
+                code="data-mismatch",
             )
         split = settings.split or next(
             (name for name in ("test", "val") if name in dataset.splits), dataset.evaluation_split()

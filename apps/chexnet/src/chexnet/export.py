@@ -81,7 +81,8 @@ def need(form: str) -> None:
     if missing:
         raise ArgumentError(
             f"export to {form} needs {', '.join(missing)}, not installed here; "
-            "export with the CPU image, whose checkpoints are the same, or use --format savedmodel"
+            "export with the CPU image, whose checkpoints are the same, or use --format savedmodel",
+            code="library-missing",
         )
 
 
@@ -186,5 +187,5 @@ def compare(logits: Any, answer: Answer, batches: Iterator[Images]) -> str:
             f"(allowed {TOLERANCE * largest:.1e})")
     if difference > TOLERANCE * largest:
         raise DataError(f"the exported network differs from the original: {said}; "
-                        "nothing is written")
+                        "nothing is written", code="export-differs")
     return said

@@ -82,11 +82,14 @@ def keras_for(strategy: str) -> Any:
     try:
         name = tf.keras.__name__
     except ImportError as error:  # TF_USE_LEGACY_KERAS is set, and tf-keras is missing
-        raise ArgumentError(f"fit: no Keras 2 ({error}): {remedy}") from error
+        raise ArgumentError(
+            f"fit: no Keras 2 ({error}): {remedy}", code="library-missing"
+        ) from error
     if strategy == "horovod" and not name.startswith("tf_keras"):
         raise ArgumentError(
             "fit --strategy horovod needs Keras 2, and tf.keras is Keras 3, under which Horovod's "
-            f"optimizer averages nothing: {remedy}"
+            f"optimizer averages nothing: {remedy}",
+            code="library-missing",
         )
     return tf.keras
 

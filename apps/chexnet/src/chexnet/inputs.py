@@ -113,7 +113,9 @@ class Loader:
         crop: str = "whole",
     ) -> None:
         if len(source) < strategy.size:
-            raise DataError(f"{len(source)} images are too few for {strategy.size} ranks")
+            raise DataError(
+                f"{len(source)} images are too few for {strategy.size} ranks", code="data-too-small"
+            )
         self.plan, self.source = plan, source
         self._size, self._channels, self._augment = size, channels, augment
         self._strategy, self._decoders, self._windows = strategy, decoders, windows
@@ -198,14 +200,18 @@ class Loader:
                 content = decodable(bytes(self.source.encoded(number)))
                 tf.io.decode_image(content, self._channels)
             except tf.errors.OpError:
-                return DataError(f"{self.source.describe(number)}: no JPEG or PNG, or damaged")
+                return DataError(
+                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged",
+                    code="image-undecodable",
+                )
             except BadImage as bad:
                 return DataError(
-                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged: it {bad}"
+                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged: it {bad}",
+                    code="image-undecodable",
                 )
             except DataError as damaged:
                 return damaged
-        return DataError(str(error).splitlines()[0])
+        return DataError(str(error).splitlines()[0], code="image-undecodable")
 
 
 def decodable(content: bytes) -> bytes:

@@ -89,7 +89,8 @@ def main(settings: PredictSettings) -> None:
 def _finding_index(model: Restored, name: str) -> int:
     if name not in model.findings:
         raise ArgumentError(
-            f"--findings {name}: the network was trained on {', '.join(model.findings)}"
+            f"--findings {name}: the network was trained on {', '.join(model.findings)}",
+            code="argument-invalid",
         )
     return model.findings.index(name)
 

@@ -68,13 +68,15 @@ def open_network(out: Path | None, file: Path | None) -> Restored:
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state.get("about", {})
     if about.get("model") not in network.BODIES:
-        raise DataError("the checkpoint is of no network of this app")
+        raise DataError("the checkpoint is of no network of this app", code="checkpoint-mismatch")
     found = network.build(about["model"], about["size"], len(about["findings"]), "fp32")
     try:
         Variables(found.body.variables).load_state_dict(state["parts"]["body"])
         Variables(found.head.variables).load_state_dict(state["parts"]["head"])
     except (KeyError, ValueError) as error:
-        raise DataError(f"the checkpoint does not fit its own description: {error}") from error
+        raise DataError(
+            f"the checkpoint does not fit its own description: {error}", code="checkpoint-damaged"
+        ) from error
     packed = about.get("packed")
     return Restored(found, tuple(about["findings"]), about["size"], about["channels"],
                     state["step"], packed and (packed[0], packed[1]))

@@ -134,20 +134,27 @@ class TrainSettings:
         """
         check_training(self)
         if self.test and self.synthetic:
-            raise ArgumentError("--test needs --data DIR with a split test")
+            raise ArgumentError(
+                "--test needs --data DIR with a split test", code="argument-missing"
+            )
         _check_size(self.size)
         if self.frozen_epochs > self.epochs:
             raise ArgumentError(
-                f"--frozen-epochs {self.frozen_epochs} are more than --epochs {self.epochs}"
+                f"--frozen-epochs {self.frozen_epochs} are more than --epochs {self.epochs}",
+                code="arguments-conflict",
             )
         if self.accumulation > self.batch_size_per_rank:
             raise ArgumentError(
-                f"--batch-size-per-rank {self.batch_size_per_rank} has no {self.accumulation} parts"
+                f"--batch-size-per-rank {self.batch_size_per_rank} has no "
+                f"{self.accumulation} parts",
+                code="arguments-conflict",
             )
         if self.initial_rate and (self.initial is None or self.initial.suffix != ".npz"):
-            raise ArgumentError("--initial-rate needs --initial CHECKPOINT.npz")
+            raise ArgumentError(
+                "--initial-rate needs --initial CHECKPOINT.npz", code="argument-missing"
+            )
         if self.initial is not None and not self.initial.is_file():
-            raise ArgumentError(f"--initial {self.initial}: no such file")
+            raise ArgumentError(f"--initial {self.initial}: no such file", code="file-missing")
 
 
 @dataclass(frozen=True)
@@ -243,7 +250,7 @@ class EvaluateSettings:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
         if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR")
+            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
         check_checkpoint(self, "evaluate")
         if self.plot is not None:
             check_picture(self.plot)
@@ -276,7 +283,7 @@ class PredictSettings:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
         if not self.data:
-            raise ArgumentError("predict needs --data FILE [FILE ...]")
+            raise ArgumentError("predict needs --data FILE [FILE ...]", code="argument-missing")
         check_checkpoint(self, "predict")
         if self.to is not None:
             check_picture(self.to)
@@ -301,11 +308,13 @@ class ExportSettings:
             ArgumentError: an option is missing, or the target cannot be written.
         """
         if self.to is None:
-            raise ArgumentError("export needs --to PATH")
+            raise ArgumentError("export needs --to PATH", code="argument-missing")
         check_checkpoint(self, "export")
         atomic.check_new(self.to)
 
 
 def _check_size(size: int) -> None:
     if size < 32:
-        raise ArgumentError(f"--size {size}: the networks need at least 32 pixels")
+        raise ArgumentError(
+            f"--size {size}: the networks need at least 32 pixels", code="argument-invalid"
+        )

@@ -61,10 +61,12 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
         with path.open("rb") as file:
             return _read(file)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise DataError(f"{path}: {error}", code="weights-damaged") from None
     except (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, MemoryError, OverflowError) as error:
-        raise DataError(f"{path} is no file of PyTorch's older form: {error}") from error
+        raise DataError(
+            f"{path} is no file of PyTorch's older form: {error}", code="weights-damaged"
+        ) from error
 
 
 def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
@@ -75,7 +77,7 @@ def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
 
     storages: dict[str, tuple[Any, int]] = {}
     if load() != MAGIC:
-        raise DataError("another magic number")
+        raise DataError("another magic number", code="weights-damaged")
     load(), load()
     state, keys = load(), load()
     values: dict[str, NDArray[Any]] = {}
@@ -85,7 +87,7 @@ def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
         size = count * np.dtype(kind).itemsize
         content = file.read(size)
         if len(header) != 1 or header[0] != count or len(content) != size:
-            raise DataError("a storage is cut short")
+            raise DataError("a storage is cut short", code="weights-damaged")
         values[key] = np.frombuffer(content, kind)
     return {name: _as_array(tensor, values[tensor.key]) for name, tensor in state.items()}
 
@@ -94,6 +96,6 @@ def _as_array(tensor: _Tensor, values: NDArray[Any]) -> NDArray[Any]:
     count = int(np.prod(tensor.shape, dtype=np.int64))
     contiguous = tuple(int(np.prod(tensor.shape[at + 1 :])) for at in range(len(tensor.shape)))
     if tuple(tensor.stride) != contiguous or not 0 <= tensor.offset <= len(values) - count:
-        raise DataError("a tensor that does not lie in one piece")
+        raise DataError("a tensor that does not lie in one piece", code="weights-damaged")
     found: NDArray[Any] = values[tensor.offset : tensor.offset + count].reshape(tensor.shape)
     return found

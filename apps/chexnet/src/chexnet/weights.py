@@ -51,7 +51,10 @@ def load(network: Network, file: Path, warn: Callable[[str], object] = print) ->
     elif file.suffix == ".pth":
         _assign(network, _torch(file), file)
     else:
-        raise DataError(f"{file}: first weights are in .npz (a checkpoint), .h5 (Keras) or .pth")
+        raise DataError(
+            f"{file}: first weights are in .npz (a checkpoint), .h5 (Keras) or .pth",
+            code="argument-invalid",
+        )
 
 
 def recorded_learning_rate(file: Path) -> float:
@@ -62,7 +65,9 @@ def recorded_learning_rate(file: Path) -> float:
     """
     found = outputs.load_trained(None, file)["about"].get("learning_rate")
     if not isinstance(found, float) or not found > 0:
-        raise DataError(f"{file} records no learning rate; use --base-lr instead")
+        raise DataError(
+            f"{file} records no learning rate; use --base-lr instead", code="weights-mismatch"
+        )
     return found
 
 
@@ -76,7 +81,10 @@ def _from_checkpoint(network: Network, file: Path) -> None:
         named = {layer.name: list(itertools.islice(arrays, len(layer.variables)))
                  for layer in layers}
         differences = _summary(_differences(layers, named))
-        raise DataError(f"{file} is of the network {theirs}, not {network.name}: {differences}")
+        raise DataError(
+            f"{file} is of the network {theirs}, not {network.name}: {differences}",
+            code="weights-mismatch",
+        )
     Variables(network.body.variables).load_state_dict(found)
     shapes = [value.shape for value in head.state_dict().values()]
     if [value.shape for value in state["parts"]["head"].values()] == shapes:
@@ -98,7 +106,8 @@ def _keras(
     if known is None:
         raise DataError(
             f"{file}: {network.name} is none of Keras's networks; its first weights are in .npz"
-            " or .pth"
+            " or .pth",
+            code="weights-mismatch",
         )
     # Keras publishes no other digest than MD5.
     found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
@@ -106,7 +115,8 @@ def _keras(
         if file.name in known:
             raise DataError(
                 f"{file} has the MD5 {found}, and Keras publishes it with {known[file.name]}: get"
-                " it again"
+                " it again",
+                code="checksum-mismatch",
             )
         warn(f"warning: {file} is no file that Keras publishes of {network.name}: its MD5 is"
              f" {found}, and those are {', '.join(known.values())}")
@@ -126,7 +136,9 @@ def _layers(file: Path) -> list[tuple[str, Arrays]]:
                                     for weight in top[name].attrs["weight_names"]])
                      for name in top.attrs["layer_names"]]
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{file} has no weights as Keras publishes them: {error}") from error
+        raise DataError(
+            f"{file} has no weights as Keras publishes them: {error}", code="weights-damaged"
+        ) from error
     return [(name, arrays) for name, arrays in found if arrays]
 
 
@@ -161,7 +173,7 @@ def _assign(network: Network, found: Mapping[str, Arrays], file: Path) -> None:
                                if layer.name in found and layer.name != CLASSIFIER]
     faults = _summary(_differences(wanted, found))
     if faults:
-        raise DataError(f"{file} is not of {network.name}: {faults}")
+        raise DataError(f"{file} is not of {network.name}: {faults}", code="weights-mismatch")
     for layer in wanted:
         for variable, value in zip(layer.variables, found[layer.name], strict=True):
             variable.assign(value)

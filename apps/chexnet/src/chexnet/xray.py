@@ -22,19 +22,23 @@ def read(path: Path, channels: int = 1) -> Image.Image:
     """
     try:
         if path.exists() and not path.is_file():
-            raise DataError(f"{path} cannot be read: it is no file")
+            raise DataError(f"{path} cannot be read: it is no file", code="file-not-plain")
         content = path.read_bytes()
         if dicom.is_dicom(content):
             picture = dicom.picture(content)
         else:
             picture = picturefile.picture(content)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
     except ValueError as error:
-        raise DataError(f"{path} is a DICOM file that cannot be read: {error}") from error
+        raise DataError(
+            f"{path} is a DICOM file that cannot be read: {error}", code="image-undecodable"
+        ) from error
     except BadImage as error:
-        raise DataError(f"{path} {error}") from error
+        raise DataError(f"{path} {error}", code="image-undecodable") from error
     if picture.width * picture.height > MAX_PIXELS:
         raise DataError(f"{path} has {picture.width}x{picture.height} pixels: {MAX_PIXELS:,} at"
-                        " most can be looked at")
+                        " most can be looked at", code="image-unsuitable")
     return picturefile.in_channels(picture, channels)

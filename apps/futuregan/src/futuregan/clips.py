@@ -93,7 +93,10 @@ class FrameCache:
         try:
             image = picturefile.picture(content)
         except BadImage as error:
-            raise DataError(f"{self._records.describe(sequence)}: frame {frame} {error}") from error
+            raise DataError(
+                f"{self._records.describe(sequence)}: frame {frame} {error}",
+                code="image-undecodable",
+            ) from error
         return fit_to_square(image, self._size, self._channels)
 
 
@@ -134,7 +137,8 @@ class Clips:
             if count < self._span:
                 raise DataError(
                     f"{records.describe(sequence)}: a sequence of {count} frames, and a clip has "
-                    f"{self._span}: use fewer --past or --future frames, or pack longer sequences"
+                    f"{self._span}: use fewer --past or --future frames, or pack longer sequences",
+                    code="sequence-too-short",
                 )
             self._windows += [(sequence, at) for at in range(0, count - self._span + 1, stride)]
 
@@ -239,7 +243,9 @@ class Loader:
         self, clips: Source, *, training: bool, seed: int, strategy: Strategy, threads: int
     ) -> None:
         if len(clips) < strategy.size:
-            raise DataError(f"{len(clips)} clips are too few for {strategy.size} ranks")
+            raise DataError(
+                f"{len(clips)} clips are too few for {strategy.size} ranks", code="data-too-small"
+            )
         self.samples = len(clips)
         self._clips, self._training, self._seed = clips, training, seed
         self._strategy = strategy

@@ -34,7 +34,7 @@ def growth(settings: TrainSettings) -> Growth:
             settings.stabilization_epochs, settings.epochs, settings.batch_size_per_rank,
         )
     except ValueError as error:
-        raise ArgumentError(f"--epochs: {error}") from error
+        raise ArgumentError(f"--epochs: {error}", code="argument-invalid") from error
 
 
 def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
@@ -52,7 +52,8 @@ def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
             raise ArgumentError(
                 f"--micro-batch {settings.micro_batch}: the discriminator would see the standard "
                 f"deviation of {seen} clips instead of {whole} (--stddev-group "
-                f"{settings.stddev_group}); use {-(-whole // ranks)} or more, or smaller groups"
+                f"{settings.stddev_group}); use {-(-whole // ranks)} or more, or smaller groups",
+                code="arguments-conflict",
             )
 
 

@@ -68,7 +68,8 @@ def write(path: Path, clips: list[PredictedClip], scale: int, fps: int) -> None:
     if most is not None and max(size) > most:
         raise ArgumentError(
             f"--to {path}: the picture would have {size[0]}x{size[1]} pixels, and {path.suffix} "
-            f"allows sides of at most {most}; use fewer clips or a smaller --scale"
+            f"allows sides of at most {most}; use fewer clips or a smaller --scale",
+            code="argument-invalid",
         )
     with atomic.replacing(path) as file:
         if path.suffix == ".png":

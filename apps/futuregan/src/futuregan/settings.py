@@ -149,12 +149,14 @@ class TrainSettings:
         if not int(self.base_size) <= int(self.first_size) <= int(self.size):
             raise ArgumentError(
                 f"--base-size {self.base_size}, --first-size {self.first_size} and --size "
-                f"{self.size} must not fall"
+                f"{self.size} must not fall",
+                code="arguments-conflict",
             )
         if self.pretraining_epochs and not self.reconstruction:
             raise ArgumentError(
                 f"--pretraining-epochs {self.pretraining_epochs} needs a --reconstruction: without "
-                "a discriminator there is nothing else to learn from"
+                "a discriminator there is nothing else to learn from",
+                code="arguments-conflict",
             )
 
 
@@ -185,7 +187,7 @@ class EvaluateSettings:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
         if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR")
+            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
         check_checkpoint(self, "evaluate")
         if self.plot is not None:
             check_picture(self.plot)
@@ -228,13 +230,16 @@ class PredictSettings:
             ArgumentError: an option is missing, or a file cannot be written.
         """
         if self.data is None:
-            raise ArgumentError("predict needs --data FILE|DIR")
+            raise ArgumentError("predict needs --data FILE|DIR", code="argument-missing")
         check_checkpoint(self, "predict")
         if not self.to:
-            raise ArgumentError("predict needs --to FILE [FILE ...]")
+            raise ArgumentError("predict needs --to FILE [FILE ...]", code="argument-missing")
         for path in self.to:
             if path.suffix not in SUFFIXES:
-                raise ArgumentError(f"--to {path}: the name must end with {', '.join(SUFFIXES)}")
+                raise ArgumentError(
+                    f"--to {path}: the name must end with {', '.join(SUFFIXES)}",
+                    code="argument-invalid",
+                )
             atomic.check_new(path)
         if len(set(self.to)) < len(self.to):
-            raise ArgumentError("--to names a file twice")
+            raise ArgumentError("--to names a file twice", code="argument-invalid")

@@ -53,7 +53,7 @@ class PackedSequences:
         """Return the clip with this number."""
         if number >= len(self._clips):
             raise DataError(f"clip {number}: the split '{self._split}' has {len(self._clips)} "
-                            f"clips, 0 to {len(self._clips) - 1}")
+                            f"clips, 0 to {len(self._clips) - 1}", code="argument-invalid")
         return self._clips.read_frames(number, self._length)
 
 
@@ -73,7 +73,8 @@ class FrameSequence:
             if shape not in (None, image.size):
                 raise DataError(
                     f"{self._path}: frame {seen - 1} has {image.size[0]}x{image.size[1]} pixels, "
-                    f"those before {shape[0]}x{shape[1]}; frames of one clip must be of one size"
+                    f"those before {shape[0]}x{shape[1]}; frames of one clip must be of one size",
+                    code="image-unsuitable",
                 )
             shape = image.size
             if seen > number and (seen - 1 - number) % self._every == 0:
@@ -82,7 +83,8 @@ class FrameSequence:
             needed = number + (self._model.past - 1) * self._every + 1
             raise DataError(
                 f"{self._path} has {seen} frames; to predict from frame {number} on, "
-                f"it needs {needed}"
+                f"it needs {needed}",
+                code="sequence-too-short",
             )
         return np.stack(frames_read)
 
@@ -96,7 +98,9 @@ def open_video_input(
         DataError: the path does not exist.
     """
     if not path.exists():
-        raise DataError(f"{path} does not exist; --data is a video, or a folder of frames")
+        raise DataError(
+            f"{path} does not exist; --data is a video, or a folder of frames", code="data-missing"
+        )
     if (path / "dataset.json").is_file():
         return PackedSequences(path, split, model, frames, every)
     return FrameSequence(path, model, frames, every)
@@ -110,14 +114,16 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
     """
     files = sorted((file for file in folder.iterdir() if _is_frame(file)), key=_numbers)
     if not files:
-        raise DataError(f"{folder} has no images, and no dataset.json either")
+        raise DataError(f"{folder} has no images, and no dataset.json either", code="data-missing")
     for file in files:
         try:
             yield picturefile.in_channels(picturefile.picture(file.read_bytes()), 3)
         except OSError as error:
-            raise DataError(f"{file} cannot be read: {error.strerror}") from error
+            raise DataError(
+                f"{file} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         except BadImage as error:
-            raise DataError(f"{file} {error}") from error
+            raise DataError(f"{file} {error}", code="image-undecodable") from error
 
 
 def ignored(path: Path) -> list[str]:
@@ -168,29 +174,36 @@ def video_frames(file: Path) -> Iterator[Image.Image]:
                 ]
         except (FFmpegError, OSError) as error:
             raise DataError(
-                f"{file}: frame {number} cannot be decoded: {error.strerror}"
+                f"{file}: frame {number} cannot be decoded: {error.strerror}",
+                code="image-undecodable",
             ) from error
     if complaints:
-        raise DataError(f"{file} is damaged after frame {number - 1}: {complaints[0]}")
+        raise DataError(
+            f"{file} is damaged after frame {number - 1}: {complaints[0]}", code="image-undecodable"
+        )
 
 
 def _decoded(container: InputContainer, file: Path) -> Iterator[av.VideoFrame]:
     if not container.streams.video:
-        raise DataError(f"{file} has no video in it")
+        raise DataError(f"{file} has no video in it", code="image-undecodable")
     stream = container.streams.video[0]
     if stream.codec_context is None:
-        raise DataError(f"{file}: this FFmpeg does not know the codec of its video")
+        raise DataError(
+            f"{file}: this FFmpeg does not know the codec of its video", code="image-undecodable"
+        )
     stream.codec_context.options = {"err_detect": "explode"}
     number = packets = 0
     for packet in container.demux(stream):
         packets += packet.size > 0
         for frame in packet.decode():
             if frame.is_corrupt:
-                raise DataError(f"{file}: frame {number} is damaged")
+                raise DataError(f"{file}: frame {number} is damaged", code="image-undecodable")
             yield frame
             number += 1
     if packets < stream.frames:
-        raise DataError(f"{file} ends at frame {packets}, its header lists {stream.frames}")
+        raise DataError(
+            f"{file} ends at frame {packets}, its header lists {stream.frames}", code="data-damaged"
+        )
 
 
 def _upright(frame: av.VideoFrame, where: str) -> Image.Image:
@@ -198,4 +211,4 @@ def _upright(frame: av.VideoFrame, where: str) -> Image.Image:
     try:
         return display.upright(image, frame)
     except ValueError as error:
-        raise DataError(f"{where} {error}") from error
+        raise DataError(f"{where} {error}", code="image-undecodable") from error

@@ -111,7 +111,10 @@ def main(settings: EvaluateSettings) -> None:
         outputs.load_trained(settings.out, settings.checkpoint)
     )
     if list(dataset.classes) != description["classes"]:
-        raise DataError(f"{settings.data} has other classes than the checkpoint was trained on")
+        raise DataError(
+            f"{settings.data} has other classes than the checkpoint was trained on",
+            code="data-mismatch",
+        )
     split = settings.split or dataset.evaluation_split()
     batches = Loader(
         dataset.records(split),

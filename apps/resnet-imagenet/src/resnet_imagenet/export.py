@@ -77,7 +77,8 @@ def main(settings: ExportSettings) -> None:
             if comparison.difference > comparison.allowed:
                 raise DataError(
                     f"the exported network differs from the original: {comparison}; "
-                    f"{settings.to} is not written"
+                    f"{settings.to} is not written",
+                    code="export-differs",
                 )
         file.write(content)
     shape = f"(any number, {to.channels}, {to.size}, {to.size})"
@@ -95,7 +96,8 @@ def need_onnx() -> None:
     if missing:
         raise ArgumentError(
             f"export to ONNX needs {', '.join(missing)}, not installed here; "
-            "export with the CPU image, whose checkpoints are the same"
+            "export with the CPU image, whose checkpoints are the same",
+            code="library-missing",
         )
 
 
@@ -210,7 +212,10 @@ def real_images(folder: Path, to: Preprocessing) -> Iterator[Tensor]:
     """Yield the first images of the evaluation split of the data set in `folder`."""
     dataset = open_dataset(folder)
     if dataset.channels != to.channels:
-        raise DataError(f"{folder} has images of {dataset.channels} channels, not {to.channels}")
+        raise DataError(
+            f"{folder} has images of {dataset.channels} channels, not {to.channels}",
+            code="data-mismatch",
+        )
     loader = Loader(
         dataset.records(dataset.evaluation_split()),
         to,

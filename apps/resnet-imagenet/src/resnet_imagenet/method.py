@@ -42,7 +42,8 @@ def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.
     if settings.sync_bn:
         if strategy.device.type != "cuda" or strategy.name != "ddp":
             raise ArgumentError(
-                "--sync-bn needs --strategy ddp on GPUs: PyTorch supports it nowhere else"
+                "--sync-bn needs --strategy ddp on GPUs: PyTorch supports it nowhere else",
+                code="arguments-conflict",
             )
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]
     network.to(strategy.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -64,7 +65,8 @@ def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
     if warm > most:
         raise ArgumentError(
             f"a warm-up of {warm} steps is longer than {what} ({most} steps, {steps} per epoch): "
-            "shorten it with --warmup-epochs or --warmup-steps"
+            "shorten it with --warmup-epochs or --warmup-steps",
+            code="arguments-conflict",
         )
     if settings.compile != "off":
         check_compiler(settings.compile, device)
@@ -81,11 +83,14 @@ def check_compiler(mode: str, device: torch.device) -> None:
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
-        raise ArgumentError(f"--compile {mode}: Triton is not installed; {VARIANT}")
+        raise ArgumentError(
+            f"--compile {mode}: Triton is not installed; {VARIANT}", code="library-missing"
+        )
     if shutil.which(compiler) is None:  # compiled code also launches the kernels of a GPU
         raise ArgumentError(
             f"--compile {mode}: no C++ compiler {compiler} (set CXX, or use --compile off); "
-            f"{VARIANT}"
+            f"{VARIANT}",
+            code="program-missing",
         )
 
 

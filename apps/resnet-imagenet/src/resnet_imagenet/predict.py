@@ -64,7 +64,10 @@ def main(settings: PredictSettings) -> None:
     ) as done:
         write(answers(), as_json=settings.json)
     if defects:
-        raise DataError(f"{defects} of {len(files)} images could not be read; they are named above")
+        raise DataError(
+            f"{defects} of {len(files)} images could not be read; they are named above",
+            code="image-undecodable",
+        )
 
 
 def image_files(path: Path) -> list[str]:
@@ -77,7 +80,7 @@ def image_files(path: Path) -> list[str]:
     """
     if not path.is_dir():
         if not path.is_file():
-            raise DataError(f"{path} does not exist")
+            raise DataError(f"{path} does not exist", code="data-missing")
         return [str(path)]
     files = sorted(
         os.path.join(folder, name)  # noqa: PTH118 - strings: there may be millions
@@ -86,7 +89,7 @@ def image_files(path: Path) -> list[str]:
         if is_image(name) and not name.startswith(".")
     )
     if not files:
-        raise DataError(f"{path} has no image files ({', '.join(SUFFIXES)})")
+        raise DataError(f"{path} has no image files ({', '.join(SUFFIXES)})", code="data-missing")
     return files
 
 

@@ -192,20 +192,25 @@ class TrainSettings:
         if self.warmup == "constant" and (not self.warmup_lr or self.schedule == "cyclic"):
             raise ArgumentError(
                 "--warmup constant needs a --warmup-lr, and another schedule than cyclic, whose "
-                "cycles warm up gradually"
+                "cycles warm up gradually",
+                code="arguments-conflict",
             )
         if self.accumulation > 1 and self.compile in GRAPHS:
             raise ArgumentError(
                 f"--compile {self.compile} uses CUDA graphs, which overwrite the gradients that "
-                "--accumulation adds up: use --compile default"
+                "--accumulation adds up: use --compile default",
+                code="arguments-conflict",
             )
         if self.accumulation > self.batch_size_per_rank:
             raise ArgumentError(
                 f"--accumulation {self.accumulation}: a batch of {self.batch_size_per_rank} has "
-                "not that many parts"
+                "not that many parts",
+                code="arguments-conflict",
             )
         if self.nesterov and (self.optimizer == "lars" or not self.momentum):
-            raise ArgumentError("--nesterov needs --optimizer sgd and a --momentum")
+            raise ArgumentError(
+                "--nesterov needs --optimizer sgd and a --momentum", code="arguments-conflict"
+            )
 
 
 @dataclass(frozen=True)
@@ -231,7 +236,7 @@ class EvaluateSettings:
             ArgumentError: an option is missing.
         """
         if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR")
+            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
         check_checkpoint(self, "evaluate")
 
 
@@ -254,7 +259,7 @@ class PredictSettings:
             ArgumentError: an option is missing.
         """
         if self.data is None:
-            raise ArgumentError("predict needs --data FILE|DIR")
+            raise ArgumentError("predict needs --data FILE|DIR", code="argument-missing")
         check_checkpoint(self, "predict")
 
 
@@ -284,14 +289,16 @@ class ExportSettings:
         """
         check_checkpoint(self, "export")
         if self.to is None:
-            raise ArgumentError("export needs --to FILE")
+            raise ArgumentError("export needs --to FILE", code="argument-missing")
         if self.to.suffix != EXPORTS[self.format]:
             raise ArgumentError(
                 f"--to {self.to}: the name of a file in the format {self.format} "
-                f"ends with {EXPORTS[self.format]}"
+                f"ends with {EXPORTS[self.format]}",
+                code="argument-invalid",
             )
         if self.image_size is not None and not LEAST <= self.image_size <= MOST:
             raise ArgumentError(
-                f"--image-size {self.image_size}: at least {LEAST} and at most {MOST} pixels"
+                f"--image-size {self.image_size}: at least {LEAST} and at most {MOST} pixels",
+                code="argument-invalid",
             )
         atomic.check_new(self.to)

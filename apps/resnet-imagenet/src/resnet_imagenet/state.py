@@ -116,7 +116,9 @@ def load_initial_weights(state: State, network: nn.Module, name: str) -> None:
     try:
         load_network(network, trained_weights(state))
     except ValueError as error:
-        raise ArgumentError(f"--initial {name} is of another network: {error}") from error
+        raise ArgumentError(
+            f"--initial {name} is of another network: {error}", code="weights-mismatch"
+        ) from error
 
 
 def trained_weights(state: State) -> dict[str, Any]:

@@ -68,7 +68,9 @@ def check_new(path: Path) -> None:
         ArgumentError: `path` exists, or its folder is missing or not writable.
     """
     if path.exists():
-        raise ArgumentError(f"{path} exists, and nothing is overwritten; choose another name")
+        raise ArgumentError(
+            f"{path} exists, and nothing is overwritten; choose another name", code="file-exists"
+        )
     check_folder(path)
 
 
@@ -79,6 +81,10 @@ def check_folder(path: Path) -> None:
         ArgumentError: the folder of `path` is missing or not writable.
     """
     if not path.parent.is_dir():
-        raise ArgumentError(f"{path} cannot be written: {path.parent} is not a folder")
+        raise ArgumentError(
+            f"{path} cannot be written: {path.parent} is not a folder", code="file-unwritable"
+        )
     if not os.access(path.parent, os.W_OK):
-        raise ArgumentError(f"{path} cannot be written: {path.parent} is not writable")
+        raise ArgumentError(
+            f"{path} cannot be written: {path.parent} is not writable", code="permission-denied"
+        )

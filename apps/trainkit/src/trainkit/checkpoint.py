@@ -72,7 +72,9 @@ class Checkpoints:
             with atomic.replacing(path) as file:
                 statefile.write(state, file)
         except OSError as error:
-            raise NoSpaceError(self._failure(path, _first(error))) from error
+            raise NoSpaceError(
+                self._failure(path, _first(error)), code="file-unwritable"
+            ) from error
         for old in self.files()[: -self.keep]:
             old.unlink()
         return path
@@ -116,7 +118,8 @@ class Checkpoints:
             set_aside: whether to rename refused files; False for commands that only read.
 
         Raises:
-            DataError: there are checkpoints, but none can be used; all keep their names.
+            DataError: there are checkpoints, but none can be used; all keep their names. The code
+                is that of the newest one.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}
@@ -136,7 +139,8 @@ class Checkpoints:
         newest = next(iter(refused.values()))
         raise DataError(
             f"{self.folder}: none of its {len(refused)} checkpoints can be used; of the newest, "
-            f"{newest}"
+            f"{newest}",
+            code=newest.code,
         )
 
     def abandon(self, step: int, warn: Callable[[str], None]) -> None:
@@ -154,13 +158,16 @@ class Checkpoints:
         """Refuse a folder with checkpoints of an older version."""
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if OLD.fullmatch(path.name):
-                raise DataError(_old(path))
+                raise DataError(_old(path), code="checkpoint-outdated")
 
     def _check_space(self, path: Path, needed: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < needed:
             raise NoSpaceError(
-                self._failure(path, f"it needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} are free")
+                self._failure(
+                    path, f"it needs {needed / 1e6:.1f} MB and {free / 1e6:.1f} are free"
+                ),
+                code="disk-full",
             )
 
     def _failure(self, path: Path, reason: str) -> str:
@@ -179,15 +186,20 @@ def load(path: Path) -> State:
         DataError: the file is missing, truncated, damaged, or not a checkpoint.
     """
     if OLD.fullmatch(path.name):
-        raise DataError(_old(path))
+        raise DataError(_old(path), code="checkpoint-outdated")
     try:
         return statefile.read(path)
     except FileNotFoundError as error:
-        raise DataError(f"checkpoint {path} does not exist") from error
+        raise DataError(f"checkpoint {path} does not exist", code="checkpoint-missing") from error
     except FormError as error:
-        raise DataError(f"checkpoint {path} is not of this app: {error}") from error
+        raise DataError(
+            f"checkpoint {path} is not of this app: {error}", code="checkpoint-mismatch"
+        ) from error
     except Exception as error:  # damaged files make zipfile, json and NumPy raise any exception
-        raise DataError(f"checkpoint {path} is truncated or damaged ({_first(error)})") from error
+        raise DataError(
+            f"checkpoint {path} is truncated or damaged ({_first(error)})",
+            code="checkpoint-damaged",
+        ) from error
 
 
 def _old(path: Path) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from trainkit import exits, options, plots, streams
 from trainkit.common_options import PlotSettings
@@ -78,7 +79,7 @@ def parser(
         examples: command -> the examples at the end of its `--help`. The help of a training
             lists the exit codes after them.
     """
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog=f"python -m {package}", description=description,
         epilog="`COMMAND --help` shows the options and examples of a command.",
     )
@@ -91,6 +92,17 @@ def parser(
         )
         options.add_options(command, settings)
     return top
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors have a code, as all other errors of an app."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(
+            exits.ExitCode.BAD_ARGUMENTS,
+            f"{self.prog}: {exits.reported('argument-invalid', message)}\n",
+        )
 
 
 def _epilog(examples: str | None, settings: type[Any]) -> str:

@@ -158,14 +158,21 @@ def check_training(settings: Any, command: str = "train") -> None:
         ArgumentError: an option is missing, or two options contradict each other.
     """
     if settings.out is None:
-        raise ArgumentError(f"{command} needs --out DIR")
+        raise ArgumentError(f"{command} needs --out DIR", code="argument-missing")
     if (settings.data is None) != settings.synthetic:
-        raise ArgumentError(f"{command} needs either --data DIR or --synthetic")
+        raise ArgumentError(
+            f"{command} needs either --data DIR or --synthetic", code="argument-missing"
+        )
     backend_name, resume_from = (getattr(settings, name, None) for name in ("backend", "resume"))
     if backend_name is not None and settings.strategy != "ddp":
-        raise ArgumentError(f"--backend {backend_name} belongs to --strategy ddp")
+        raise ArgumentError(
+            f"--backend {backend_name} belongs to --strategy ddp", code="arguments-conflict"
+        )
     if resume_from not in (None, "never", "auto") and not Path(resume_from).is_file():
-        raise ArgumentError(f"--resume {resume_from}: no such file (use auto, never or a file)")
+        raise ArgumentError(
+            f"--resume {resume_from}: no such file (use auto, never or a file)",
+            code="checkpoint-missing",
+        )
 
 
 def check_checkpoint(settings: Any, command: str) -> None:
@@ -175,7 +182,9 @@ def check_checkpoint(settings: Any, command: str) -> None:
         ArgumentError: both or neither are given.
     """
     if (settings.out is None) == (settings.checkpoint is None):
-        raise ArgumentError(f"{command} needs either --out DIR or --checkpoint FILE")
+        raise ArgumentError(
+            f"{command} needs either --out DIR or --checkpoint FILE", code="argument-missing"
+        )
 
 
 def check_picture(path: Path) -> None:
@@ -185,7 +194,10 @@ def check_picture(path: Path) -> None:
         ArgumentError: the picture cannot be written.
     """
     if path.suffix not in PICTURES:
-        raise ArgumentError(f"{path}: the name of a picture must end with {', '.join(PICTURES)}")
+        raise ArgumentError(
+            f"{path}: the name of a picture must end with {', '.join(PICTURES)}",
+            code="argument-invalid",
+        )
     atomic.check_new(path)
 
 
@@ -207,9 +219,9 @@ class PlotSettings:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
         if not self.out:
-            raise ArgumentError("plot needs --out RUN [RUN ...]")
+            raise ArgumentError("plot needs --out RUN [RUN ...]", code="argument-missing")
         if self.to is None:
             if len(self.out) > 1:
-                raise ArgumentError("plot of several runs needs --to FILE")
+                raise ArgumentError("plot of several runs needs --to FILE", code="argument-missing")
             return
         check_picture(self.to)

@@ -74,7 +74,9 @@ def read(folder: Path) -> RunCurves:
             elif "step" in about and isinstance(value, int | float):
                 points.setdefault(key, []).append((epochs_at(about["step"]), value))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is not in the form of the app contract ({error})") from error
+        raise DataError(
+            f"{path} is not in the form of the app contract ({error})", code="metrics-invalid"
+        ) from error
     curves = {
         key: Curve(tuple(epoch for epoch, _ in found), tuple(value for _, value in found))
         for key, found in points.items()
@@ -86,11 +88,15 @@ def _lines(path: Path) -> list[metrics.Line]:
     try:
         return metrics.parse(path.read_bytes())
     except FileNotFoundError as error:
-        raise DataError(f"{path} does not exist; --out is the folder of a training") from error
+        raise DataError(
+            f"{path} does not exist; --out is the folder of a training", code="metrics-missing"
+        ) from error
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
+        raise DataError(
+            f"{path} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
     except ValueError as error:
-        raise DataError(f"{path}, {error}") from error
+        raise DataError(f"{path}, {error}", code="metrics-invalid") from error
 
 
 def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:

@@ -33,7 +33,13 @@ class ExitCode(IntEnum):
 
 
 class AppError(Exception):
-    """Base class of all expected failures; the message names the cause, the place and a remedy.
+    """Base class of all expected failures.
+
+    Args:
+        message: the cause, the place and a remedy.
+        code: the kind of the failure, in kebab case; it stays when messages change. The apps of
+            this repository use the keys of `error_codes.CODES`; another app may use codes of its
+            own. Without it, the error has the code of its class.
 
     Attributes:
         shared: whether all ranks raise it at the same moment, so that rank 0 alone reports it.
@@ -41,24 +47,33 @@ class AppError(Exception):
     """
 
     exit_code: ExitCode = ExitCode.BAD_ARGUMENTS
+    code = "app-failed"
     shared = False
     rank: int | None = None
+
+    def __init__(self, message: str = "", *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code or self.code
 
 
 class ArgumentError(AppError):
     """Arguments that contradict each other, the data, or the run in `--out`."""
+
+    code = "argument-invalid"
 
 
 class DataError(AppError):
     """A data set, a record or a checkpoint that cannot be read; the message names it."""
 
     exit_code = ExitCode.BAD_DATA
+    code = "data-invalid"
 
 
 class DivergedError(AppError):
     """The loss or the weights are NaN or infinite; the message names the step."""
 
     exit_code = ExitCode.DIVERGED
+    code = "loss-not-finite"
     shared = True
 
 
@@ -66,18 +81,21 @@ class NoSpaceError(AppError):
     """A checkpoint could not be written; the previous one is intact."""
 
     exit_code = ExitCode.NO_SPACE
+    code = "file-unwritable"
 
 
 class PeerError(AppError):
     """Another rank ended or cannot be reached; its own message has the cause."""
 
     exit_code = ExitCode.PEER_LOST
+    code = "rank-lost"
 
 
 class RanksDifferError(AppError):
     """The ranks have different weights: gradients were not averaged, or memory is faulty."""
 
     exit_code = ExitCode.RANKS_DIFFER
+    code = "ranks-differ"
     shared = True
 
 
@@ -85,14 +103,16 @@ class StoppedError(AppError):
     """A signal requested an early stop, and a checkpoint was written."""
 
     exit_code = ExitCode.STOPPED
+    code = "stopped"
     shared = True
 
 
 def run(name: str, main: Callable[[], None]) -> int:
     """Run `main`; return the exit code.
 
-    An `AppError`, Ctrl-C and a full disk are reported on stderr without a traceback. Any other
-    exception is a defect, and keeps its traceback.
+    An `AppError`, Ctrl-C and a full disk are reported on stderr without a traceback, in one line
+    that begins with `NAME: error[CODE]: `. Any other exception is a defect, and keeps its
+    traceback.
     """
     for stream in (sys.stdout, sys.stderr):  # a path may contain bytes that are not UTF-8
         if isinstance(stream, io.TextIOWrapper):
@@ -102,7 +122,8 @@ def run(name: str, main: Callable[[], None]) -> int:
     except AppError as error:
         where = name if error.rank is None else f"{name}, rank {error.rank}"
         silent = error.shared and error.rank
-        return _tell(where, "" if silent else str(error), error.exit_code)
+        text = "" if silent else reported(error.code, str(error))
+        return _tell(where, text, error.exit_code)
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -110,14 +131,19 @@ def run(name: str, main: Callable[[], None]) -> int:
             f"{error}; finished files are intact. Free some space and run the command again, "
             "a training with --resume auto"
         )
-        return _tell(name, text, ExitCode.NO_SPACE)
+        return _tell(name, reported("disk-full", text), ExitCode.NO_SPACE)
     except KeyboardInterrupt:
-        return _tell(name, "interrupted", ExitCode.INTERRUPTED)
+        return _tell(name, reported("stopped", "interrupted"), ExitCode.INTERRUPTED)
     return int(ExitCode.DONE)
 
 
-def _tell(name: str, text: str, code: ExitCode) -> int:
+def reported(code: str, message: str) -> str:
+    """Return an error as it is printed, with its code as the errors of `trimaran` have it."""
+    return f"error[{code}]: {message}"
+
+
+def _tell(name: str, text: str, exit_code: ExitCode) -> int:
     say(sys.stdout, "")  # flush stdout before the error message
     if text:
         say(sys.stderr, f"{name}: {text}\n")
-    return int(code)
+    return int(exit_code)

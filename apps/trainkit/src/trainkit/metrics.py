@@ -163,7 +163,9 @@ def _taken(path: Path) -> IO[bytes]:
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
-        raise ArgumentError(f"{path} is a link, which a run does not follow; remove it") from error
+        raise ArgumentError(
+            f"{path} is a link, which a run does not follow; remove it", code="file-not-plain"
+        ) from error
     file = os.fdopen(descriptor, "ab", buffering=0)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +174,8 @@ def _taken(path: Path) -> IO[bytes]:
         raise ArgumentError(
             f"another process trains in {path.parent}: wait until it has ended, or choose another "
             "--out. (If you started several ranks, they are not connected: --strategy needs a "
-            "launcher that apps/README.md names.)"
+            "launcher that apps/README.md names.)",
+            code="in-use",
         ) from None
     except OSError:
         pass  # no locks on this file system

@@ -74,7 +74,8 @@ def _refuse_used(folder: Path, resume: str) -> None:
     if used and resume != "auto" and not _is_own(folder, resume):
         raise ArgumentError(
             f"{folder} already has a run ({', '.join(used)}), which is never overwritten; "
-            "choose another --out, or continue it with --resume auto"
+            "choose another --out, or continue it with --resume auto",
+            code="run-not-empty",
         )
 
 
@@ -186,7 +187,9 @@ def _refusal(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in FULL:
             raise
-        raise ArgumentError(f"--out {folder} cannot be written to: {error.strerror}") from error
+        raise ArgumentError(
+            f"--out {folder} cannot be written to: {error.strerror}", code="file-unwritable"
+        ) from error
 
 
 def own_folder(path: Path) -> Path:
@@ -198,7 +201,8 @@ def own_folder(path: Path) -> Path:
     if path.is_symlink():
         raise ArgumentError(
             f"{path} is a link, which a run does not follow; remove it, or let --out itself be "
-            "where there is space"
+            "where there is space",
+            code="file-not-plain",
         )
     return path
 
@@ -212,7 +216,7 @@ def _find_state(
     def fits(path: Path, state: State) -> None:
         kinds = {"step": int, "identity": dict, "metrics_offset": int}
         if not all(isinstance(state.get(key), kind) for key, kind in kinds.items()):
-            raise DataError(f"checkpoint {path} is not of a training")
+            raise DataError(f"checkpoint {path} is not of a training", code="checkpoint-mismatch")
         if path.resolve().parent != checkpoints.folder.resolve():
             return  # a checkpoint of another run, whose metrics stay in its folder
         _check_metrics(folder / METRICS, content, path, state["metrics_offset"])
@@ -235,14 +239,18 @@ def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None
     if len(content) < offset:
         raise DataError(
             f"{path} has {len(content)} bytes, and had {offset} when {saved.name} was written: "
-            f"{way_out}"
+            f"{way_out}",
+            code="run-damaged",
         )
     try:
         metrics.parse(content[:offset])
     except ValueError as error:
-        raise DataError(f"{path}, {error}: {way_out}") from error
+        raise DataError(f"{path}, {error}: {way_out}", code="run-damaged") from error
     if offset and content[offset - 1 : offset] != b"\n":
-        raise DataError(f"{path} has no line that ends where {saved.name} was written: {way_out}")
+        raise DataError(
+            f"{path} has no line that ends where {saved.name} was written: {way_out}",
+            code="run-damaged",
+        )
 
 
 def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -254,7 +262,8 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     if differences:
         raise ArgumentError(
             "the checkpoint belongs to a training with other settings "
-            f"({'; '.join(differences)}); repeat its settings or choose another --out"
+            f"({'; '.join(differences)}); repeat its settings or choose another --out",
+            code="run-changed",
         )
 
 
@@ -273,16 +282,22 @@ def load_trained(out: Path | None, file: Path | None) -> State:
 
     def fits(path: Path, state: State) -> None:
         if not {"about", "parts"} <= state.keys():
-            raise DataError(f"checkpoint {path} is not of this app: it does not describe a network")
+            raise DataError(
+                f"checkpoint {path} is not of this app: it does not describe a network",
+                code="checkpoint-mismatch",
+            )
 
     if file is not None:
         state = checkpoint.load(file)
         fits(file, state)
         return state
     if out is None:
-        raise ArgumentError("use --out DIR or --checkpoint FILE")
+        raise ArgumentError("use --out DIR or --checkpoint FILE", code="argument-missing")
     folder = out / CHECKPOINTS
     newest = Checkpoints(folder).load_newest(warn, fits, set_aside=False)
     if newest is None:
-        raise DataError(f"{folder} has no checkpoint; --out is the folder of a training")
+        raise DataError(
+            f"{folder} has no checkpoint; --out is the folder of a training",
+            code="checkpoint-missing",
+        )
     return newest

@@ -64,13 +64,16 @@ def restore(parts: Parts, state: Mapping[str, Any]) -> None:
     if state.keys() != parts.keys():
         raise DataError(
             "the checkpoint is of a training with other parts "
-            f"({', '.join(sorted(state))}; here {', '.join(sorted(parts))})"
+            f"({', '.join(sorted(state))}; here {', '.join(sorted(parts))})",
+            code="checkpoint-mismatch",
         )
     for name, part in parts.items():
         try:
             part.load_state_dict(state[name])
         except ValueError as error:
-            raise DataError(f"the checkpoint does not fit: {name}: {error}") from error
+            raise DataError(
+                f"the checkpoint does not fit: {name}: {error}", code="checkpoint-mismatch"
+            ) from error
 
 
 def check_shapes(own: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:

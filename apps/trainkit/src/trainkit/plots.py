@@ -69,7 +69,9 @@ def main(settings: PlotSettings, look: Look) -> None:
     assert settings.out  # noqa: S101 - `settings.check` refuses None
     runs = [curves.read(folder) for folder in settings.out]
     if not any(run.curves for run in runs):
-        raise DataError(f"{', '.join(map(str, settings.out))}: no measurements yet")
+        raise DataError(
+            f"{', '.join(map(str, settings.out))}: no measurements yet", code="metrics-missing"
+        )
     # Without --to, the picture of the run is replaced.
     path = settings.to or settings.out[0] / "plot.png"
     with drawing():

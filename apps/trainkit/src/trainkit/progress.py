@@ -77,7 +77,9 @@ class Progress:
             before = {"before": state["epoch"] * state["steps_per_epoch"]}
             return cls(**{**before, **state, "window": Window(**state["window"])})
         except (KeyError, TypeError) as error:
-            raise DataError("the checkpoint has no progress of a training") from error
+            raise DataError(
+                "the checkpoint has no progress of a training", code="checkpoint-mismatch"
+            ) from error
 
     @property
     def steps_done(self) -> int:

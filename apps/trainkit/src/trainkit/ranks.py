@@ -105,11 +105,14 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
     if None in found:
         raise ArgumentError(
             f"the variables of {launcher} are no numbers: "
-            + ", ".join(f"{name}={text!r}" for name, text in zip(names, given, strict=True))
+            + ", ".join(f"{name}={text!r}" for name, text in zip(names, given, strict=True)),
+            code="launcher-invalid",
         )
     rank, size, local_rank, local_size = (int(one[1]) for one in found if one)
     if rank >= size:
-        raise ArgumentError(f"{names[0]}={rank} is no rank of {names[1]}={size}")
+        raise ArgumentError(
+            f"{names[0]}={rank} is no rank of {names[1]}={size}", code="launcher-invalid"
+        )
     return Ranks(launcher, rank, size, local_rank, max(1, local_size))
 
 
@@ -132,7 +135,8 @@ def share(planned: int | None, size: int) -> int:
     if planned % size:
         raise ArgumentError(
             f"--ranks {planned}: {size} ranks cannot share the work of {planned} evenly; start "
-            f"{max(n for n in range(1, size + 1) if planned % n == 0)}"
+            f"{max(n for n in range(1, size + 1) if planned % n == 0)}",
+            code="ranks-uneven",
         )
     return planned // size
 
@@ -164,7 +168,8 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
         return
     raise ArgumentError(
         f"{ranks.launcher} started {ranks.size} ranks, {framework} sees {seen}; "
-        + WAYS_OUT[ranks.launcher]
+        + WAYS_OUT[ranks.launcher],
+        code="ranks-unconnected",
     )
 
 
@@ -185,17 +190,20 @@ def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tup
     if port_text := environment.get("MASTER_PORT"):
         if re.fullmatch(r"[0-9]{1,5}", port_text) is None or not 0 < int(port_text) < 1 << 16:
             raise ArgumentError(
-                f"MASTER_PORT={port_text!r} is no port: set a number from 1 to 65535"
+                f"MASTER_PORT={port_text!r} is no port: set a number from 1 to 65535",
+                code="launcher-invalid",
             )
         port = int(port_text)
     if address:
         if _ADDRESS.fullmatch(address) is None or address.count(":") == 1:
             raise ArgumentError(f"MASTER_ADDR={address!r} is no host: set a name or an address,"
-                                " without a scheme, and the port in MASTER_PORT")
+                                " without a scheme, and the port in MASTER_PORT",
+                                code="launcher-invalid")
         return address, port
     if ranks.local_size < ranks.size:
         raise ArgumentError(
             f"{ranks.size} ranks on several nodes: set MASTER_ADDR to the node of rank 0 "
-            "(and MASTER_PORT), the same for all ranks"
+            "(and MASTER_PORT), the same for all ranks",
+            code="launcher-invalid",
         )
     return "127.0.0.1", port

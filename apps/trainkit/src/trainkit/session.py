@@ -245,14 +245,16 @@ class Session:
         rates = "".join(f", {k.replace('_', ' ')} {v:.4g}" for k, v in step.rates.items())
         return DivergedError(
             f"the {name} is {loss} at step {step.number} (epoch {step.epoch + 1}{rates}); "
-            f"{self.journal.words.advice}"
+            f"{self.journal.words.advice}",
+            code="loss-not-finite",
         )
 
     def _check_finite(self, state: Mapping[str, Any]) -> None:
         for name in parts.not_finite(state):
             raise DivergedError(
                 f"{name} is not finite after step {self.progress.steps_done}, which is not kept; "
-                f"{self.journal.words.advice}"
+                f"{self.journal.words.advice}",
+                code="state-not-finite",
             )
 
     def _check_agreement(self) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from itertools import count, groupby
 from pathlib import Path
 
-from trainkit.exits import ExitCode
+from trainkit.exits import ExitCode, reported
 from trainkit.streams import say
 
 NOTICE = 20.0
@@ -35,6 +35,9 @@ wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
 """Name of a file that exists while a rank does a slow activity, for which the other ranks wait."""
+
+SILENT = "silent: stopped, or its node is gone"
+"""The description of a rank that wrote no file."""
 
 GATHER = 3.0
 """Seconds that a rank waits for the files of the other ranks before it prints them."""
@@ -115,7 +118,8 @@ class Watchdog:
         else:
             silent = now - max(self._since, self._busy)  # the slow activity may have ended just now
         if silent >= self._patience * (SLOW if slow else 1):
-            self._say("ended", f"nothing has moved for {silent:.0f} s, and the training ends")
+            what = f"nothing has moved for {silent:.0f} s, and the training ends"
+            self._say("ended", reported("rank-lost", what))
             self._end(int(ExitCode.PEER_LOST))
         elif not self._told and silent >= (self._patience if slow else self._unusual()):
             self._told = True
@@ -188,7 +192,7 @@ def summary(found: dict[int, tuple[str, str] | None]) -> str:
     """Return the activities of all ranks as text, the rarest first; None: a rank wrote no file."""
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
-        text = f"{said[0]} ({said[1]})" if said else "silent: stopped, or its node is gone"
+        text = f"{said[0]} ({said[1]})" if said else SILENT
         groups.setdefault(text, []).append(rank)
     order = sorted(groups.items(), key=lambda group: len(group[1]))
     return "; ".join(

@@ -12,6 +12,7 @@ from launchers import MPICH, OPEN_MPI, SLURM, TORCHRUN
 from trainkit import provenance
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks
+from trainkit.testing.refusals import refused
 from trainkit.torch import start as module
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
@@ -22,7 +23,7 @@ def test_ranks_that_would_train_each_on_their_own_are_refused(
 ) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ArgumentError, match="--strategy ddp or --strategy horovod"):
+    with refused(ArgumentError, "ranks-unconnected", "--strategy ddp"):
         start("single")
 
 
@@ -109,7 +110,7 @@ def test_a_bound_rank_computes_with_as_many_threads_as_it_has_cores(
 
 
 def test_a_gpu_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ArgumentError, match="has no GPU"):
+    with refused(ArgumentError, "gpu-unavailable", "local rank 0"):
         start("single", device="gpu")
 
 

@@ -21,7 +21,7 @@ class UndecodableError(DataError, RuntimeError):
     """
 
     def __init__(self, name: str, defect: str) -> None:
-        super().__init__(f"{name} {defect}")
+        super().__init__(f"{name} {defect}", code="image-undecodable")
         self.defect = defect
 
 
@@ -70,11 +70,15 @@ class BadRecords:
         if len(self.found) <= self.limit:
             return
         if len(self.found) == 1:
-            raise DataError(f"{self.found[0]}; --max-bad-records N tolerates N such records")
+            raise DataError(
+                f"{self.found[0]}; --max-bad-records N tolerates N such records",
+                code="image-undecodable",
+            )
         listed = "".join(f"\n  {text}" for text in self.found)
         raise DataError(
             f"{len(self.found)} records cannot be decoded, "
-            f"more than --max-bad-records {self.limit}:{listed}"
+            f"more than --max-bad-records {self.limit}:{listed}",
+            code="image-undecodable",
         )
 
 

@@ -68,11 +68,11 @@ class Dataset:
         path = self.folder / DATASET
         if split not in self.splits:
             known = ", ".join(sorted(self.splits))
-            raise DataError(f"{path}: no split '{split}' (it has {known})")
+            raise DataError(f"{path}: no split '{split}' (it has {known})", code="split-missing")
         records = Records(self.folder, self.format, self.kind, len(self.classes),
                           self.splits[split], self.encoding)
         if not len(records):
-            raise DataError(f"{path}: a split without samples")
+            raise DataError(f"{path}: a split without samples", code="split-empty")
         return records
 
     def fingerprint(self) -> str:
@@ -123,19 +123,23 @@ def _read(folder: Path, path: Path) -> Dataset:
     except FileNotFoundError as error:
         raise DataError(
             f"{path} does not exist; --data is a folder that `trimaran data` made, "
-            "or one with train/CLASS/*.jpg and val/CLASS/*.jpg"
+            "or one with train/CLASS/*.jpg and val/CLASS/*.jpg",
+            code="data-missing",
         ) from error
     except Malformed as error:
         faults = (
             f"'{'.'.join(map(str, one.where))}' {one.problem}"
             + f" (found: {one.value!r:.60})" * one.told for one in error.faults
         )
-        raise DataError(f"{path}: {'; '.join(faults)}") from error
+        raise DataError(f"{path}: {'; '.join(faults)}", code="data-invalid") from error
     except (OSError, ValueError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+        raise DataError(f"{path} cannot be read: {error}", code="file-unreadable") from error
     image = found.image
     if not len(image.mean) == len(image.std) == image.channels:
-        raise DataError(f"{path}: needs a mean and a std for each of {image.channels} channels")
+        raise DataError(
+            f"{path}: needs a mean and a std for each of {image.channels} channels",
+            code="data-invalid",
+        )
     return Dataset(
         folder=folder,
         format=found.format,
@@ -161,12 +165,14 @@ def _check_kind(
         if value not in wanted:
             raise DataError(
                 f"{path}: '{key}' is {value}; here data sets are read where it is "
-                + " or ".join(wanted)
+                + " or ".join(wanted),
+                code="data-unsuitable",
             )
     if dataset.format != FOLDER and not formats.can_hold(dataset.format, kind):
         raise DataError(
             f"{path}: labels {kind.labels}, sample {kind.sample} cannot be in {dataset.format}: "
-            "its published layout holds one class and one image"
+            "its published layout holds one class and one image",
+            code="format-unsuitable",
         )
     if not dataset.classes and kind.labels != "none":
-        raise DataError(f"{path}: no classes, and 'labels' is {kind.labels}")
+        raise DataError(f"{path}: no classes, and 'labels' is {kind.labels}", code="data-invalid")

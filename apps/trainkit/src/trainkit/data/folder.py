@@ -53,7 +53,8 @@ class ImageFolder:
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{self.path}: a folder that is not packed needs the Python package {error.name}, "
-                "which is not installed here; `trimaran data pack` packs it"
+                "which is not installed here; `trimaran data pack` packs it",
+                code="library-missing",
             ) from error
         self._pictures = picturefile
 
@@ -71,7 +72,9 @@ class ImageFolder:
         try:
             return [np.frombuffer(self._pictures.plain(path.read_bytes()), np.uint8)]
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}") from error
+            raise DataError(
+                f"{path} cannot be read: {error.strerror}", code="file-unreadable"
+            ) from error
         except BadImage as error:
             raise UndecodableError(str(path), str(error)) from error
 
@@ -93,7 +96,9 @@ def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[Images]]]
     splits: dict[str, list[Images]] = {}
     classes = _names(folder / "train", folders=True)
     if not classes:
-        raise DataError(f"{folder / 'train'} has no folders of images, one for each class")
+        raise DataError(
+            f"{folder / 'train'} has no folders of images, one for each class", code="data-missing"
+        )
     numbers = {name: number for number, name in enumerate(classes)}
     for split in SPLITS:
         place = folder / split
@@ -102,7 +107,10 @@ def list_splits(folder: Path) -> tuple[tuple[str, ...], dict[str, list[Images]]]
         images: list[tuple[int, str]] = []
         for name in _names(place, folders=True):
             if name not in numbers:
-                raise DataError(f"{place / name}: a class that {folder / 'train'} does not have")
+                raise DataError(
+                    f"{place / name}: a class that {folder / 'train'} does not have",
+                    code="class-unknown",
+                )
             files = _names(place / name, folders=False)
             images += [(numbers[name], f"{name}/{f}") for f in files if is_image(f)]
         text = "\0".join(path for _, path in images)
@@ -129,4 +137,6 @@ def _names(place: Path, *, folders: bool) -> list[str]:
                 if entry.is_dir() == folders and not entry.name.startswith(".")
             )
     except OSError as error:
-        raise DataError(f"{place} cannot be read: {error.strerror}") from error
+        raise DataError(
+            f"{place} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error

@@ -47,7 +47,7 @@ class Records:
         try:
             self._shards = _opened(folder, form, kind, entries, encoding)
         except ShardError as error:
-            raise DataError(str(error)) from error
+            raise DataError(str(error), code="data-damaged") from error
         self._ends = list(accumulate(len(shard) for shard in self._shards))
 
     def __len__(self) -> int:
@@ -71,12 +71,13 @@ class Records:
         try:
             found = shard.frames(within)
         except ShardError as error:
-            raise DataError(str(error)) from error
+            raise DataError(str(error), code="data-damaged") from error
         if len(found) == 1 or (found and self._kind.sample == "sequence"):
             return found
         wanted = "one" if self._kind.sample == "image" else "one or more"
         raise DataError(
-            f"{shard.describe(within)} has {len(found)} images, by dataset.json {wanted}"
+            f"{shard.describe(within)} has {len(found)} images, by dataset.json {wanted}",
+            code="record-invalid",
         )
 
     def label(self, number: int) -> int:
@@ -101,18 +102,24 @@ class Records:
         try:
             found = shard.labels(within)
         except ShardError as error:
-            raise DataError(str(error)) from error
+            raise DataError(str(error), code="data-damaged") from error
         for label in found:
             if not 0 <= label < self._classes:
                 raise DataError(
                     f"{shard.describe(within)}: its class is {label}, "
-                    f"not a number from 0 to {self._classes - 1}"
+                    f"not a number from 0 to {self._classes - 1}",
+                    code="record-invalid",
                 )
         if self._kind.labels == "class" and len(found) != 1:
-            raise DataError(f"{shard.describe(within)} has {len(found)} classes, not one")
+            raise DataError(
+                f"{shard.describe(within)} has {len(found)} classes, not one", code="record-invalid"
+            )
         if any(a >= b for a, b in pairwise(found)):
             listed = ", ".join(map(str, found))
-            raise DataError(f"{shard.describe(within)}: its classes {listed} do not increase")
+            raise DataError(
+                f"{shard.describe(within)}: its classes {listed} do not increase",
+                code="record-invalid",
+            )
         return found
 
     def vector(self, number: int) -> NDArray[np.float32]:
@@ -148,6 +155,7 @@ def _opened(
     except ModuleNotFoundError as error:
         raise DataError(
             f"data sets in the format {form} need the Python package {error.name}, "
-            "which is not installed here; `trimaran data pack` writes others"
+            "which is not installed here; `trimaran data pack` writes others",
+            code="library-missing",
         ) from error
     return [reader(folder, one, kind, encoding) for one in entries if isinstance(one, Shard)]

@@ -97,7 +97,8 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
     dataset = open_dataset(folder, labels=get_args(Labels), samples=get_args(SampleKind))
     if dataset.format == FOLDER:
         raise ArgumentError(
-            f"--stage copies shards, and {folder} is not packed: see `trimaran data`"
+            f"--stage copies shards, and {folder} is not packed: see `trimaran data`",
+            code="data-unsuitable",
         )
     place = directory / dataset.fingerprint().replace("/", "-").replace(" ", "-")
     splits = (dataset.splits.get(name, []) for name in ("train", dataset.evaluation_split()))
@@ -111,7 +112,9 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
             _copy([file for file in files if not file.is_there], place, own)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
-        raise ArgumentError(f"--stage {directory}: {error.strerror}{where}") from error
+        raise ArgumentError(
+            f"--stage {directory}: {error.strerror}{where}", code="file-unwritable"
+        ) from error
     return place
 
 
@@ -136,7 +139,9 @@ def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
         content = path.read_bytes()
         return [*files, File(path, place / path.name, len(content), None, content)]
     except OSError as error:
-        raise DataError(f"{error.filename} cannot be staged: {error.strerror}") from error
+        raise DataError(
+            f"{error.filename} cannot be staged: {error.strerror}", code="file-unwritable"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -164,7 +169,8 @@ def _copy(files: list[File], place: Path, own: str) -> None:
     if needed > free:
         raise ArgumentError(
             f"--stage {place.parent}: {needed / 1e9:.2f} GB are to be copied, "
-            f"{free / 1e9:.2f} GB are free"
+            f"{free / 1e9:.2f} GB are free",
+            code="disk-full",
         )
     with _progress(needed) as advance:
         for file in files:
@@ -181,7 +187,9 @@ def _copy_file(file: File, own: str, advance: Any) -> None:
     try:
         source = file.source.open("rb")
     except OSError as error:
-        raise DataError(f"{file.source} cannot be read: {error.strerror}") from error
+        raise DataError(
+            f"{file.source} cannot be read: {error.strerror}", code="file-unreadable"
+        ) from error
     with source, file.part(own).open("wb") as target:
         while chunk := source.read(CHUNK):
             target.write(chunk)
@@ -191,10 +199,13 @@ def _copy_file(file: File, own: str, advance: Any) -> None:
     if size != file.size:
         raise DataError(
             f"shard {file.source} has {size} bytes, dataset.json says {file.size}: it is "
-            "truncated or of another version; `trimaran data verify` tells more"
+            "truncated or of another version; `trimaran data verify` tells more",
+            code="data-damaged",
         )
     if file.sha256 not in (None, digest.hexdigest()):
-        raise DataError(f"shard {file.source} has another checksum than dataset.json says")
+        raise DataError(
+            f"shard {file.source} has another checksum than dataset.json says", code="data-damaged"
+        )
     file.part(own).replace(file.target)
 
 
@@ -222,7 +233,8 @@ def _wait(files: list[File], place: Path, patience: float) -> None:
         elif time.monotonic() - since > patience:
             raise DataError(
                 f"{place}: nothing was copied for {patience:g} s; "
-                "the first process of this node, which copies, may have ended"
+                "the first process of this node, which copies, may have ended",
+                code="staging-stalled",
             )
         time.sleep(POLL)
 

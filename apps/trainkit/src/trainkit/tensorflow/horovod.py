@@ -115,7 +115,8 @@ def _connected(ranks: Ranks) -> Any:
         import horovod.tensorflow as hvd
     except ImportError as error:
         raise ArgumentError(
-            f"--strategy horovod: Horovod is not installed ({error}); the images have it"
+            f"--strategy horovod: Horovod is not installed ({error}); the images have it",
+            code="library-missing",
         ) from error
     yield_when_idle()
     hvd.init()

@@ -28,7 +28,8 @@ def start(name: str, *, device: str = "auto") -> TensorFlowStrategy:
         if ranks.size > 1:
             raise ArgumentError(
                 f"{ranks.launcher} started {ranks.size} ranks, and --strategy single would train "
-                "each on its own: use --strategy horovod"
+                "each on its own: use --strategy horovod",
+                code="ranks-unconnected",
             )
         return TensorFlowStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
@@ -52,7 +53,8 @@ def choose(wanted: str, local_rank: int) -> str:
     if number >= len(gpus):
         raise ArgumentError(
             f"local rank {local_rank} has no GPU: TensorFlow sees {len(gpus)}; start fewer ranks "
-            "per node, or use --device cpu"
+            "per node, or use --device cpu",
+            code="gpu-unavailable",
         )
     tf.config.set_visible_devices(gpus[number], "GPU")
     # Otherwise TensorFlow allocates all memory of the GPU, also that for Horovod.

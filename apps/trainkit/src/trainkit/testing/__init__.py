@@ -13,7 +13,7 @@ which needs pytest.
 import pytest
 
 pytest.register_assert_rewrite(
-    *(f"{__name__}.{name}" for name in ("commands", "ends", "program", "ranks", "runs"))
+    *(f"{__name__}.{name}" for name in ("commands", "ends", "program", "ranks", "refusals", "runs"))
 )
 
 from trainkit.testing.commands import CommandContract

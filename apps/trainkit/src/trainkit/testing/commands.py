@@ -14,6 +14,7 @@ import pytest
 
 from trainkit.testing.fixtures import Fixtures
 from trainkit.testing.program import Program, described
+from trainkit.testing.refusals import assert_reported
 
 FRAMEWORKS = {"torch", "tensorflow", "keras", "jax"}
 HELP = """
@@ -71,7 +72,8 @@ class CommandContract(Fixtures):
                 for value in _wrong(about):
                     with pytest.raises(SystemExit, match="2"):
                         self.app.main(verb, f"--{name}={value}")
-                    assert f"argument --{name}: " in capsys.readouterr().err
+                    named = f"argument --{name}: "
+                    assert_reported(capsys.readouterr().err, "argument-invalid", named)
 
     def test_an_option_that_is_none_is_refused_by_its_name(
         self, capsys: pytest.CaptureFixture[str]
@@ -80,7 +82,7 @@ class CommandContract(Fixtures):
             for word in ("--no-such-option", "--ou"):  # a beginning is no abbreviation
                 with pytest.raises(SystemExit, match="2"):
                     self.app.main(verb, word, "x")
-                assert word in capsys.readouterr().err
+                assert_reported(capsys.readouterr().err, "argument-invalid", word)
 
     def test_a_training_needs_an_out(
         self, program: Program, capsys: pytest.CaptureFixture[str]
@@ -88,7 +90,7 @@ class CommandContract(Fixtures):
         words = program.words(Path("out"))
         del words[words.index("--out") : words.index("--out") + 2]
         assert self.app.main(*words) == 2
-        assert "--out" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "argument-missing", "--out")
 
     @pytest.mark.slow
     def test_data_that_is_not_there_is_named(
@@ -98,7 +100,7 @@ class CommandContract(Fixtures):
             pytest.skip("it reads no data set")
         out = tmp_path / "run"
         assert Program(self.app, tmp_path / "nowhere").main(out) == 3
-        assert "nowhere/dataset.json does not exist" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "data-missing", "nowhere/dataset.json")
         assert not out.exists()
 
 

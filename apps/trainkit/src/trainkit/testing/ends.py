@@ -16,6 +16,7 @@ from trainkit.strategy import Strategy
 from trainkit.testing import reading
 from trainkit.testing.fixtures import Fixtures
 from trainkit.testing.program import Program
+from trainkit.testing.refusals import assert_reported
 
 AUTO = ("--resume", "auto")
 
@@ -29,7 +30,7 @@ class EndContract(Fixtures):
     ) -> None:
         before = _content(whole)
         assert program.main(whole) == 2
-        assert "already has a run" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "run-not-empty", whole)
         assert program.main(whole, *AUTO) == 0
         assert "nothing to resume" in capsys.readouterr().out
         assert _content(whole) == before
@@ -43,7 +44,7 @@ class EndContract(Fixtures):
         with (unfinished / outputs.METRICS).open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             assert program.main(unfinished, *AUTO) == 2
-        assert "another process trains in" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "in-use", unfinished)
         assert _content(unfinished) == before
 
     @pytest.mark.slow
@@ -54,7 +55,7 @@ class EndContract(Fixtures):
             line["value"] for line in reading.lines(unfinished) if line["key"] == metrics.SEED
         ]
         assert program.main(unfinished, *AUTO, "--seed", str(seed + 1)) == 2
-        assert f"seed: {seed} then, {seed + 1} now" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "run-changed", f"seed: {seed} ", f" {seed + 1} ")
 
     @pytest.mark.slow
     def test_no_usable_checkpoint_ends_with_3_and_leaves_them(
@@ -64,7 +65,7 @@ class EndContract(Fixtures):
         for file in files:
             file.write_bytes(file.read_bytes()[:-100])
         assert program.main(unfinished, *AUTO) == 3
-        assert f"none of its {len(files)} checkpoints can be used" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "checkpoint-damaged", f" {len(files)} ")
         assert reading.checkpoints(unfinished) == files
 
     @pytest.mark.slow
@@ -108,9 +109,7 @@ class EndContract(Fixtures):
         content = file.read_bytes()
         file.write_bytes(content[:100])
         assert program.main(unfinished, *AUTO) == 3
-        said = capsys.readouterr().err
-        assert "metrics.jsonl has 100 bytes" in said
-        assert "restore it from a copy" in said
+        assert_reported(capsys.readouterr().err, "run-damaged", f"{file} ", " 100 bytes")
         file.write_bytes(content)
         assert program.main(unfinished, *AUTO) == 0
 
@@ -120,7 +119,7 @@ class EndContract(Fixtures):
     ) -> None:
         out = tmp_path / "run"
         assert program.main(out, *self.app.diverging.split()) == 4
-        assert "at step " in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "loss-not-finite", "at step ")
         assert reading.lines(out)[-1]["metadata"][metrics.STATUS] == metrics.ABORTED
         assert not (out / outputs.RESULT).exists()
 
@@ -138,7 +137,7 @@ class EndContract(Fixtures):
         out = tmp_path / "run"
         monkeypatch.setattr(shutil, "disk_usage", full_after_two)
         assert program.main(out) == 74
-        assert f"{reading.checkpoints(out)[-1].name} is intact" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "disk-full", reading.checkpoints(out)[-1].name)
         monkeypatch.undo()
         assert program.main(out, *AUTO) == 0
         assert json.loads((out / outputs.RESULT).read_text())["steps"] == self.app.steps
@@ -155,9 +154,8 @@ class EndContract(Fixtures):
         monkeypatch.setattr(Strategy, "any", lost)
         monkeypatch.setattr(Strategy, "lost", lambda self, error: True)
         assert program.main(tmp_path / "run") == 69
-        said = capsys.readouterr().err
-        assert "another rank ended, or cannot be reached" in said
-        assert "(connection reset by peer)" in said
+        cause = "(connection reset by peer)"
+        assert_reported(capsys.readouterr().err, "rank-lost", cause)
 
     @pytest.mark.slow
     def test_ranks_that_differ_end_with_70_and_without_a_result(
@@ -171,7 +169,7 @@ class EndContract(Fixtures):
         out = tmp_path / "run"
         monkeypatch.setattr(Strategy, "share", other)
         assert program.main(out) == 70
-        assert "the ranks have different weights after step 1" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "ranks-differ", "step 1:")
         assert not (out / outputs.RESULT).exists()
 
     @pytest.mark.slow
@@ -184,7 +182,7 @@ class EndContract(Fixtures):
 
         monkeypatch.setattr(outputs, "open_outputs", interrupted)
         assert program.main(tmp_path / "run") == 130
-        assert "interrupted" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "stopped")
         assert not (tmp_path / "run").exists()
 
 

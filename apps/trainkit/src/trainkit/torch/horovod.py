@@ -32,7 +32,8 @@ class Horovod(TorchStrategy):
             import horovod.torch as hvd
         except ImportError as error:
             raise ArgumentError(
-                f"--strategy horovod: Horovod is not installed ({error}); the images have it"
+                f"--strategy horovod: Horovod is not installed ({error}); the images have it",
+                code="library-missing",
             ) from error
         self._hvd: Any = hvd
         self._compression = getattr(hvd.Compression, compression)

@@ -33,7 +33,8 @@ def start(
         if ranks.size > 1:
             raise ArgumentError(
                 f"{ranks.launcher} started {ranks.size} ranks, and --strategy single would train "
-                "each on its own: use --strategy ddp or --strategy horovod"
+                "each on its own: use --strategy ddp or --strategy horovod",
+                code="ranks-unconnected",
             )
         return TorchStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
@@ -68,7 +69,8 @@ def choose(wanted: str, local_rank: int) -> torch.device:
     if number >= count:
         raise ArgumentError(
             f"local rank {local_rank} has no GPU: PyTorch sees {count}; start fewer ranks per "
-            "node, or use --device cpu"
+            "node, or use --device cpu",
+            code="gpu-unavailable",
         )
     torch.cuda.set_device(number)
     return torch.device("cuda", number)

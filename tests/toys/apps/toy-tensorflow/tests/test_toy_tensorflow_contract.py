@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainkit.testing import App, Contract, reading
+from trainkit.testing.refusals import assert_reported
 
 
 class TestContract(Contract):
@@ -23,4 +24,4 @@ class TestContract(Contract):
 
     def test_parts_of_a_batch_are_equal(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.app.main("train", "--out", "run", "--accumulation", "3") == 2
-        assert "no 3 equal parts" in capsys.readouterr().err
+        assert_reported(capsys.readouterr().err, "arguments-conflict", " 3 ")

@@ -36,9 +36,10 @@ class TrainSettings:
             ArgumentError: so it is.
         """
         if self.out is None:
-            raise ArgumentError("--out DIR is missing")
+            raise ArgumentError("--out DIR is missing", code="argument-missing")
         if self.batch_size_per_rank % self.accumulation:
             raise ArgumentError(
                 f"--batch-size-per-rank {self.batch_size_per_rank} has no {self.accumulation} "
-                "equal parts (--accumulation)"
+                "equal parts (--accumulation)",
+                code="arguments-conflict",
             )

@@ -43,4 +43,4 @@ class TrainSettings:
             ArgumentError: so it is.
         """
         if self.out is None:
-            raise ArgumentError("--out DIR is missing")
+            raise ArgumentError("--out DIR is missing", code="argument-missing")
