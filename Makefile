@@ -101,12 +101,7 @@ cluster-stop: $(TOOL_STAMP) ## End it
 generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile, schema, help)
 	$(BIN)/trimaran render --recipes tests/toys
 	$(BIN)/trimaran schema
-	PYTHONPATH=tests $(BIN)/python tests/cli/test_help.py
-	PYTHONPATH=tests $(BIN)/python tests/data/test_golden_shards.py
-	PYTHONPATH=tests $(BIN)/python tests/images/test_render.py
-	PYTHONPATH=tests $(BIN)/python tests/bundles/test_runscript.py
-	PYTHONPATH=tests $(BIN)/python tests/cluster/test_script.py
-	PYTHONPATH=tests $(BIN)/python tests/cluster/test_docker.py
+	$(BIN)/python scripts/golden.py
 	$(BIN)/python scripts/build_site.py readme
 
 generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings

@@ -65,7 +65,6 @@ def take(program: str, address: str) -> None:
             for name, place in PAGES.items():
                 page = context.new_page()
                 page.goto(address + place, wait_until="networkidle")
-                page.wait_for_timeout(500)  # plots are drawn by scripts
                 page.screenshot(path=PICTURES / f"{name}-{colours}.png")
                 page.close()
         browser.close()

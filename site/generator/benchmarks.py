@@ -3,56 +3,41 @@
 from __future__ import annotations
 
 from generator import markdown
-from generator.plots import Plot, encoding
-from trimaran.evidence.records import Benchmark
+from generator.plots import Plot
+from trimaran.evidence.records import Benchmark, Ratio
 from trimaran.evidence.store import Piece
+from trimaran.report.rows import Dot, Row, Table
+
+OUTCOMES = ("goal met", "goal not met", "no goal")
+
+
+def _outcome(ratio: Ratio) -> str:
+    return OUTCOMES[2] if ratio.met is None else OUTCOMES[0] if ratio.met else OUTCOMES[1]
 
 
 def ratios(piece: Piece[Benchmark]) -> Plot:
     """Return a plot of the ratios of a benchmark: smallest, median, largest value and goal."""
     content = piece.content
-    values = [
-        {"ratio": ratio.text, "least": ratio.min, "median": ratio.median, "most": ratio.max,
-         "goal": ratio.goal, "outcome": "no goal" if ratio.met is None
-         else "goal met" if ratio.met else "goal not met"}
-        for ratio in content.ratios
+    rows = [
+        Row(ratio.text, [Dot(ratio.median, f"{ratio.min:.3g} to {ratio.max:.3g}, median"
+                             f" {ratio.median:.3g}; {outcome}", outcome, ratio.min, ratio.max)],
+            ratio.goal, f"{ratio.median:.3g}")
+        for ratio, outcome in ((ratio, _outcome(ratio)) for ratio in content.ratios)
     ]
-    y = encoding("ratio", "nominal", axis={"title": None, "labelLimit": 340}, sort=None)
-    color = encoding("outcome", "nominal", legend={"title": None}, scale={
-        "domain": ["goal met", "goal not met", "no goal"]})
-    asked = sum(value["goal"] is not None for value in values)
-    goals = [  # no empty layer, which a screen reader would announce
-        {"mark": {"type": "tick", "thickness": 2, "size": 20, "strokeDash": [2, 2]},
-         "transform": [{"filter": "datum.goal != null"}], "encoding": {
-            "x": {"field": "goal", "type": "quantitative"}}},
-    ] if asked else []
-    spec = {
-        "height": {"step": 30}, "data": {"values": values}, "encoding": {"y": y},
-        "layer": [
-            {"mark": {"type": "rule", "strokeWidth": 3}, "encoding": {
-                "x": encoding("least", "quantitative", "ratio", scale={"domainMin": 0}),
-                "x2": {"field": "most"}, "color": color}},
-            {"mark": {"type": "point", "filled": True, "size": 80}, "encoding": {
-                "x": {"field": "median", "type": "quantitative"}, "color": color}},
-            *goals,
-            {"mark": {"type": "text", "align": "left", "dx": 10}, "encoding": {
-                "x": {"field": "most", "type": "quantitative"},
-                "text": {"field": "median", "format": ".3~g"}}},
-        ],
-    }
     name = piece.path.rpartition("/")[2].removesuffix(".json")
-    reached = [value for value in values if value["outcome"] == "goal met"]
+    asked = sum(ratio.goal is not None for ratio in content.ratios)
+    reached = sum(bool(ratio.met) for ratio in content.ratios)
     return Plot(
-        f"ratios-{name}", spec,
-        f"{len(values)} ratios of the benchmark {content.benchmark}, each with the least, the"
+        f"ratios-{name}", Table("ratio", rows, OUTCOMES, zero=True),
+        f"{len(rows)} ratios of the benchmark {content.benchmark}, each with the least, the"
         f" median and the largest of {len(content.ratios[0].values)} rounds;"
-        + (f" {len(reached)} of {asked} goals are met." if asked else " None has a goal."),
-        f"Line: least to largest of the rounds; point: median; dashed: the goal. Measured"
+        + (f" {reached} of {asked} goals are met." if asked else " None has a goal."),
+        "Line: least to largest of the rounds; dot: median; vertical line: the goal. Measured"
         f" {content.day} on {content.machine.machine.text}.",
         ["ratio", "least:", "median:", "largest:", "goal:", "outcome"],
-        [[value["ratio"], *(f"{value[key]:.3g}" for key in ("least", "median", "most")),
-          "-" if value["goal"] is None else f"{value['goal']:g}", value["outcome"]]
-         for value in values],
+        [[ratio.text, *(f"{value:.3g}" for value in (ratio.min, ratio.median, ratio.max)),
+          "-" if ratio.goal is None else f"{ratio.goal:g}", _outcome(ratio)]
+         for ratio in content.ratios],
     )
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any
 
-from generator.plots import Plot, encoding
+from generator.plots import Lines, Plot
 from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.evidence.store import Piece
+from trimaran.report import charts
+from trimaran.report.panels import Line, Panel, drawable
+from trimaran.report.rows import Dot, Row, Table
 from trimaran.report.run_evidence import RunEvidence
-
-MARKED = 40
-"""Largest number of points that get markers."""
 
 LEAST = 2
 """Smallest number of points of a curve; the table of evidence shows single values."""
@@ -48,122 +48,103 @@ def label_of(one: RecipeStatus, piece: Piece[RunEvidence]) -> str:
     return ", ".join(words) or "as the recipe has it"
 
 
+def _tip(piece: Piece[RunEvidence], label: str) -> str:
+    """Return the tooltip of a run: its label, seed and date."""
+    return f"{label}, seed {_seed(piece)}, {piece.content.day}"
+
+
+def _seed(piece: Piece[RunEvidence]) -> object:
+    return piece.content.run.recipe.changed.get("seed", "the recipe's")
+
+
+OVER: dict[charts.By, str] = {"steps": "steps", "time": "seconds"}
+"""Quantity of the horizontal axis -> its name in files and tables."""
+
+
 def _curves(
     name: str, metric: str, unit: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]]
 ) -> list[Plot]:
-    rows = [
-        {"steps": step, "seconds": seconds, "value": value, "run": label_of(one, piece),
-         "seed": piece.content.run.recipe.changed.get("seed", "the recipe's"),
-         "file": piece.path, "date": str(piece.content.day)}
+    drawn = [
+        (label_of(one, piece), piece, curve.points)
         for one, piece in runs for curve in piece.content.curves
         if curve.metric == metric and len(curve.points) >= LEAST
-        for step, seconds, value in curve.points
+    ]
+    colors = {label: place for place, label in enumerate(dict.fromkeys(one[0] for one in drawn))}
+    lines = [
+        Line(label, drawable(points), colors[label] % charts.COLORS, _tip(piece, label))
+        for label, piece, points in drawn
     ]
     title = f"{metric}, {unit}" if unit else metric
-    days = sorted({str(row["date"]) for row in rows})
-    drawn = {str(row["file"]) for row in rows}
-    machines = sorted({piece.content.run.host.text for _, piece in runs if piece.path in drawn})
+    panel = Panel(title, "plain", [line for line in lines if line.points])
+    days = sorted({str(piece.content.day) for _, piece, _ in drawn})
+    machines = sorted({piece.content.run.host.text for _, piece, _ in drawn})
+    lasts = [points[-1][2] for _, _, points in drawn]
     return [
         Plot(
-            f"curve-{name.replace('/', '-')}-{metric}-{over}",
-            {
-                "height": 260, "data": {"values": rows},
-                "mark": {"type": "line", "point": len(rows) < MARKED},
-                "encoding": {
-                    "x": encoding(over, "quantitative", over),
-                    "y": encoding("value", "quantitative", title, scale={"zero": False}),
-                    "color": encoding("run", "nominal", legend={"title": None}),
-                    "detail": {"field": "file"},
-                    "tooltip": [encoding(key, "nominal") for key in ("run", "seed", "date")]
-                    + [encoding(key, "quantitative") for key in ("steps", "seconds", "value")],
-                },
-            },
-            f"{metric} of {len(_lasts(rows))} runs of {name} over {over}; the last values are"
-            f" {min(_lasts(rows)):.5g} to {max(_lasts(rows)):.5g} {unit}".rstrip() + ".",
+            f"curve-{name.replace('/', '-')}-{metric}-{over}", Lines(panel, by),
+            f"{metric} of {len(lasts)} runs of {name} over {over}; the last values are"
+            f" {min(lasts):.5g} to {max(lasts):.5g} {unit}".rstrip() + ".",
             f"{metric} over {over}; measured {' and '.join(days)} on {'; '.join(machines)}.",
             ["run", "seed", f"{over}:", f"{title}:", "date"],
-            [[row["run"], row["seed"], row[over], row["value"], row["date"]] for row in rows],
+            [[label, _seed(piece), seconds if by == "time" else step, value, piece.content.day]
+             for label, piece, points in drawn for step, seconds, value in points],
         )
-        for over in ("steps", "seconds")
+        for by, over in OVER.items()
     ]
-
-
-def _lasts(rows: Sequence[dict[str, Any]]) -> list[float]:
-    return list({row["file"]: float(row["value"]) for row in rows}.values())
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:
     """Return a plot of the final values of the runs of a recipe, by variation and seed."""
-    values = [
-        {"run": label_of(one, piece), "value": row.measured or 0.0,
-         "seed": piece.content.run.recipe.changed.get("seed", "the recipe's"),
-         "date": str(piece.content.day)}
-        for piece in one.runs if (row := piece.content.row(metric)) is not None
-    ]
-    labels: dict[str, list[float]] = {}
-    for value in values:
-        labels.setdefault(str(value["run"]), []).append(float(str(value["value"])))
+    found = [(label_of(one, piece), piece, row.measured or 0.0) for piece in one.runs
+             if (row := piece.content.row(metric)) is not None]
+    labels: dict[str, list[Dot]] = {}
+    for label, piece, value in found:
+        labels.setdefault(label, []).append(Dot(value, f"{_tip(piece, label)}: {value:g}"))
     name, unit = one.name, one.file.card.card.metrics[metric].unit
-    order = sorted(labels, key=lambda label: -median(labels[label]))
-    spec = {
-        "height": {"step": 34}, "data": {"values": values},
-        "encoding": {
-            "y": encoding("run", "nominal", axis={"title": None, "labelLimit": 340}, sort=order),
-            "x": encoding("value", "quantitative", f"{metric}, {unit}", scale={"zero": False}),
-        },
-        "layer": [
-            {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8},
-             "encoding": {"tooltip": [encoding(key, "nominal") for key in ("run", "seed", "date")]
-                          + [encoding("value", "quantitative")]}},
-            {"mark": {"type": "tick", "thickness": 2, "size": 22}, "encoding": {
-                "x": {"field": "value", "type": "quantitative", "aggregate": "median"}}},
-        ],
-    }
-    days = sorted({str(value["date"]) for value in values})
+    rows = sorted((Row(label, dots, median(dot.value for dot in dots))
+                   for label, dots in labels.items()), key=lambda row: -(row.mark or 0))
+    days = sorted({str(piece.content.day) for _, piece, _ in found})
     return Plot(
-        f"accuracy-{name.replace('/', '-')}", spec,
-        f"{metric} at the end of {len(values)} runs of {name}, in {len(order)} variations; best"
-        f" median {median(labels[order[0]]):.2f} {unit} ({order[0]}), least"
-        f" {median(labels[order[-1]]):.2f} {unit} ({order[-1]}).",
-        f"A point for each seed, a tick for the median; measured {' and '.join(days)}.",
+        f"accuracy-{name.replace('/', '-')}", Table(f"{metric}, {unit}", rows),
+        f"{metric} at the end of {len(found)} runs of {name}, in {len(rows)} variations; best"
+        f" median {rows[0].mark:.2f} {unit} ({rows[0].name}), least"
+        f" {rows[-1].mark:.2f} {unit} ({rows[-1].name}).",
+        f"A dot for each seed, a vertical line for the median; measured {' and '.join(days)}.",
         ["variation of the recipe", "seed", f"{metric}, {unit}:", "date"],
-        [[value["run"], value["seed"], value["value"], value["date"]] for value in values],
+        [[label, _seed(piece), value, piece.content.day] for label, piece, value in found],
     )
 
 
 def reached(standings: Iterable[RecipeStatus]) -> Plot:
     """Return a plot of results relative to the expected values, for runs of current recipes."""
-    values = [
-        {"what": f"{one.name.partition('/')[2]}, {number.expected.metric}", "recipe": one.name,
-         "part": row.measured / number.expected.value, "bound": bound / number.expected.value,
-         "number": "published" if number.date is None else "measured here before",
-         "result": row.measured_text, "date": str(piece.content.day)}
-        for one in standings for number in one.numbers for piece in one.own_runs()
-        if (row := piece.content.row(number.expected.metric)) and row.measured is not None
-        if (bound := next((b for b in number.expected.bounds if b is not None), None)) is not None
-    ]
-    spec = {
-        "height": {"step": 26}, "data": {"values": values},
-        "encoding": {"y": encoding("what", "nominal", sort=None,
-                                   axis={"title": None, "labelLimit": 300})},
-        "layer": [
-            {"mark": {"type": "tick", "thickness": 2, "size": 20, "strokeDash": [2, 2]},
-             "encoding": {"x": {"field": "bound", "type": "quantitative"}}},
-            {"mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.8}, "encoding": {
-                "x": encoding("part", "quantitative", "part of what is expected",
-                              scale={"zero": False}, axis={"format": "%"}),
-                "color": encoding("number", "nominal", legend={"title": None}),
-                "tooltip": [encoding(key, "nominal") for key in ("recipe", "result", "date")]}},
-        ],
-    }
-    far = min(values, key=lambda value: float(str(value["part"])))
+    rows: list[Row] = []
+    table: list[list[object]] = []
+    far = (math.inf, "")
+    for one in standings:
+        for number in one.numbers:
+            metric, value = number.expected.metric, number.expected.value
+            bound = next((bound for bound in number.expected.bounds if bound is not None), None)
+            name, dots = f"{one.name.partition('/')[2]}, {metric}", []
+            for piece in one.own_runs() if bound is not None else ():
+                row = piece.content.row(metric)
+                if row is None or row.measured is None:
+                    continue
+                part, day = row.measured / value, piece.content.day
+                dots.append(Dot(100 * part, f"{one.name}, {row.measured_text}, {day}",
+                                ORIGINS[number.date is not None]))
+                table.append([one.name, name, row.measured_text, f"{part:.1%}", day])
+                far = min(far, (part, name))
+            if dots and bound is not None:
+                rows.append(Row(name, dots, 100 * bound / value))
     return Plot(
-        "reached", spec,
-        f"The results of {len(values)} runs relative to the values that their recipes expect; the"
-        f" lowest is {float(str(far['part'])):.1%} of {far['what']}.",
-        "One point for each run in evidence; dashed: the bound of PASS. Runs beyond it were judged"
-        " by an earlier version of the recipe.",
-        ["recipe", "metric and recipe", "result:", "of expected:", "date"],
-        [[value["recipe"], value["what"], value["result"], f"{float(str(value['part'])):.1%}",
-          value["date"]] for value in values],
+        "reached", Table("result, % of the expected value", rows, ORIGINS),
+        f"The results of {len(table)} runs relative to the values that their recipes expect; the"
+        f" lowest is {far[0]:.1%} of {far[1]}.",
+        "One dot for each run in evidence; vertical line: the bound of PASS. Runs beyond it were"
+        " judged by an earlier version of the recipe.",
+        ["recipe", "metric and recipe", "result:", "of expected:", "date"], table,
     )
+
+
+ORIGINS = ("expected value published", "expected value measured here before")
+"""Origins of expected values."""

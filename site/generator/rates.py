@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from generator.measured import METRIC, rates_of
-from generator.plots import Plot, encoding
+from generator.plots import Plot
 from generator.sources import Sources
 from trimaran.evidence.recipe_status import RecipeStatus
+from trimaran.report.rows import Dot, Row, Table
 
 
 class Rate(NamedTuple):
@@ -72,30 +73,13 @@ def throughput(sources: Sources) -> Plot:
     """Return a plot of the published and measured training rates of ResNet-50, by hardware."""
     found = [*_of_recipes(sources), *_published(sources), *_benchmark(sources)]
     found.sort(key=lambda one: -one.rate)
-    values = [
-        {"hardware": one.hardware, "img/s": one.rate, "number": one.number, "source": one.source,
-         "text": one.text} for one in found
+    rows = [
+        Row(one.hardware, [Dot(one.rate, f"{one.text} img/s, {one.number}: {one.source}",
+                               one.number)], text=one.text)
+        for one in found
     ]
-    color = encoding("number", "nominal", legend={"title": None})
-    spec = {
-        "height": {"step": 24}, "data": {"values": values},
-        "encoding": {
-            "y": encoding("hardware", "nominal", axis={"title": None, "labelLimit": 260},
-                          sort=None),
-            "x": encoding("img/s", "quantitative", "images per second",
-                          scale={"type": "log", "domain": [5, 60000]},
-                          axis={"values": [10, 100, 1000, 10000]}),
-        },
-        "layer": [
-            {"mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-             "encoding": {"color": color, "shape": color, "tooltip": [
-                 encoding(key, "nominal") for key in ("hardware", "text", "source")]}},
-            {"mark": {"type": "text", "align": "left", "dx": 9},
-             "encoding": {"text": {"field": "text"}}},
-        ],
-    }
     return Plot(
-        "throughput", spec,
+        "throughput", Table("images per second", rows, ("published", "measured here"), log=True),
         f"Images per second of ResNet-50 in training, {len(found)} numbers, on a logarithmic"
         f" axis: from {found[-1].text} on {found[-1].hardware} to {found[0].text} on"
         f" {found[0].hardware}.",
@@ -109,34 +93,20 @@ def throughput(sources: Sources) -> Plot:
 def ran(sources: Sources) -> Plot:
     """Return a plot of the throughput of published runs: medians by recipe, machine and day."""
     found = [one for standing in sources.standings.values() for one in rates_of(standing)]
-    values = [
-        {"recipe": one.recipe, "rate": one.rate, "least": min(one.rates), "most": max(one.rates),
-         "result": f"{one.shown(one.rate)} {one.unit}", "runs": len(one.rates),
-         "machine": one.machine, "date": str(one.day)} for one in found
-    ]
-    y = encoding("recipe", "nominal", axis={"title": None, "labelLimit": 340}, sort=None)
-    color = encoding("machine", "nominal", legend={
-        "title": None, "orient": "bottom", "columns": 1})
-    spec = {
-        "height": {"step": 26}, "data": {"values": values},
-        "encoding": {"y": y, "color": color},
-        "layer": [
-            {"mark": {"type": "rule", "strokeWidth": 2}, "encoding": {
-                "x": {"field": "least", "type": "quantitative"}, "x2": {"field": "most"}}},
-            {"mark": {"type": "point", "filled": True, "size": 80, "opacity": 1}, "encoding": {
-                "x": encoding("rate", "quantitative", "images (FutureGAN: clips) per second",
-                              scale={"type": "log"}),
-                "tooltip": [encoding(key, "nominal") for key in (
-                    "recipe", "result", "runs", "machine", "date")]}},
-        ],
-    }
+    dots: dict[str, list[Dot]] = {}
+    for one in found:
+        few, many = min(one.rates), max(one.rates)
+        runs = f"{one.shown(one.rate)} {one.unit}, {len(one.rates)} runs, {one.machine}, {one.day}"
+        dots.setdefault(one.recipe, []).append(Dot(one.rate, runs, one.machine, few, many))
+    rows = [Row(recipe, some) for recipe, some in dots.items()]
+    machines = list(dict.fromkeys(one.machine for one in found))
     return Plot(
-        "evidence-throughput", spec,
+        "evidence-throughput",
+        Table("images (FutureGAN: clips) per second", rows, machines, log=True),
         f"Throughput of {sum(len(one.rates) for one in found)} runs in evidence, of"
-        f" {len({one.recipe for one in found})} recipes on"
-        f" {len({one.machine for one in found})} machines: the median of each day, and from the"
+        f" {len(rows)} recipes on {len(machines)} machines: the median of each day, and from the"
         " slowest run to the fastest.",
-        "A point for the median of a recipe, a machine and a day, a line from the slowest run to"
+        "A dot for the median of a recipe, a machine and a day, a line from the slowest run to"
         " the fastest. Recipes differ in network and images: compare each with itself. Dates and"
         " files are in the table.",
         ["recipe", "median:", "slowest:", "fastest:", "unit", "runs:", "machine", "date", "source"],

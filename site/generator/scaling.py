@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from generator.measured import METRIC, rates_of
-from generator.plots import Plot, encoding
+from generator.plots import Lines, Plot
 from generator.sources import Sources
 from trimaran.evidence.recipe_status import RecipeStatus
+from trimaran.report import charts, panels
+from trimaran.report.panels import Panel, Point
 
-PERFECT = "perfect scaling"
+INK = 6
+"""Index of the colour of text, for the line that others are compared with."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,12 @@ def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
             for origin, sizes in found.items()}
 
 
+def _drawn(label: str, values: Iterable[tuple[int, float]], color: int) -> panels.Line:
+    """Return a line to draw, of (number of devices, value)."""
+    points = [Point(devices, 0, value) for devices, value in values]
+    return panels.Line(label, points, color % charts.COLORS, label)
+
+
 def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
     """Return a plot of the rates of a recipe's sizes and of perfect scaling, or no plot."""
     name = points[0].name.partition("@")[0]
@@ -110,26 +119,14 @@ def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
     first, last = line.first, line.sizes[-1]
     perfect = {size.devices: first.rate * size.devices / first.devices
                for one in lines for size in one.sizes}
-    values = [{"ranks": size.devices, "rate": size.rate, "what": one.origin}
-              for one in lines for size in one.sizes]
-    values += [{"ranks": devices, "rate": rate, "what": PERFECT}
-               for devices, rate in perfect.items()]
-    origins = [*dict.fromkeys(one.origin for one in lines), PERFECT]
-    spec = {
-        "height": 280, "data": {"values": values},
-        "mark": {"type": "line", "point": True},
-        "encoding": {
-            "x": encoding("ranks", "quantitative", "ranks",
-                          scale={"type": "log", "base": 2}),
-            "y": encoding("rate", "quantitative", unit, scale={"type": "log"}),
-            "color": encoding("what", "nominal", legend={"title": None}, scale={
-                "domain": origins}),
-            "strokeDash": encoding("what", "nominal", legend=None, scale={
-                "domain": origins, "range": [*([[1, 0]] * (len(origins) - 1)), [4, 4]]}),
-        },
-    }
+    drawn = [_drawn("perfect scaling", sorted(perfect.items()), INK)]
+    drawn += [
+        _drawn(one.origin, [(size.devices, size.rate) for size in one.sizes], color)
+        for color, one in enumerate(lines)
+    ]
     return [Plot(
-        f"scaling-{name.replace('/', '-')}", spec,
+        f"scaling-{name.replace('/', '-')}",
+        Lines(Panel(unit, "log", drawn), unit="ranks", doubling=True),
         f"{unit} of {name} on {line.sizes[0].devices} to {last.devices} ranks, beside perfect"
         f" scaling from the first: {last.rate:,.0f} of {perfect[last.devices]:,.0f} at the last.",
         f"Source: {first.source}.",
@@ -161,29 +158,19 @@ def speedups(sources: Sources, *, efficiency: bool) -> Plot:
     """Return a plot of the speed-up or efficiency of all experiments with several sizes."""
     lines = series_of(sources)
     shown = [(line, size) for line in lines for size in line.sizes]
-    values = [{"ranks": size.devices, "speed-up": line.speedup(size),
-               "efficiency": line.efficiency(size), "experiment": line.experiment,
-               "numbers": line.origin} for line, size in shown]
+    drawn = [
+        _drawn(f"{line.experiment}, {line.origin}",
+               [(size.devices, 100 * line.efficiency(size) if efficiency else line.speedup(size))
+                for size in line.sizes], color)
+        for color, line in enumerate(lines)
+    ]
     what = "efficiency" if efficiency else "speed-up"
-    y = (encoding(what, "quantitative", "efficiency", axis={"format": "%"},
-                  scale={"domain": [0, 1.05]}) if efficiency
-         else encoding(what, "quantitative", "times as fast as the first", scale={
-             "type": "log", "base": 2}))
-    spec = {
-        "height": 300, "data": {"values": values},
-        "mark": {"type": "line", "point": {"size": 60}},
-        "encoding": {
-            "x": encoding("ranks", "quantitative", "devices or ranks",
-                          scale={"type": "log", "base": 2}),
-            "y": y, "color": encoding("experiment", "nominal", legend={
-                "title": None, "orient": "bottom", "columns": 1}),
-            "shape": encoding("numbers", "nominal", legend={"title": None}),
-        },
-    }
+    panel = (Panel("efficiency, %", "from-zero", drawn) if efficiency
+             else Panel("speed-up: times as fast as the smallest size", "log", drawn))
     lowest, at = min(shown, key=lambda one: one[0].efficiency(one[1]))
     experiments = {line.experiment for line in lines}
     return Plot(
-        what, spec,
+        what, Lines(panel, unit="devices or ranks", doubling=True),
         f"{what.capitalize()} over the number of devices for {len(experiments)} experiments;"
         f" the lowest efficiency is {lowest.efficiency(at):.0%}, of"
         f" {lowest.experiment} on {at.devices}.",

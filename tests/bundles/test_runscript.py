@@ -1,7 +1,4 @@
-"""Test `run.sh` of a bundle with a stand-in for Apptainer that records its arguments.
-
-Run as a script, this file writes the golden `run.sh` again.
-"""
+"""Test `run.sh` of a bundle with a stand-in for Apptainer that records its arguments."""
 
 from __future__ import annotations
 
@@ -18,11 +15,12 @@ from typing import Any
 import pytest
 
 from commandline import of_run
+from goldens import BUNDLED, FOLDER, bundle
 from samples import write_outcome
 from trimaran import hostfacts
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
-from trimaran.engines import BuiltImage, commands, gpu
+from trimaran.engines import commands, gpu
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
@@ -30,10 +28,9 @@ from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
 from trimaran.run import node_scripts, pipeline, run_directory
-from trimaran.run.record import GitRecord, RunRecord
+from trimaran.run.record import RunRecord
 
-GOLDEN = Path(__file__).parents[1] / "golden/run.sh"
-RECIPE = "resnet-imagenet/cpu-quickstart"
+GOLDEN = FOLDER / "run.sh"
 DATA = "fashion-mnist"
 ODD: dict[str, Argument] = {"note": "a,b 'c' \"d\" $HOME `id` \\ ü", "flag": True, "steps": 3}
 ENGINE = r"""#!/bin/sh
@@ -46,17 +43,6 @@ env -0 >"$here/env"
 echo "to the log"
 . "$here/act"
 """
-
-
-def contents(changes: dict[str, Argument], included: bool = False) -> Contents:
-    """Return the content of the `run.sh` of the quickstart, with fixed digests."""
-    recipe = library.load(RECIPE)
-    recipe = replace(recipe, sha256="1" * 64, card=replace(recipe.card, sha256="6" * 64))
-    built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
-                       "3" * 64, 1)
-    git = GitRecord(revision="5" * 40, dirty=False)
-    return Contents(recipe, changes, built, None, dict.fromkeys(recipe.recipe.data, "4" * 64),
-                    included, git)
 
 
 @dataclass
@@ -100,8 +86,8 @@ def make(root: Path, what: Contents) -> Place:
     hashed = sha256(place.data / "dataset.json")
     made = {
         "run.sh": runscript.render(what), "image.sif": "sif",
-        "recipe.yaml": library.load(RECIPE).path.read_text(),
-        "app.yaml": library.load(RECIPE).card.path.read_text(),
+        "recipe.yaml": library.load(BUNDLED).path.read_text(),
+        "app.yaml": library.load(BUNDLED).card.path.read_text(),
         "data.sha256": f"{hashed}  dataset.json\n",
     }
     for name, text in made.items():
@@ -115,7 +101,7 @@ def make(root: Path, what: Contents) -> Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return make(tmp_path / "a 'place', of \"its\" own", contents(ODD))
+    return make(tmp_path / "a 'place', of \"its\" own", bundle(ODD))
 
 
 def record(directory: Path) -> dict[str, Any]:
@@ -124,7 +110,7 @@ def record(directory: Path) -> dict[str, Any]:
 
 
 def test_the_script_is_the_golden_file_and_shellcheck_finds_nothing() -> None:
-    assert runscript.render(contents({})) == GOLDEN.read_text(), "run: make generate"
+    assert runscript.render(bundle({})) == GOLDEN.read_text(), "run: make generate"
     done = subprocess.run(
         ["shellcheck", "--shell=sh", str(GOLDEN)], capture_output=True, text=True, check=False,
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
@@ -137,7 +123,7 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
     out = place.root / "o,ut"
     done = place.run("--data", place.data.name, "--out", "o,ut")
     assert done.returncode == 0, done.stderr
-    given = contents(ODD)
+    given = bundle(ODD)
     monkeypatch.setenv("HOME", "/home/x y")
     for name in set(commands.PASSED_ON) - {"HOME"}:
         monkeypatch.delenv(name, raising=False)
@@ -160,7 +146,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
     name = "resnet-imagenet-torch-cuda13"
     device = tmp_path / "the device"
     monkeypatch.setitem(gpu.DEVICES, "nvidia", device)
-    given = contents({})
+    given = bundle({})
     given = replace(given, built=replace(given.built, name=name))
     if not driver:
         device.touch()  # where it is packed
@@ -177,7 +163,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
 
 
 def test_a_demanded_signature_is_checked(tmp_path: Path) -> None:
-    given = contents({})
+    given = bundle({})
     image = given.recipe.recipe.image.model_copy(update={"signed_by": ["A" * 40, "B" * 40]})
     recipe = given.recipe.recipe.model_copy(update={"image": image})
     place = make(tmp_path, replace(given, recipe=replace(given.recipe, recipe=recipe)))
@@ -203,7 +189,7 @@ def test_it_leaves_a_run_directory_that_trimaran_reads(place: Place) -> None:
     assert done.stdout == "to the log\n"
     out = place.root / "out"
     assert (out / "log.txt").read_text() == "to the log\n"
-    assert sha256(out / "recipe.yaml") == sha256(library.load(RECIPE).path)
+    assert sha256(out / "recipe.yaml") == sha256(library.load(BUNDLED).path)
     found = run_directory.load(out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert found.ended is not None
@@ -240,7 +226,7 @@ def test_the_script_finds_amds_gpus_as_the_tool_does(
     text = node_scripts.functions().replace(str(hostfacts.KFD), str(kfd)).replace(
         str(hostfacts.DRM), str(drm))
     monkeypatch.setattr(node_scripts, "functions", lambda: text)
-    place = make(tmp_path / "place", contents({}))
+    place = make(tmp_path / "place", bundle({}))
     place.run("--data", place.data.name, "--out", "out")
     found = record(place.root / "out")["host"]["accelerators"]
     assert found == ["AMD Instinct MI250X (gfx90a)", "AMD GPU (gfx942)"]
@@ -287,9 +273,9 @@ def test_a_run_is_never_overwritten(place: Place) -> None:
 
 
 def test_data_in_the_bundle_and_a_run_directory_of_its_own(tmp_path: Path) -> None:
-    place = make(tmp_path / "p", contents({}, included=True))
+    place = make(tmp_path / "p", bundle({}, included=True))
     assert place.run().returncode == 0
-    made = list((place.root / "runs" / RECIPE).glob("*/run.json"))
+    made = list((place.root / "runs" / BUNDLED).glob("*/run.json"))
     assert len(made) == 1
     assert record(made[0].parent)["data"][0]["path"] == str(place.bundle / "data")
 
@@ -337,9 +323,5 @@ def test_without_apptainer_it_says_so(place: Place) -> None:
 
 def test_control_characters_in_arguments_are_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        runscript.render(contents({"note": "two\nlines"}))
+        runscript.render(bundle({"note": "two\nlines"}))
     assert repr("--note=two\nlines") in caught.value.message
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(runscript.render(contents({})))

@@ -1,4 +1,4 @@
-"""The help of every command, as one golden file; run as a script, it writes the file anew."""
+"""The help of every command: the golden file, summaries, examples."""
 
 from __future__ import annotations
 
@@ -11,56 +11,29 @@ import pytest
 from typer.testing import CliRunner
 
 import commandlines
+import goldens
 from trimaran import __version__, cli
 from trimaran.cli.common import GROUPS
 
-GOLDEN = Path(__file__).parents[1] / "golden/help.txt"
-
-
-def commands() -> list[list[str]]:
-    """Return the words of all commands: `[]`, `["run"]`, `["data", "get"]`, …"""
-    found: list[list[str]] = [[]]
-    for info in cli.app.registered_commands:
-        found.append([str(info.name or info.callback.__name__)])  # type: ignore[union-attr]
-    for group in cli.app.registered_groups:
-        found.append([str(group.name)])
-        for info in group.typer_instance.registered_commands:  # type: ignore[union-attr]
-            found.append([str(group.name), str(info.name)])
-    return found
-
-
-def ask(words: list[str]) -> str:
-    """Return what `trimaran WORDS --help` prints on a terminal of 80 columns."""
-    done = CliRunner().invoke(
-        cli.app, [*words, "--help"], prog_name="trimaran", env={"COLUMNS": "80", "TERM": "dumb"}
-    )
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-def text() -> str:
-    """Return the content of the golden file."""
-    return "\n".join(f"$ trimaran {' '.join([*w, '--help'])}\n{ask(w)}" for w in commands())
-
 
 def test_help_is_the_golden_file() -> None:
-    assert text() == GOLDEN.read_text(), "run: make generate"
+    assert goldens.help_text() == (goldens.FOLDER / "help.txt").read_text(), "run: make generate"
 
 
 def test_the_first_screen_lists_each_command_once_with_a_whole_sentence() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(words[0] for words in commands() if len(words) == 1)
-    for line in ask([]).splitlines():
+    assert sorted(grouped) == sorted(words[0] for words in goldens.commands() if len(words) == 1)
+    for line in goldens.help_of([]).splitlines():
         assert len(line) <= 80
         assert "..." not in line or "ARGS" in line
     for name in grouped:
-        [row] = re.findall(rf"^  {name} +(.*)$", ask([]), re.MULTILINE)
+        [row] = re.findall(rf"^  {name} +(.*)$", goldens.help_of([]), re.MULTILINE)
         assert re.fullmatch(r"[A-Z].*\.", row), row
 
 
-@pytest.mark.parametrize("words", commands(), ids=" ".join)
+@pytest.mark.parametrize("words", goldens.commands(), ids=" ".join)
 def test_every_help_has_a_summary_and_an_example(words: list[str]) -> None:
-    shown = " ".join(ask(words).split())
+    shown = " ".join(goldens.help_of(words).split())
     example = re.search(rf"Example: trimaran {' '.join(words)}\b", shown)
     assert example, "an example that begins with the command itself"
 
@@ -108,7 +81,3 @@ def test_help_answers_quickly() -> None:
     )
     heavy = {"rich", "pydantic", "matplotlib", "hpccm", "spython", "requests", "yaml", "jinja2"}
     assert heavy & set(done.stdout.split()) == set()
-
-
-if __name__ == "__main__":
-    GOLDEN.write_text(text())

@@ -1,7 +1,6 @@
 """The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
 
-tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names. Run as a
-script, this file writes the golden files `job*.sh`.
+tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names.
 """
 
 from __future__ import annotations
@@ -17,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from commandline import of_run
+from goldens import FOLDER, JOBS, PBS, SLURM, job_script
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from refusals import refused
 from trimaran import hostfacts
 from trimaran.cluster import script
-from trimaran.cluster.scheduler import Scheduler, Shape
+from trimaran.cluster.scheduler import Shape
 from trimaran.engines import commands
 from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
@@ -31,34 +31,21 @@ from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
 from trimaran.verdict import consistency
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-SITE = Cluster(
-    partition="main", account="project-1", qos="normal", constraint="ib&avx512",
-    modules=("apptainer/1.4",), env={"NCCL_SOCKET_IFNAME": "ib0"}, signal_seconds=60,
-    local_storage=Path("/local/scratch"),
-)
-PBS = Cluster(
-    scheduler="pbs", partition="workq", account="project-1", constraint="cpu_type=skl",
-    data=Path("/project/data"), scratch=Path("/scratch"), signal_seconds=60,
-)
-LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
 VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
-    "job.sh": (SITE, {}, "srun"),
-    "job-pbs.sh": (PBS, {}, "srun"),
-    "job-lsf.sh": (LSF, {}, "srun"),
-    "elastic": (SITE, {"min_nodes": 1}, "srun"),
-    "elastic-torchrun": (SITE, {"min_nodes": 1}, "torchrun"),
-    "mps": (SITE, {"tasks_per_node": 4, "gpus_per_task": 1, "mps": 2}, "srun"),
-    "mpirun": (SITE, {"tasks_per_node": 2}, "mpirun"),
+    **{name: (cluster, {}, "srun") for name, cluster in JOBS.items()},
+    "elastic": (SLURM, {"min_nodes": 1}, "srun"),
+    "elastic-torchrun": (SLURM, {"min_nodes": 1}, "torchrun"),
+    "mps": (SLURM, {"tasks_per_node": 4, "gpus_per_task": 1, "mps": 2}, "srun"),
+    "mpirun": (SLURM, {"tasks_per_node": 2}, "mpirun"),
     "mpirun-pbs": (PBS, {"tasks_per_node": 2}, "mpirun"),
-    "staged": (SITE.model_copy(update={"stage_data": True}), {}, "srun"),
+    "staged": (SLURM.model_copy(update={"stage_data": True}), {}, "srun"),
 }
-"""Name -> cluster, resources and launcher of a script; `job*.sh` are golden files."""
+"""Name -> cluster, resources and launcher of a script, beginning with the golden files."""
 
 
-@pytest.mark.parametrize("name", [name for name in VARIANTS if name.endswith(".sh")])
+@pytest.mark.parametrize("name", JOBS)
 def test_the_script_is_the_golden_file(name: str) -> None:
-    assert variant(name) == (GOLDEN / name).read_text(), "run: make generate"
+    assert variant(name) == (FOLDER / name).read_text(), "run: make generate"
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -116,10 +103,7 @@ def test_the_functions_have_the_values_of_the_tool() -> None:
 def variant(name: str) -> str:
     """Return the script of a variant, for an example site."""
     cluster, resources, launcher = VARIANTS[name]
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
-        job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
-        return script.render(shaped(job, launcher, **resources))
+    return job_script(cluster, launcher, **resources)
 
 
 def test_each_rank_gets_the_exact_command_and_what_its_launcher_says(place: Place) -> None:
@@ -320,7 +304,7 @@ def test_the_script_for_the_largest_machines_is_as_short_as_that_for_two_nodes()
     wanted = {"tasks_per_node": 8, "cpus_per_task": 7, "gpus_per_task": 1}
     texts = {}
     for nodes in (2, 2048):
-        job = shaped(describe(Path("/example"), "run", {}, SITE), nodes=nodes, **wanted)
+        job = shaped(describe(Path("/example"), "run", {}, SLURM), nodes=nodes, **wanted)
         began = time.process_time()
         texts[nodes] = script.render(job).splitlines()
         assert time.process_time() - began < 1
@@ -343,8 +327,3 @@ def test_the_shape_of_a_job_for_the_largest_machines() -> None:
     assert Shape.of(large) == Shape(2048, 8, 7, 8, "00:10:00", ranks_told=True)
     inside = large.model_copy(update={"launcher": "torchrun"})
     assert Shape.of(inside) == Shape(2048, 1, 56, 8, "00:10:00")
-
-
-if __name__ == "__main__":
-    for golden in (name for name in VARIANTS if name.endswith(".sh")):
-        (GOLDEN / golden).write_text(variant(golden))

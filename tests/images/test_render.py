@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from goldens import TINY
 from refusals import refused
 from trimaran.errors import UsageError
 from trimaran.images import definition, primitives, render
 
-TINY = Path(__file__).parents[1] / "images" / "tiny" / "image.yaml"
 ALL = [*(definition.load(name) for name in definition.names()), definition.read(TINY)]
 
 
@@ -111,7 +111,3 @@ def test_what_hpccm_only_logs_is_an_error() -> None:
         pytest.raises(ValueError, match="Docker does not have"),  # a message of hpccm
     ):
         str(lost)
-
-
-if __name__ == "__main__":
-    render.write(definition.read(TINY))

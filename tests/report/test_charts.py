@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hostile import quick
 from trimaran.recipes.cards import AxisKind
 from trimaran.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, Chart, charts, number
+from trimaran.report.charts import chart as chart_of
 from trimaran.report.panels import Line, Panel, Point
 
 
@@ -76,9 +77,9 @@ def test_few_points_are_marked_and_the_picture_is_told_in_words() -> None:
        st.sampled_from(["plain", "log", "from-zero"]))
 def test_every_point_and_tick_is_within_the_axes(values: list[float], axis: AxisKind) -> None:
     for chart in charts([panel(values, axis)]):
-        for across, up in chart.curves[0].marks:
-            assert LEFT <= across <= RIGHT
-            assert TOP <= up <= BOTTOM
+        for mark in chart.curves[0].marks:
+            assert LEFT <= mark.x <= RIGHT
+            assert TOP <= mark.y <= BOTTOM
         assert all(TOP <= tick.place <= BOTTOM for tick in chart.y)
         assert all(LEFT <= tick.place <= RIGHT for tick in chart.x)
         assert len(chart.y) <= 25
@@ -95,3 +96,29 @@ def test_an_axis_turns_values_into_places() -> None:
 )
 def test_numbers_are_written_as_people_do(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_devices_have_an_axis_with_powers_of_two() -> None:
+    points = [Point(devices, 0, float(devices)) for devices in (1, 8, 64)]
+    drawn = chart_of(Panel("img/s", "log", [Line("published", points, 0)]), doubling=True)
+    assert [tick.text for tick in drawn.x] == ["1", "2", "4", "8", "16", "32", "64"]
+    first, middle, last = (mark.x for mark in drawn.curves[0].marks)
+    assert middle - first == pytest.approx(last - middle, abs=0.2)
+
+
+@pytest.mark.parametrize(("width", "texts"), [
+    (648, ["0", "500,000", "1,000,000", "1,500,000", "2,000,000"]),
+    (250, ["0", "1,000,000", "2,000,000"]),
+])
+def test_texts_of_the_horizontal_axis_do_not_touch(width: int, texts: list[str]) -> None:
+    points = [Point(step, 0, 1.0) for step in (0, 2_000_000)]
+    drawn = chart_of(Panel("loss", "plain", [Line("training", points, 0)]), width=width)
+    assert [tick.text for tick in drawn.x] == texts
+
+
+def test_lines_with_the_same_label_have_one_entry_in_the_legend_and_own_tooltips() -> None:
+    lines = [Line("as the recipe has it", [Point(1, 0, 0.5)], 0, f"seed {seed}") for seed in (1, 2)]
+    drawn = chart_of(Panel("loss", "plain", lines))
+    assert drawn.keys == [(0, "as the recipe has it")]
+    assert [curve.tip for curve in drawn.curves] == ["seed 1", "seed 2"]
+    assert drawn.curves[1].marks[0].tip == "seed 2, 1 step: 0.5"

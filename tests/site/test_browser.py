@@ -119,25 +119,52 @@ def copied(page: Page, title: str) -> str:
 def test_plots_are_drawn_in_the_colours_of_the_page(visit: Open, place: str, dark: bool) -> None:
     page = visit(place, dark=dark)
     figures = page.locator("figure.plot")
-    drawn = page.locator("figure.plot.drawn .live svg")
-    expect(drawn).to_have_count(figures.count())
     assert figures.count() > 0
-    marks = page.locator("figure.plot .mark-symbol path, figure.plot .mark-line path")
-    assert marks.count() > 2
-    label = page.locator("figure.plot .role-axis-label text").first
-    assert label.get_attribute("fill") == ("#adb5bd" if dark else "#57606a")
+    expect(page.locator("figure.plot .chart > svg:visible")).to_have_count(figures.count())
+    assert page.locator("figure.plot :is(.line path, .line circle, .sign):visible").count() > 2
+    assert label_colour(page) == ("rgb(180, 190, 200)" if dark else "rgb(74, 85, 98)")
     for figure in figures.all():
         width = figure.evaluate("one => [one.scrollWidth, one.clientWidth]")
         assert width[0] <= width[1]
 
 
-def test_a_plot_tells_its_numbers_and_has_a_picture_and_a_table(visit: Open, built: Path) -> None:
+def label_colour(page: Page) -> str:
+    """Return the colour of the first text of an axis."""
+    label = page.locator("figure.plot .x text:visible").first
+    return str(label.evaluate("one => getComputedStyle(one).fill"))
+
+
+@pytest.mark.parametrize("place", ["results/", "results/throughput/", "results/scaling/",
+                                   "results/benchmarks/", "results/accuracy/"])
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_texts_of_a_plot_are_large_enough_and_do_not_touch(
+    visit: Open, place: str, phone: bool
+) -> None:
+    page = visit(place, phone=phone)
+    for axis in page.locator("figure.plot .chart > svg:visible :is(.x, .y)").all():
+        boxes = axis.locator("text").evaluate_all(
+            "all => all.map(one => { const { left, right, top, bottom, height } ="
+            " one.getBoundingClientRect(); return { left, right, top, bottom, height }; })")
+        assert all(box["height"] >= 12 for box in boxes)
+        for at, one in enumerate(boxes):
+            for other in boxes[at + 1:]:
+                assert (one["right"] <= other["left"] or other["right"] <= one["left"]
+                        or one["bottom"] <= other["top"] + 2 or other["bottom"] <= one["top"] + 2)
+    outside = page.locator("figure.plot .chart > svg:visible").evaluate_all("""all => all.flatMap(
+        svg => [...svg.querySelectorAll("text")].filter(text => {
+            const inner = text.getBoundingClientRect(), outer = svg.getBoundingClientRect();
+            return inner.left < outer.left - 1 || inner.right > outer.right + 1
+                || inner.top < outer.top - 1 || inner.bottom > outer.bottom + 1;
+        }).map(text => text.textContent))""")
+    assert outside == []
+
+
+def test_a_plot_has_its_numbers_as_tooltips_csv_and_table(visit: Open, built: Path) -> None:
     page = visit("results/throughput/")
-    page.locator("figure.plot .mark-symbol path").first.hover()
-    expect(page.locator("#vg-tooltip-element")).to_contain_text("16,621")
-    picture = page.get_by_role("link", name="picture", exact=True).first
-    assert str(picture.get_attribute("href")).endswith("throughput-light.svg")
-    assert "<svg" in (built / "assets/plots/throughput-light.svg").read_text()
+    tips = page.locator("figure.plot").first.locator(".desk .dot title").all_text_contents()
+    assert any("16,621 img/s, published" in tip for tip in tips)
+    place = page.get_by_role("link", name="CSV", exact=True).first.get_attribute("href")
+    assert "16,621" in (built / "results/throughput" / str(place)).resolve().read_text()
     page.get_by_text("The same as a table").first.click()
     expect(page.get_by_role("cell", name="16,621", exact=True)).to_be_visible()
 
@@ -146,9 +173,9 @@ def test_without_scripts_plots_are_pictures_with_words(browser: object, address:
     context = browser.new_context(java_script_enabled=False)  # type: ignore[attr-defined]
     page = context.new_page()
     page.goto(f"{address}results/throughput/")
-    pictures = page.locator("figure.plot img:visible")
+    pictures = page.locator("figure.plot svg[role=img]:visible")
     expect(pictures).to_have_count(2)
-    assert "Images per second of ResNet-50" in pictures.first.get_attribute("alt")
+    assert "Images per second of ResNet-50" in pictures.first.get_attribute("aria-label")
     context.close()
 
 
@@ -170,9 +197,11 @@ def test_dark_colours_are_those_of_the_system_and_can_be_changed(visit: Open) ->
 
 def test_plots_change_with_the_colours(visit: Open) -> None:
     page = visit("results/throughput/")
-    page.get_by_title("Dark colours").click()
-    label = page.locator("figure.plot .role-axis-label text").first
-    expect(label).to_have_attribute("fill", "#adb5bd")
+    sign = page.locator("figure.plot .c0 .sign:visible").first
+    assert sign.evaluate("one => getComputedStyle(one).fill") == "rgb(0, 114, 178)"
+    darken(page)
+    assert label_colour(page) == "rgb(180, 190, 200)"
+    assert sign.evaluate("one => getComputedStyle(one).fill") == "rgb(86, 180, 233)"
 
 
 def test_search_finds_text_of_all_kinds_of_pages(visit: Open) -> None:

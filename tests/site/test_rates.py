@@ -7,18 +7,17 @@ import dataclasses
 import io
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
 from generator import rates, scaling
 from generator import sources as everything
 from generator.measured import rates_of
-from generator.plots import Plot
+from generator.plots import Lines, Plot
 from trimaran import paths
+from trimaran.report.rows import Table
 
 RESULTS = "site/results"
 PATTERN = f"{RESULTS}/resnet-imagenet/cpu-2node-smoke/2026-11-24-epyc-avx512-2core-seed17.json"
@@ -58,9 +57,17 @@ def add(root: Path, name: str, rate: float, host: str, expected: float | None = 
     return place
 
 
-def values(plot: Plot) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = plot.spec["data"]["values"]
-    return found
+def lines(plot: Plot) -> dict[str, list[tuple[int, float]]]:
+    """Return label -> (devices, value) of the drawn lines."""
+    assert isinstance(plot.drawing, Lines)
+    return {line.label: [(point.step, point.value) for point in line.points]
+            for line in plot.drawing.panel.lines}
+
+
+def dots(plot: Plot) -> dict[str, list[float]]:
+    """Return name -> values of the drawn rows."""
+    assert isinstance(plot.drawing, Table)
+    return {row.name: [dot.value for dot in row.dots] for row in plot.drawing.rows}
 
 
 def table(plot: Plot) -> list[dict[str, str]]:
@@ -71,11 +78,12 @@ def table(plot: Plot) -> list[dict[str, str]]:
 def test_a_measured_point_of_a_series_stands_beside_the_published_ones(root: Path) -> None:
     places = [add(root, f"{SERIES}@2", rate, f"dgx-{rate}", 632.8) for rate in (640, 650, 601.2)]
     plot = scaling.speedups(everything.read(), efficiency=True)
-    own = [one for one in values(plot) if one["experiment"] == SERIES]
-    assert [(one["numbers"], one["ranks"]) for one in own] == [
-        ("published", 1), ("published", 2), ("measured on Tesla V100-SXM2-16GB", 2)]
-    assert own[2]["speed-up"] == pytest.approx(640 / 334)
-    assert own[2]["efficiency"] == pytest.approx(320 / 334)
+    drawn = lines(plot)
+    assert [devices for devices, _ in drawn[f"{SERIES}, published"]] == [1, 2]
+    measured = f"{SERIES}, measured on Tesla V100-SXM2-16GB"
+    assert drawn[measured] == [(2, pytest.approx(100 * 320 / 334))]
+    times = lines(scaling.speedups(everything.read(), efficiency=False))
+    assert times[measured] == [(2, pytest.approx(640 / 334))]
     [row] = [row for row in table(plot) if row["numbers"].startswith("measured")]
     assert (row["rate"], row["unit"], row["speed-up"], row["efficiency"], row["against"]) == (
         "640", "img/s", "1.92", "95.8%", "published, 1")
@@ -86,7 +94,9 @@ def test_a_measured_point_of_a_series_stands_beside_the_published_ones(root: Pat
         assert f"[{Path(place).stem}](../files/{place})" in shown
 
     [own_page] = scaling.scaling_of(everything.read().recipes[SERIES])
-    assert {"ranks": 2, "rate": 640, "what": "measured on Tesla V100-SXM2-16GB"} in values(own_page)
+    drawn = lines(own_page)
+    assert drawn["measured on Tesla V100-SXM2-16GB"] == [(2, 640)]
+    assert drawn["perfect scaling"] == [(1, 334), (2, 668)]
     assert own_page.rows[2][:3] == ["measured on Tesla V100-SXM2-16GB", 2, "640"]
 
 
@@ -114,14 +124,14 @@ def test_a_run_of_resnet_50_stands_beside_what_its_recipe_expects(
         ("1,200", "published"), ("1,190.4", "measured here")]
     assert rows[1]["hardware, precision"] == label
     assert rows[1]["source"].endswith(f"2026-11-24: {place}")
-    assert [one["img/s"] for one in values(plot) if one["hardware"] == label] == [1190.4]
+    assert dots(plot)[label] == [1190.4]
     assert f"(../files/{place})" in plot.markdown("results/throughput.md")
 
 
 def test_every_run_in_evidence_is_drawn_that_has_a_rate() -> None:
     sources = everything.read()
     plot = rates.ran(sources)
-    drawn = {one["recipe"] for one in values(plot)}
+    drawn = dots(plot).keys()
     assert {f"resnet-imagenet/{name}" for name in (
         "cpu-quickstart", "cpu-2core-2ranks-smoke", "cpu-2core-2ranks-horovod-smoke",
         "cpu-2node-smoke")} <= drawn
@@ -147,6 +157,6 @@ def test_the_median_is_of_one_machine_and_day_and_of_the_recipe_unchanged() -> N
 
 def test_without_evidence_only_published_numbers_are_drawn(root: Path) -> None:
     shutil.rmtree(root / RESULTS / "resnet-imagenet")
-    lines = scaling.series_of(everything.read())
-    assert {line.origin for line in lines} == {"published"}
-    assert len({line.experiment for line in lines}) == 4
+    series = scaling.series_of(everything.read())
+    assert {line.origin for line in series} == {"published"}
+    assert len({line.experiment for line in series}) == 4

@@ -1,9 +1,6 @@
-// What pages need beside the theme: ages of dates, breaks in long names, the filter, plots, paper.
+// What pages need beside the theme: ages of dates, breaks in long names, the filter, paper.
 
 "use strict";
-
-const here = document.currentScript.src;
-const dark = () => document.body.getAttribute("data-md-color-scheme") === "slate";
 
 // Dates say how old they are today, not on the day of the build.
 function addAges() {
@@ -50,36 +47,6 @@ function startFilter() {
   apply();
 }
 
-// Vega's scripts are large: only pages with plots ask for them, and show still pictures until then.
-function startPlots() {
-  const figures = [...document.querySelectorAll("figure.plot")];
-  if (!figures.length) return;
-  const script = document.createElement("script");
-  script.type = "module";
-  script.src = new URL("vega.js", here);
-  script.addEventListener("load", async () => {
-    const themes = await (await fetch(new URL("plots/themes.json", here))).json();
-    for (const figure of figures) {
-      const live = document.createElement("div");
-      live.className = "live";
-      figure.prepend(live);
-      const source = new URL(`plots/${figure.dataset.plot}.vl.json`, here);
-      figure.specification = await (await fetch(source)).json();
-    }
-    const draw = async () => {
-      for (const figure of figures) {
-        figure.classList.add("drawn"); // before, so that the plot has a width to fill
-        await vegaEmbed(figure.querySelector(".live"), figure.specification, {
-          config: themes[dark() ? "dark" : "light"], renderer: "svg", actions: false,
-        });
-      }
-    };
-    await draw();
-    new MutationObserver(draw).observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
-  });
-  document.head.append(script);
-}
-
 // On paper nothing is folded, and nothing is dark.
 function preparePaper() {
   let opened = [];
@@ -114,7 +81,6 @@ function breakNames() {
 addAges();
 breakNames();
 startFilter();
-startPlots();
 preparePaper();
 
 // Landmarks that the theme leaves without a name, and tables and code that scroll by keyboard.

@@ -7,20 +7,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 from trimaran.report import page
-from trimaran.report.panels import DECADE, MARKED, Line, Panel, Point
+from trimaran.report.panels import MARKED, Line, Panel, Point
 
 By = Literal["steps", "time"]
 
-LEFT, RIGHT, TOP, BOTTOM = 52, 378, 10, 202
-"""Positions of the axes in the SVG. A phone is about 330 CSS pixels wide."""
+WIDTH, HEIGHT = 400, 240
+"""Size of a chart in the SVG. A phone is about 330 CSS pixels wide."""
+
+LEFT, RIGHT, TOP, BOTTOM = 52, WIDTH - 22, 10, HEIGHT - 38
+"""Positions of the axes in the SVG."""
+
+LETTER = 6.6
+"""Width of a letter or digit of 12 units, on average."""
 
 COLORS = 7
 """Number of colours and dash patterns in the style sheet of the page."""
+
+MOST = 10
+"""Largest number of ticks of an axis."""
 
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 """(smallest time in seconds, seconds of the unit, unit); the first match decides."""
@@ -35,13 +45,17 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic axis, which maps values to positions."""
+    """A linear or logarithmic axis, which maps values to positions.
+
+    `doubling` selects powers of two as ticks of a logarithmic axis.
+    """
 
     low: float
     high: float
     begin: float
     end: float
     log: bool = False
+    doubling: bool = False
 
     def place(self, value: float) -> float:
         """Return the position of `value`."""
@@ -51,9 +65,40 @@ class Axis:
 
     @property
     def ticks(self) -> list[Tick]:
-        """Ticks at a few round values."""
-        values = _decades(self.low, self.high) if self.log else _round(self.low, self.high)
-        return [Tick(self.place(value), number(value)) for value in values]
+        """Ticks of a vertical axis, at a few round values."""
+        return next(ticks for ticks in self._choices() if len(ticks) <= MOST)
+
+    @property
+    def spaced(self) -> list[Tick]:
+        """Ticks of a horizontal axis, whose texts do not touch."""
+        for ticks in self._choices():
+            if len(ticks) <= MOST and all(
+                right.place - left.place > LETTER * (len(left.text) + len(right.text)) / 2 + 6
+                for left, right in pairwise(ticks)
+            ):
+                break
+        return ticks
+
+    def _choices(self) -> Iterator[list[Tick]]:
+        """Yield ticks at round values, fewer each time."""
+        choices: Iterator[list[float]]
+        if not self.log:
+            choices = (_round(self.low, self.high, parts) for parts in range(6, 1, -1))
+        elif self.doubling:
+            choices = (_powers(self.low, self.high, 2, (1,), every) for every in range(1, 99))
+        else:
+            finest = _powers(self.low, self.high, 10, (1, 2, 5), 1)
+            coarser = (_powers(self.low, self.high, 10, (1,), every) for every in range(1, 99))
+            choices = chain([finest], coarser)
+        return ([Tick(self.place(value), number(value)) for value in values] for values in choices)
+
+
+class Mark(NamedTuple):
+    """A marked point of a line, with its tooltip, or ""."""
+
+    x: float
+    y: float
+    tip: str
 
 
 class Curve(NamedTuple):
@@ -62,9 +107,10 @@ class Curve(NamedTuple):
     label: str
     color: int
     path: str
-    marks: list[tuple[float, float]]
+    marks: list[Mark]
     numbers: str
     text: str
+    tip: str
 
 
 class Chart(NamedTuple):
@@ -78,7 +124,14 @@ class Chart(NamedTuple):
     curves: list[Curve]
     scale: str
     text: str
-    box: tuple[int, int, int, int] = (LEFT, RIGHT, BOTTOM, TOP)
+    width: int
+    box: tuple[int, int, int, int]
+    height: int = HEIGHT
+
+    @property
+    def keys(self) -> list[tuple[int, str]]:
+        """Colours and labels of the legend; lines with the same label have one entry."""
+        return list(dict.fromkeys((curve.color, curve.label) for curve in self.curves))
 
 
 def charts(panels: Sequence[Panel]) -> list[Chart]:
@@ -94,20 +147,33 @@ def picture(title: str, charts: Sequence[Chart]) -> str:
     return page.render("curves.svg.j2", {"title": title, "charts": charts})
 
 
-def chart(panel: Panel, by: By = "steps", unit: str = "step") -> Chart:
-    """Return the drawing of a panel; `unit` labels the horizontal axis, unless it is the time."""
+def chart(
+    panel: Panel, by: By = "steps", unit: str = "step", *, width: int = WIDTH,
+    doubling: bool = False,
+) -> Chart:
+    """Return the drawing of a panel.
+
+    Args:
+        panel: what is drawn.
+        by: the quantity of the horizontal axis.
+        unit: label of the horizontal axis, unless it is the time.
+        width: width of the drawing.
+        doubling: whether the horizontal axis is logarithmic, with powers of two.
+    """
     points = [point for line in panel.lines for point in line.points]
     factor = 1.0
     if by == "time":
         factor, unit = _time(max(point.seconds for point in points))
-    x, y = _horizontal(points, by, factor), _vertical(panel)
-    scale = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "unit": unit,
-             "box": [LEFT, RIGHT, BOTTOM, TOP]}
-    curves = [_curve(line, by, factor, x, y) for line in panel.lines]
+    box = (LEFT, width - WIDTH + RIGHT, BOTTOM, TOP)
+    x = _horizontal([_at(point, by, factor) for point in points], box[1], doubling)
+    y = _vertical(panel)
+    scale = {"x": [x.low, x.high], "y": [y.low, y.high], "log": y.log, "unit": unit, "box": box}
+    curves = [_curve(line, [_at(point, by, factor) for point in line.points], unit, x, y)
+              for line in panel.lines]
     over = f"{unit}s" if by == "steps" else f"time in {unit}"
     return Chart(
-        panel.title, by, unit, x.ticks, y.ticks, curves, json.dumps(scale),
-        f"{panel.title} over {over}: " + "; ".join(curve.text for curve in curves),
+        panel.title, by, unit, x.spaced, y.ticks, curves, json.dumps(scale),
+        f"{panel.title} over {over}: " + "; ".join(curve.text for curve in curves), width, box,
     )
 
 
@@ -115,10 +181,9 @@ def _at(point: Point, by: By, factor: float) -> float:
     return point.step if by == "steps" else point.seconds / factor
 
 
-def _horizontal(points: Sequence[Point], by: By, factor: float) -> Axis:
-    places = [_at(point, by, factor) for point in points]
-    low, high = min(*places, 0), max(places)
-    return Axis(low, high if high > low else low + 1, LEFT, RIGHT)
+def _horizontal(places: Sequence[float], right: float, doubling: bool) -> Axis:
+    low, high = min(places) if doubling else min(*places, 0), max(places)
+    return Axis(low, high if high > low else low + 1, LEFT, right, doubling, doubling)
 
 
 def _vertical(panel: Panel) -> Axis:
@@ -131,23 +196,23 @@ def _vertical(panel: Panel) -> Axis:
     return Axis(low - room, high + room, BOTTOM, TOP)
 
 
-def _curve(line: Line, by: By, factor: float, x: Axis, y: Axis) -> Curve:
+def _curve(line: Line, places: Sequence[float], unit: str, x: Axis, y: Axis) -> Curve:
     path, marks, numbers, begins = [], [], [], True
-    for point in line.points:
+    for at, point in zip(places, line.points, strict=True):
         if not math.isfinite(point.value):
             begins = True
             continue
-        at = _at(point, by, factor)
         across, up = x.place(at), y.place(point.value)
         path.append(f"{'M' if begins else 'L'}{across:g} {up:g}")
         numbers.append((_short(at), _short(point.value)))
-        marks.append((across, up))
+        tip = line.tip and f"{line.tip}, {number(at)} {unit}: {number(point.value)}"
+        marks.append(Mark(across, up, tip))
         begins = False
     first, last = numbers[0][1], numbers[-1][1]
     return Curve(
         line.label, line.color % COLORS, "".join(path), marks if len(marks) <= MARKED else [],
         json.dumps(numbers, separators=(",", ":")),
-        f"{line.label} from {number(first)} to {number(last)}",
+        f"{line.label} from {number(first)} to {number(last)}", line.tip,
     )
 
 
@@ -159,22 +224,23 @@ def _time(longest: float) -> tuple[float, str]:
     return next((factor, unit) for least, factor, unit in _TIMES if longest >= least)
 
 
-def _round(low: float, high: float) -> list[float]:
-    """Return about six values from `low` to `high`: multiples of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / 6
+def _round(low: float, high: float, parts: int) -> list[float]:
+    """Return about `parts` values in the range: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / parts
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     return [_short(step * place)
             for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
-def _decades(low: float, high: float) -> list[float]:
-    """Return 1, 2 and 5 of each decade for up to three decades, else only powers of ten."""
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    factors = (1, 2, 5) if high < DECADE**3 * low else (1,)
-    every = max(1, len(decades) // 8)
-    return [factor * 10.0**power for power in decades if power % every == 0
-            for factor in factors if low <= factor * 10.0**power <= high]
+def _powers(
+    low: float, high: float, base: int, factors: Sequence[int], every: int
+) -> list[float]:
+    """Return the values of a range that are a factor times each `every`th power of `base`."""
+    powers = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
+    values = (factor * float(base) ** power for power in powers if power % every == 0
+              for factor in factors)
+    return [value for value in values if low <= value <= high]
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -21,8 +21,8 @@ from trimaran.terminal_safety import visible
 LONGEST = 1e10
 """Limit in seconds for the notation with hours, because a file may contain any number."""
 
-STYLE, SCRIPT = "look.css", "charts.js"
-"""Names of the style sheet and the script, which are part of every page."""
+STYLES, SCRIPT = ("charts.css", "look.css"), "charts.js"
+"""Names of the style sheets and the script, which are part of every page."""
 
 
 def render(template: str, values: dict[str, Any], package: str = "trimaran.report") -> str:
@@ -42,19 +42,23 @@ def _environment(package: str) -> Environment:
     return environment
 
 
+def asset(name: str) -> str:
+    """Return a style sheet or script."""
+    return (resources.files("trimaran.report") / "templates" / name).read_text(encoding="utf-8")
+
+
 def _own() -> dict[str, Markup | str]:
     """Return style sheet, script, and a content security policy that allows only these two."""
-    folder = resources.files("trimaran.report") / "templates"
-    texts = {name: (folder / name).read_text(encoding="utf-8") for name in (STYLE, SCRIPT)}
-    hashes = {
-        name: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        for name, text in texts.items()
-    }
+    style, script = "".join(map(asset, STYLES)), asset(SCRIPT)
     return {
-        "style": Markup(texts[STYLE]), "script": Markup(texts[SCRIPT]),  # noqa: S704 - our own
-        "policy": f"default-src 'none'; style-src 'sha256-{hashes[STYLE]}';"
-                  f" script-src 'sha256-{hashes[SCRIPT]}'; img-src data:",
+        "style": Markup(style), "script": Markup(script),  # noqa: S704 - our own
+        "policy": f"default-src 'none'; style-src 'sha256-{_hash(style)}';"
+                  f" script-src 'sha256-{_hash(script)}'; img-src data:",
     }
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def _shown(value: object) -> object:

@@ -33,11 +33,16 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One metric; `color` is the index of its colour, from 0."""
+    """One metric; `color` is the index of its colour, from 0.
+
+    `tip` is the tooltip of the line, and the beginning of the tooltip of each marked point; without
+    it, the line has no tooltips.
+    """
 
     label: str
     points: Sequence[Point]
     color: int
+    tip: str = ""
 
 
 class Panel(NamedTuple):

@@ -1,0 +1,146 @@
+"""Draw values by name as SVG: one row for each name, with dots, ranges and a marked value."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from trimaran.report.charts import COLORS, LETTER, Axis, Tick
+from trimaran.report.panels import DECADE
+
+NARROW = 500
+"""Up to this width, the names stand above their rows; otherwise they stand to the left."""
+
+LINE, GAP, EDGE = 15, 11, 8
+"""Height of a line of text, space between two rows, space beside the axis."""
+
+
+class Dot(NamedTuple):
+    """One value with its tooltip; `low` and `high` are the ends of its range, if it has one."""
+
+    value: float
+    tip: str
+    group: str = ""
+    low: float | None = None
+    high: float | None = None
+
+
+class Row(NamedTuple):
+    """The values of one name, a marked value, and a text behind the last value."""
+
+    name: str
+    dots: Sequence[Dot]
+    mark: float | None = None
+    text: str = ""
+
+
+class Table(NamedTuple):
+    """What is drawn.
+
+    Attributes:
+        title: quantity and unit of the horizontal axis.
+        rows: the rows, the topmost first.
+        groups: the groups of the dots, in the order of their colours; empty if there is only one.
+        log: whether the axis is logarithmic, if the values span a decade.
+        zero: whether the axis begins at zero.
+    """
+
+    title: str
+    rows: Sequence[Row]
+    groups: Sequence[str] = ()
+    log: bool = False
+    zero: bool = False
+
+    @property
+    def values(self) -> Iterator[float]:
+        """All values, ends of ranges and marked values."""
+        for row in self.rows:
+            yield from (value for value in (row.mark,) if value is not None)
+            for dot in row.dots:
+                yield from (value for value in (dot.low, dot.value, dot.high) if value is not None)
+
+
+class DrawnDot(NamedTuple):
+    """A dot: position, colour, tooltip and the ends of its range."""
+
+    x: float
+    color: int
+    tip: str
+    range: tuple[float, float] | None
+
+
+class DrawnRow(NamedTuple):
+    """A row: its lines of text from `top` on, and what is drawn at the height `y`."""
+
+    lines: list[str]
+    top: float
+    y: float
+    dots: list[DrawnDot]
+    mark: float | None
+    text: str
+    end: float
+
+
+class Drawing(NamedTuple):
+    """Rows for the template; `names` is the position of the names, `anchor` their alignment."""
+
+    title: str
+    width: int
+    height: float
+    x: list[Tick]
+    rows: list[DrawnRow]
+    keys: list[tuple[int, str]]
+    names: float
+    anchor: str
+    box: tuple[float, float, float, float]
+
+
+def drawing(table: Table, width: int) -> Drawing:
+    """Return the drawing of a table in `width` units, which are pixels without scaling."""
+    narrow = width <= NARROW
+    most = int(width * (1 if narrow else 0.45) / LETTER)
+    lines = [textwrap.wrap(row.name, most) for row in table.rows]
+    left = EDGE if narrow else max(len(line) for some in lines for line in some) * LETTER + 2 * EDGE
+    texts = max(len(row.text) for row in table.rows) * LETTER
+    axis = _axis(table, left, width - 2 * EDGE - texts)
+    rows: list[DrawnRow] = []
+    top = 0.0
+    for row, names in zip(table.rows, lines, strict=True):
+        below = len(names) * LINE + GAP / 2 if narrow else (len(names) - 1) * LINE / 2
+        rows.append(_row(table, row, names, top, top + below + LINE / 2, axis))
+        top += len(names) * LINE + GAP + (LINE if narrow else 0)
+    used = {dot.group for row in table.rows for dot in row.dots}
+    return Drawing(
+        table.title, width, top + LINE + GAP, axis.spaced, rows,
+        [(place % COLORS, name) for place, name in enumerate(table.groups) if name in used],
+        0 if narrow else left - EDGE, "start" if narrow else "end", (left, width - EDGE, top, 0),
+    )
+
+
+def _axis(table: Table, left: float, right: float) -> Axis:
+    low, high = min(table.values), max(table.values)
+    if table.log and low > 0 and high >= DECADE * low:
+        return Axis(low / 1.2, high * 1.2, left + EDGE, right, log=True)
+    if table.zero and low >= 0:
+        return Axis(0, 1.05 * high or 1, left + EDGE, right)
+    room = 0.05 * (high - low) or abs(high) / 10 or 1
+    return Axis(low - room, high + room, left + EDGE, right)
+
+
+def _row(
+    table: Table, row: Row, names: list[str], top: float, y: float, axis: Axis
+) -> DrawnRow:
+    groups = list(table.groups)
+    dots = [
+        DrawnDot(
+            axis.place(dot.value), groups.index(dot.group) % COLORS if groups else 0, dot.tip,
+            None if dot.low is None or dot.high is None
+            else (axis.place(dot.low), axis.place(dot.high)),
+        ) for dot in row.dots
+    ]
+    end = max(place for dot in dots for place in (dot.x, *(dot.range or ())))
+    mark = None if row.mark is None else axis.place(row.mark)
+    if mark is not None and end < mark < end + 2 * GAP + LETTER * len(row.text):
+        end = mark  # the marked value would cross the text
+    return DrawnRow(names, top, y, dots, mark, row.text, end)

@@ -1,0 +1,135 @@
+"""The golden files: where each is committed, and the code that makes its content.
+
+`scripts/golden.py` writes the files; the tests compare the committed files with the same content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from typer.testing import CliRunner
+
+from jobplaces import describe, shaped
+from shards.kinds import FormatName
+from trimaran import cli, paths
+from trimaran.bundles import runscript
+from trimaran.cluster import docker, script
+from trimaran.cluster.scheduler import Scheduler
+from trimaran.data.packing import class_folders, packer
+from trimaran.data.packing.plan import Options
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.recipes import library
+from trimaran.recipes.options import Argument
+from trimaran.reporting import Silent
+from trimaran.run.pipeline import Request
+from trimaran.run.record import GitRecord
+from trimaran.site_file import Cluster, Site
+
+FOLDER = Path(__file__).parent / "golden"
+TINY = Path(__file__).parent / "images/tiny/image.yaml"
+"""The definition of a small image; the files that are rendered from it are in the same folder."""
+
+DATA = paths.repository() / "apps/resnet-imagenet/tests/data"
+SHARDS = DATA / "packed"
+FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+
+BUNDLED, ON_DOCKER = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/gtx1080ti-x4-scaling@4"
+"""The recipes of `run.sh` and of `docker.sh`."""
+
+SLURM = Cluster(
+    partition="main", account="project-1", qos="normal", constraint="ib&avx512",
+    modules=("apptainer/1.4",), env={"NCCL_SOCKET_IFNAME": "ib0"}, signal_seconds=60,
+    local_storage=Path("/local/scratch"),
+)
+PBS = Cluster(
+    scheduler="pbs", partition="workq", account="project-1", constraint="cpu_type=skl",
+    data=Path("/project/data"), scratch=Path("/scratch"), signal_seconds=60,
+)
+LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
+JOBS = {"job.sh": SLURM, "job-pbs.sh": PBS, "job-lsf.sh": LSF}
+"""Golden file -> batch system of its job."""
+
+
+def commands() -> list[list[str]]:
+    """Return the words of all commands: `[]`, `["run"]`, `["data", "get"]`, …"""
+    words: list[list[str]] = [[]]
+    for info in cli.app.registered_commands:
+        words.append([str(info.name or info.callback.__name__)])  # type: ignore[union-attr]
+    for group in cli.app.registered_groups:
+        words.append([str(group.name)])
+        for info in group.typer_instance.registered_commands:  # type: ignore[union-attr]
+            words.append([str(group.name), str(info.name)])
+    return words
+
+
+def help_of(words: list[str]) -> str:
+    """Return the output of `trimaran WORDS --help` on a terminal of 80 columns."""
+    done = CliRunner().invoke(
+        cli.app, [*words, "--help"], prog_name="trimaran", env={"COLUMNS": "80", "TERM": "dumb"}
+    )
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def help_text() -> str:
+    """Return the help of all commands."""
+    return "\n".join(f"$ trimaran {' '.join([*w, '--help'])}\n{help_of(w)}" for w in commands())
+
+
+def bundle(changes: dict[str, Argument], included: bool = False) -> runscript.Contents:
+    """Return the content of the `run.sh` of the quickstart, with fixed digests."""
+    recipe = library.load(BUNDLED)
+    recipe = replace(recipe, sha256="1" * 64, card=replace(recipe.card, sha256="6" * 64))
+    built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
+                       "3" * 64, 1)
+    git = GitRecord(revision="5" * 40, dirty=False)
+    return runscript.Contents(recipe, changes, built, None,
+                              dict.fromkeys(recipe.recipe.data, "4" * 64), included, git)
+
+
+def job_script(cluster: Cluster, launcher: str = "srun", **resources: object) -> str:
+    """Return the script of a job with other resources, for an example site."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
+        job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
+        return script.render(shaped(job, launcher, **resources))
+
+
+def docker_script(recipe: str, **more: Any) -> str:
+    """Return the script for Docker of a recipe, with an example registry.
+
+    Args:
+        recipe: name of the recipe.
+        more: other values for attributes of the request.
+    """
+    file = library.load(recipe)
+    request = Request(
+        recipe=file, engine=Apptainer("apptainer"), changes=more.pop("changes", {}),
+        folders={name: Path("/project/data") / name for name in file.recipe.data},
+        out=Path("/scratch/runs/20261124-120000"),
+        site=Site(registry="registry.example.org/hpc"), queued=True,
+    )
+    return docker.render(replace(request, **more), Cluster())
+
+
+TEXTS: dict[str, Callable[[], str]] = {
+    "help.txt": help_text,
+    "run.sh": lambda: runscript.render(bundle({})),
+    "docker.sh": lambda: docker_script(ON_DOCKER),
+    **{name: lambda cluster=cluster: job_script(cluster) for name, cluster in JOBS.items()},
+}
+"""Golden file in `FOLDER` -> function that returns its content."""
+
+
+def pack(form: FormatName, out: Path) -> None:
+    """Pack the photos of the tests of ResNet into the folder `out`, in one format."""
+    listing = class_folders.listing(DATA / "photos", 1, Silent())
+    packer.pack(
+        listing, out, Options("photos", form, samples=4), workers=1, skip_bad=False,
+        reporter=Silent(),
+    )
