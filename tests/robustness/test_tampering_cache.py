@@ -26,7 +26,7 @@ from trimaran.data.packing.labelled_idx import Images
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.host import Host
 from trimaran.images import bases, definition, wheelhouse
-from trimaran.images.wheels import Item
+from trimaran.images.wheelhouse import Item
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny"

@@ -94,7 +94,7 @@ class Apptainer(Container):
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
         """Return the command of spython, which calls Apptainer by the name `singularity`."""
-        from trimaran.images import stages  # slow to import; most runs build nothing
+        from trimaran.images import render
 
         (folder / "bin").mkdir()
         (folder / "bin/singularity").symlink_to(self.executable)
@@ -118,7 +118,7 @@ class Apptainer(Container):
             "--notest",  # the finished SIF is tested instead, in the way it will be run
             "--force",  # else the labels and help of the framework image stay
             "--mksquashfs-args", SQUASHFS,
-            "--bind", f"{wheels}:{stages.WHEELHOUSE}:ro",
+            "--bind", f"{wheels}:{render.WHEELHOUSE}:ro",
             "--build-arg-file", "arguments",
         ), env)
 

@@ -17,7 +17,7 @@ from trimaran.engines.build_steps import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.files import check_space
-from trimaran.images import definition, stages
+from trimaran.images import definition, render
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.podman import run_options
@@ -160,7 +160,7 @@ class Podman(Storage):
             argv += ["--build-arg", f"{key}={value}"]
         if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
             argv += ["--timestamp", epoch]
-        argv += ["--volume", f"{wheels}:{stages.WHEELHOUSE}:ro", str(folder)]
+        argv += ["--volume", f"{wheels}:{render.WHEELHOUSE}:ro", str(folder)]
         return Command(tuple(argv), self.environment())
 
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:

@@ -26,7 +26,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from trimaran import paths, process
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images import debian, definition, indexes, variants
+from trimaran.images import debian, definition, indexes
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, Source
 from trimaran.net.download import fetch
@@ -137,7 +137,7 @@ def _wanted(image: Image) -> list[str]:
     other = _other(image)
     if other is not None and image.variant is not None:
         beside = f"../{other.name}"
-        more = os.path.relpath(variants.file_of(f"{image.variant.variant}.in"), image.folder)
+        more = os.path.relpath(definition.variant_file(f"{image.variant.variant}.in"), image.folder)
         return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
     words = ["requirements.in"]  # relative, because uv writes it into the lock
     for part in definition.chain(image):

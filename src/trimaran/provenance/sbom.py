@@ -45,7 +45,7 @@ from packaging.utils import (
 
 from trimaran import __version__
 from trimaran.engines.image_contents import Inventory
-from trimaran.images import debian, definition, lock, wheels
+from trimaran.images import debian, definition, lock, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.provenance import licences
 
@@ -116,7 +116,7 @@ def locked_hashes(image: Image) -> Hashes:
         for package in locked_debian(image)
     }
     for part in definition.chain(image):
-        for item in wheels.chosen(part):
+        for item in wheelhouse.chosen(part):
             name, version, _, _ = parse_wheel_filename(item.filename)
             hashes["python", name, canonicalize_version(version)] = item.sha256
     return hashes
