@@ -8,7 +8,7 @@ from trimaran.cluster.script import Job
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
-from trimaran.engines import BuiltImage, gpu
+from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
@@ -79,9 +79,9 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
         first = [Mount(Variable("INITIAL", simple=True), place)]
     data = {name: inputs.mount(recipe, name, Variable(variable, simple=True))
             for name, variable in named.items()}
-    vendor = gpu.vendor(recipe.image.name)
+    vendor = commands.gpu_vendor(recipe.image.name)
     node = Node("apptainer", Variable("SIF"),
-                options=() if vendor is None else (gpu.APPTAINER[vendor],))
+                options=() if vendor is None else (commands.GPU_OPTION[vendor],))
     out = join(Variable("PWD", simple=True), "/run")
     spec = launch(one, node, Places(data, out, first))
     environment = apptainer.render(spec).environment

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from trimaran import cli, locks, paths
 from trimaran.cli import cache as commands
-from trimaran.engines import build_dir, host, store
+from trimaran.engines import apptainer, host, store
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, TrimaranError
 from trimaran.images import definition
@@ -115,7 +115,7 @@ def test_a_cache_behind_a_link_keeps_its_images(
 
 
 def test_what_a_killed_build_left_goes_after_a_day(tmp_path: Path) -> None:
-    scratch = tmp_path / f"{build_dir.SCRATCH}abc"
+    scratch = tmp_path / f"{apptainer.SCRATCH}abc"
     scratch.mkdir()
     (scratch / "rootfs").write_bytes(b"x" * 7000)
     paths.cache("images", "part-a").mkdir(parents=True)
@@ -141,12 +141,12 @@ def test_the_next_build_clears_away_what_a_killed_one_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APPTAINER_TMPDIR", str(tmp_path))
-    left, scratch = paths.cache("images", "part-a"), tmp_path / f"{build_dir.SCRATCH}abc"
+    left, scratch = paths.cache("images", "part-a"), tmp_path / f"{apptainer.SCRATCH}abc"
     for folder in (left, scratch):
         folder.mkdir(parents=True)
     (left / "tmp").symlink_to(scratch)
     os.utime(left, (YESTERDAY, YESTERDAY))
-    with build_dir.workplace(0) as place:
+    with apptainer.workplace(0) as place:
         assert place.is_dir()
         assert not left.exists()
         assert not scratch.exists()

@@ -21,7 +21,7 @@ from trimaran.compare import comparison
 from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
 from trimaran.evidence import published, records, store
-from trimaran.images import debian, definition, indexes, lock
+from trimaran.images import definition, indexes, lock
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import logins
@@ -273,7 +273,7 @@ def test_metrics_of_any_kind_are_one_error(tmp_path: Path, text: str, value: obj
 @given(text=hostile.lock_texts)
 def test_locks_of_any_kind_are_one_error(tmp_path: Path, text: str) -> None:
     check(tmp_path / "requirements.lock", text, lock.read)
-    check(tmp_path / "debian.lock", text, debian.read)
+    check(tmp_path / "debian.lock", text, lock.read_debian)
 
 
 @hostile.quick

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu
+from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
@@ -178,7 +178,7 @@ class Podman(Storage):
             process.run(["buildah", *STORAGE, *words], env=self.environment(), check=BuildError)
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
-        return [*_run(Setting(), gpu.podman_options(built.name)), "--entrypoint",
+        return [*_run(Setting(), commands.podman_options(built.name)), "--entrypoint",
                 f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
@@ -195,7 +195,7 @@ class Podman(Storage):
         """Return the part of a launch specification that depends on this machine."""
         return Node(
             "podman", built.reference, global_options=(*STORAGE, *_runtime()),
-            options=tuple(gpu.podman_options(built.name)),
+            options=tuple(commands.podman_options(built.name)),
             environment=self.environment(network=False),
         )
 

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from trimaran import locks, paths, process, strict
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images.debian import ARCHIVES, KEYRING
+from trimaran.images.lock import ARCHIVES, KEYRING
 from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter
 

@@ -87,9 +87,9 @@ class Image(strict.Model):
         framework: app images only: name of the framework image to build on.
         short: framework images only: framework and version, for tags (`torch2.13-cpu`).
         debian: Debian packages to install; `debian.lock` also lists their dependencies.
-        security: lock Debian's security updates, too (see `debian.resolve` for the drawback).
+        security: lock Debian's security updates, too (see `resolve.debian` for the drawback).
         python: framework images only: the interpreter.
-        gpu: framework images only: vendor of the supported GPUs (see `engines.gpu`).
+        gpu: framework images only: vendor of the supported GPUs (see `engines.commands`).
         build: a first build stage that compiles software.
         environment: variables that are set in the running container.
         caches: framework images only: variable -> folder below the user's `~/.cache`. It replaces

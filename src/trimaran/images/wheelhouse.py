@@ -29,7 +29,7 @@ from pydantic import ConfigDict, TypeAdapter, with_config
 from trimaran import locks, paths, process
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import check_space, link_or_copy, make_folder, set_aside, write_atomic
-from trimaran.images import debian, definition, indexes, lock
+from trimaran.images import definition, indexes, lock
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.parts import Python
 from trimaran.net import download
@@ -187,7 +187,7 @@ def _debs(image: Image) -> list[Item]:
     return [
         Item(folder, package.filename, package.sha256, package.size, package.urls)
         for folder, name in locks.items()
-        for package in debian.read(image.folder / name)
+        for package in lock.read_debian(image.folder / name)
     ]
 
 

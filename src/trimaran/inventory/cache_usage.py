@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import locks, paths
-from trimaran.engines import build_dir, image_contents, selection, store
+from trimaran.engines import apptainer, image_contents, selection, store
 from trimaran.engines.build_steps import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
@@ -122,7 +122,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
         )
     for path in sorted(folder.glob("*")):
         if path not in known and _is_left_over(path):
-            yield _of("SIF", path, "left over", build_dir.folders(path))
+            yield _of("SIF", path, "left over", apptainer.build_folders(path))
 
 
 def _storages() -> dict[str, type[Storage]]:

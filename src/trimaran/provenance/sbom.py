@@ -45,7 +45,7 @@ from packaging.utils import (
 
 from trimaran import __version__
 from trimaran.engines.image_contents import Inventory
-from trimaran.images import debian, definition, lock, wheelhouse
+from trimaran.images import definition, lock, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.provenance import licences
 
@@ -103,10 +103,10 @@ def locked_python(image: Image) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def locked_debian(image: Image) -> list[debian.Package]:
+def locked_debian(image: Image) -> list[lock.DebianPackage]:
     """Return the locked Debian packages of `image` and its framework image."""
     file = definition.chain(image)[0].folder / "debian.lock"
-    return debian.read(file) if file.is_file() else []
+    return lock.read_debian(file) if file.is_file() else []
 
 
 def locked_hashes(image: Image) -> Hashes:
