@@ -22,7 +22,7 @@ import wheels
 from damage import WAYS, spoil
 from trimaran import locks, paths
 from trimaran.data import cache, sources
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing.idx import Images
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.host import Host
 from trimaran.images import bases, definition, wheelhouse

@@ -16,7 +16,7 @@ from trimaran.images import definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.images.parts import Gpu
-from trimaran.launch.words import Text, join, plain
+from trimaran.launch.words import Text, join
 from trimaran.parsing import Malformed, parse_yaml
 from trimaran.reporting import Reporter
 
@@ -28,6 +28,9 @@ FOR_THE_NETWORK = (
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
 """Variables that a pull gets, too: proxy and certificates of the site."""
+
+SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+"""The folders of programs at the end of every PATH."""
 
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of a date in labels and records, in UTC."""
@@ -54,15 +57,16 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
         network: whether the process needs the network. A run does not: its environment is
             recorded, and the address of a proxy may contain a password.
     """
-    env = {"PATH": plain(search_path([str(Path(program).parent) for program in programs]))}
+    folders = dict.fromkeys([*(str(Path(program).parent) for program in programs), *SYSTEM_FOLDERS])
+    env = {"PATH": os.pathsep.join(folders)}
     passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
     return env | {name: os.environ[name] for name in passed_on if name in os.environ}
 
 
 def search_path(first: Iterable[Text]) -> Text:
     """Return a PATH of the given folders, followed by those of the system."""
-    folders = [*first, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-    separated = [part for folder in dict.fromkeys(folders) for part in (os.pathsep, folder)]
+    folders = dict.fromkeys([*first, *SYSTEM_FOLDERS])
+    separated = [part for folder in folders for part in (os.pathsep, folder)]
     return join(*separated[1:])
 
 

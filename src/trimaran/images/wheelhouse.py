@@ -192,10 +192,9 @@ def _debs(image: Image) -> list[Item]:
 
 
 def _sources(image: Image) -> list[Item]:
-    local = indexes.configured().local
     return [
         Item("build", lock.file_name(source), source.sha256, None,
-             (*local(lock.file_name(source)), source.url))
+             (*indexes.configured().local(lock.file_name(source)), source.url))
         for source in (image.build.sources if image.build else ())
     ]
 
