@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from generator import markdown
+from generator.evidence import Benchmark, Piece
 from generator.plots import Plot, encoding
-from trimaran.evidence.records import Benchmark
-from trimaran.evidence.store import Piece
 
 
 def ratios(piece: Piece[Benchmark]) -> Plot:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
+from generator.recipe_status import RecipeStatus
 from trimaran.cluster.script import Job
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount, Node
 from trimaran.launch.words import Variable, join, shell_source

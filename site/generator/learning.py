@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any
 
+from generator.evidence import Piece
 from generator.plots import Plot, encoding
-from trimaran.evidence.recipe_status import RecipeStatus
-from trimaran.evidence.store import Piece
+from generator.recipe_status import RecipeStatus
 from trimaran.report.run_evidence import RunEvidence
 
 MARKED = 40

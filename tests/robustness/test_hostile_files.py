@@ -14,13 +14,13 @@ from hypothesis import given, settings
 
 import finished
 import hostile
+from generator import evidence, published
 from samples import CARD_FILE, GOOD
 from trimaran import paths, site_file, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.compare import comparison
 from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
-from trimaran.evidence import published, records, store
 from trimaran.images import definition, indexes, lock
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
@@ -112,7 +112,7 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 }
 
 EVIDENCE = {
-    name: json.loads(next((REPOSITORY / store.RESULTS / folder).glob("*.json")).read_text())
+    name: json.loads(next((REPOSITORY / evidence.RESULTS / folder).glob("*.json")).read_text())
     for name, folder in (("run", "futuregan/cpu-2core-smoke"), ("benchmark", "benchmarks"),
                          ("image", "images/torch-cpu"))
 }
@@ -133,8 +133,8 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(RunEvidence)),
     "evidence of a benchmark": (
-        "benchmark.json", EVIDENCE["benchmark"], of_evidence(records.Benchmark)),
-    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(records.ImageEvidence)),
+        "benchmark.json", EVIDENCE["benchmark"], of_evidence(evidence.Benchmark)),
+    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(evidence.ImageEvidence)),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
