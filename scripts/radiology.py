@@ -20,7 +20,6 @@ from typing import Any
 
 from trimaran.data import contracts, weights
 from trimaran.data.origins import UrlSource
-from trimaran.data.packing import zip_reader
 from trimaran.data.packing.zip_reader import Zipped
 from trimaran.data.weights import Weights
 from trimaran.reporting import Silent
@@ -97,7 +96,7 @@ def brains(folder: Path) -> None:
         "path": source.files[file].path.removesuffix(file), "sha256": content.sha256,
         "size": content.size,
     })
-    samples = zip_reader.listing(contract, found.parent).splits["val"]
+    samples = contract.listing(found.parent, found.parent, Silent()).splits["val"]
     folder.mkdir()
     with zipfile.ZipFile(found) as archive:
         for sick, count in SLICES.items():

@@ -10,7 +10,7 @@ import yaml
 
 from samples import GOOD, write_outcome
 from trimaran.data import contracts
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing.idx import Images
 from trimaran.files import sha256
 from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library

@@ -24,7 +24,7 @@ from trimaran.data.packing.plan import Options
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
-from trimaran.recipes.options import Argument
+from trimaran.recipes.cards import Argument
 from trimaran.reporting import Silent
 from trimaran.run.pipeline import Request
 from trimaran.run.record import GitRecord

@@ -28,8 +28,8 @@ for name, *below in (
     ("data", "net"), ("recipes", "data"),
     ("images", "net"), ("launch", "images"), ("engines", "launch"), ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
-    ("bundles", "run"), ("cluster", "report"), ("compare", "report"), ("evidence", "report"),
-    ("inventory", "report"), ("cli", "bundles", "cluster", "compare", "evidence", "inventory"),
+    ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
+    ("inventory", "report"), ("cli", "bundles", "cluster", "compare", "inventory"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 

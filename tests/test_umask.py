@@ -19,7 +19,7 @@ from trimaran import paths
 from trimaran.bundles import archive
 from trimaran.bundles.archive import text_member
 from trimaran.data import cache
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing.idx import Images
 from trimaran.files import write_atomic
 from trimaran.launch.specification import LaunchSpec, Node
 from trimaran.recipes import library

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from generator import markdown
+from generator.evidence import Benchmark, Piece, Ratio
 from generator.plots import Plot
-from trimaran.evidence.records import Benchmark, Ratio
-from trimaran.evidence.store import Piece
 from trimaran.report.rows import Dot, Row, Table
 
 OUTCOMES = ("goal met", "goal not met", "no goal")

@@ -16,12 +16,10 @@ from statistics import median
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
 
-from generator import markdown, recipes, results, suites, undated
+from generator import markdown, recipe_status, recipes, results, suites, undated
+from generator.evidence import Piece, Ratio, Spread
 from generator.sources import Sources
 from trimaran.errors import UsageError
-from trimaran.evidence import recipe_status
-from trimaran.evidence.records import Ratio, Spread
-from trimaran.evidence.store import Piece
 from trimaran.report.run_evidence import RunEvidence
 
 _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)

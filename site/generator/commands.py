@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
+from generator.recipe_status import RecipeStatus
 from trimaran.cluster.script import Job
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
-from trimaran.engines import BuiltImage, gpu
+from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount, Node, Variable, join, shell_source
 from trimaran.run import inputs, pipeline
@@ -78,9 +78,9 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
         first = [Mount(Variable("INITIAL", simple=True), place)]
     data = {name: inputs.mount(recipe, name, Variable(variable, simple=True))
             for name, variable in named.items()}
-    vendor = gpu.vendor(recipe.image.name)
+    vendor = commands.gpu_vendor(recipe.image.name)
     node = Node("apptainer", Variable("SIF"),
-                options=() if vendor is None else (gpu.APPTAINER[vendor],))
+                options=() if vendor is None else (commands.GPU_OPTION[vendor],))
     out = join(Variable("PWD", simple=True), "/run")
     spec = launch(one, node, Places(data, out, first))
     environment = apptainer.render(spec).environment

@@ -11,7 +11,7 @@ from generator import image_graph
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.images import debian, definition, lock, render
+from trimaran.images import definition, lock, render
 from trimaran.images.definition import Image
 from trimaran.images.lock import file_name
 
@@ -76,7 +76,7 @@ def packages(image: Image) -> list[str]:
     """Return the main packages of a framework image, each with its locked version."""
     locked = {entry.name: entry.version for entry in lock.read(image.folder / "requirements.lock")}
     if (image.folder / "debian.lock").is_file():
-        locked |= {p.name: p.version for p in debian.read(image.folder / "debian.lock")}
+        locked |= {p.name: p.version for p in lock.read_debian(image.folder / "debian.lock")}
     for source in image.build.sources if image.build else ():
         try:
             name, version = parse_sdist_filename(file_name(source))

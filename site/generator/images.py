@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from generator import image_overview, markdown
+from generator.evidence import ImageEvidence, Piece
 from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran import paths
-from trimaran.evidence.records import ImageEvidence
-from trimaran.evidence.store import Piece
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, sbom

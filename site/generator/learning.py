@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from generator.evidence import Piece
 from generator.plots import Lines, Plot
-from trimaran.evidence.recipe_status import RecipeStatus
-from trimaran.evidence.store import Piece
+from generator.recipe_status import RecipeStatus
 from trimaran.report import charts
 from trimaran.report.panels import Line, Panel, drawable
 from trimaran.report.rows import Dot, Row, Table

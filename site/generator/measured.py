@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import RecipeStatus
-from trimaran.evidence.store import Piece
+from generator import recipe_status
+from generator.evidence import Piece
+from generator.recipe_status import RecipeStatus
 from trimaran.report.run_evidence import JudgedRow, RunEvidence
 
 METRIC = "throughput"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from generator.measured import METRIC, rates_of
 from generator.plots import Plot
+from generator.recipe_status import RecipeStatus
 from generator.sources import Sources
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.report.rows import Dot, Row, Table
 
 

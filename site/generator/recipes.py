@@ -5,15 +5,14 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from generator import commands, learning, markdown, scaling
+from generator import commands, learning, markdown, recipe_status, scaling
+from generator.evidence import Piece
 from generator.pages import Page, fill
+from generator.recipe_status import STATUS, RecipeStatus
 from generator.sources import Sources
 from trimaran.data.contracts import load as contract
 from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
-from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import STATUS, RecipeStatus
-from trimaran.evidence.store import Piece
 from trimaran.recipes import targets
 from trimaran.report.run_evidence import RunEvidence
 

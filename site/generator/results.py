@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from generator import benchmarks, learning, markdown, rates, scaling
+from generator import benchmarks, learning, markdown, rates, recipe_status, scaling
 from generator.pages import Page, fill
+from generator.recipe_status import RecipeStatus
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
-from trimaran.evidence import recipe_status
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.report.run_evidence import JudgedRow
 
 FOLDER = "results"

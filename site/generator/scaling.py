@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from generator.measured import METRIC, rates_of
 from generator.plots import Lines, Plot
+from generator.recipe_status import RecipeStatus
 from generator.sources import Sources
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.report import charts, panels
 from trimaran.report.panels import Panel, Point
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from trimaran.evidence import published, recipe_status, store
-from trimaran.evidence.published import Published
-from trimaran.evidence.recipe_status import RecipeStatus
-from trimaran.evidence.store import AllEvidence
+from generator import evidence, published, recipe_status
+from generator.evidence import AllEvidence
+from generator.published import Published
+from generator.recipe_status import RecipeStatus
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.recipes import cards
@@ -49,7 +49,7 @@ def read() -> Sources:
     Raises:
         UsageError: A file has faults; the message has file, line and reason.
     """
-    found = store.read()
+    found = evidence.read()
     images = definition.every()
     return Sources(
         shelf=found,

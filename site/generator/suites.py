@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from generator import markdown
+from generator.evidence import AllEvidence, Outcome, Piece, Suite
 from generator.pages import Page, fill
-from trimaran.evidence.records import Outcome, Suite
-from trimaran.evidence.store import AllEvidence, Piece
 
 PLACE = "results/tests.md"
 

@@ -28,10 +28,10 @@ from generator import (
     sources,
     suites,
 )
+from generator.evidence import AllEvidence
 from generator.pages import Page
 from generator.sources import Sources
 from trimaran import paths
-from trimaran.evidence.store import AllEvidence
 from trimaran.parsing import parse_yaml
 
 

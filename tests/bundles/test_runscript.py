@@ -20,7 +20,7 @@ from samples import write_outcome
 from trimaran import hostfacts
 from trimaran.bundles import runscript
 from trimaran.bundles.runscript import Contents
-from trimaran.engines import commands, gpu
+from trimaran.engines import commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.files import sha256
@@ -145,7 +145,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
 ) -> None:
     name = "resnet-imagenet-torch-cuda13"
     device = tmp_path / "the device"
-    monkeypatch.setitem(gpu.DEVICES, "nvidia", device)
+    monkeypatch.setitem(commands.GPU_DEVICES, "nvidia", device)
     given = bundle({})
     given = replace(given, built=replace(given.built, name=name))
     if not driver:

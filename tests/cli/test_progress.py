@@ -135,7 +135,7 @@ LONG = {
     "net/transfer.py": ["copy", "receive"],
     "process.py": ["stream"],
     "images/bases.py": ["_pull"],
-    "images/lock.py": ["_resolve"],
+    "images/resolve.py": ["_resolve"],
     "run/pipeline.py": ["_pinned_image"],
     "provenance/rebuild.py": ["check"],
     "run/resume.py": ["_launch"],

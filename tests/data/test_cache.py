@@ -15,7 +15,7 @@ from refusals import refused
 from shards.description import DATASET
 from trimaran import paths
 from trimaran.data import cache, dataset_json, sources
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing.idx import Images
 from trimaran.errors import Interrupted
 from trimaran.reporting import Silent
 

@@ -17,7 +17,7 @@ from trimaran import hostfacts, paths
 from trimaran.engines import BuiltImage, commands, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import archives, bases, definition, identity
+from trimaran.images import bases, definition
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.reporting import Silent
@@ -103,7 +103,7 @@ def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None
     paths.cache("images").mkdir(parents=True)
     record = store.Record(
         name="tiny", engine="apptainer", reference="/x.sif", digest="sha256:0", inputs="a" * 64,
-        size=1, content=identity.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
+        size=1, content=store.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
         base_digest="sha256:1",
     )
     newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})
@@ -178,9 +178,9 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     layer, archive = tmp_path / "layer.tar", tmp_path / "image.tar"
     with tarfile.open(layer, "w") as tar:
         tar.addfile(tarfile.TarInfo("file"), io.BytesIO())
-    digest = archives.pack(layer, archive, 0)
+    digest = bases.pack(layer, archive, 0)
     first = archive.read_bytes()
-    assert archives.pack(layer, archive, 0) == digest
+    assert bases.pack(layer, archive, 0) == digest
     assert archive.read_bytes() == first
     assert resolve(True, str(archive)).bootstrap == "docker-archive"
     assert resolve(True, "docker://host/a@sha256:1") == bases.Base(
@@ -204,7 +204,7 @@ def test_a_layer_has_no_holes(tmp_path: Path) -> None:
     subprocess.run(["tar", "--sparse", "--format=pax", "--sort=name", "-cf", sparse, "-C", tree,
                     "."], check=True)
     assert b"GNU.sparse" in sparse.read_bytes()
-    archives.fill_holes(sparse, layer)
+    bases.fill_holes(sparse, layer)
     assert b"GNU.sparse" not in layer.read_bytes()
     with tarfile.open(sparse) as before, tarfile.open(layer) as after:
         for one, other in zip(before, after, strict=True):

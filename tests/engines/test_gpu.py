@@ -9,20 +9,20 @@ import pytest
 from commandline import command
 from refusals import refused
 from trimaran import hostfacts
-from trimaran.engines import BuiltImage, gpu
+from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.podman import Podman
 from trimaran.images import definition
 from trimaran.images.parts import Gpu
 
-FOR_GPUS = [name for name in definition.names() if gpu.vendor(name)]
+FOR_GPUS = [name for name in definition.names() if commands.gpu_vendor(name)]
 
 
 def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     built = BuiltImage(name, "apptainer", "/x.sif", "sha256:0", "0", 1)
     argv = command(Apptainer("/bin/apptainer"), built, []).argv
-    return [word for word in argv if word in gpu.APPTAINER.values()]
+    return [word for word in argv if word in commands.GPU_OPTION.values()]
 
 
 @pytest.mark.parametrize(("name", "of", "option"), [
@@ -33,7 +33,7 @@ def options(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:
 def test_a_run_sees_the_gpus_only_with_a_driver_on_the_host(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, of: Gpu, option: str
 ) -> None:
-    monkeypatch.setitem(gpu.DEVICES, of, tmp_path / "device")
+    monkeypatch.setitem(commands.GPU_DEVICES, of, tmp_path / "device")
     assert options(monkeypatch, name) == []
     (tmp_path / "device").touch()
     assert options(monkeypatch, name) == [option]
@@ -43,8 +43,8 @@ def test_a_run_sees_the_gpus_only_with_a_driver_on_the_host(
 def test_other_images_never_see_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
-    for of in gpu.DEVICES:
-        monkeypatch.setitem(gpu.DEVICES, of, tmp_path)
+    for of in commands.GPU_DEVICES:
+        monkeypatch.setitem(commands.GPU_DEVICES, of, tmp_path)
     assert options(monkeypatch, name) == []
 
 
@@ -61,8 +61,8 @@ def podman_options(name: str) -> list[str]:
 def test_podman_hands_gpus_in_by_the_container_device_interface(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, of: Gpu, kind: str, file: str
 ) -> None:
-    monkeypatch.setattr(gpu, "CDI", (tmp_path / "absent", tmp_path / "cdi"))
-    monkeypatch.setitem(gpu.DEVICES, of, tmp_path / "device")
+    monkeypatch.setattr(commands, "CDI", (tmp_path / "absent", tmp_path / "cdi"))
+    monkeypatch.setitem(commands.GPU_DEVICES, of, tmp_path / "device")
     assert podman_options(name) == [], "without a driver"
     (tmp_path / "device").touch()
     with refused("gpu-unavailable", name, kind, tmp_path / "cdi"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refusals import refused
-from trimaran.engines import sif
+from trimaran.engines import apptainer
 
 
 def write(path: Path, *, date: int, identifier: bytes, size: int = 2 * 585) -> Path:
@@ -27,7 +27,7 @@ def test_two_files_of_equal_content_become_equal(tmp_path: Path) -> None:
     second = write(tmp_path / "2.sif", date=1_800_000_002, identifier=b"fedcba9876543210")
     assert first.read_bytes() != second.read_bytes()
     for path in (first, second):
-        sif.freeze(path, 1_600_000_000)
+        apptainer.freeze(path, 1_600_000_000)
     assert first.read_bytes() == second.read_bytes()
     expected = write(tmp_path / "3.sif", date=1_600_000_000, identifier=bytes(16))
     assert first.read_bytes() == expected.read_bytes()
@@ -40,7 +40,7 @@ def test_what_is_no_sif_or_of_another_layout_is_left_as_it_is(tmp_path: Path) ->
     for path in (other, newer):
         before = path.read_bytes()
         with refused("image-invalid"):
-            sif.freeze(path, 0)
+            apptainer.freeze(path, 0)
         assert path.read_bytes() == before
 
 
@@ -49,5 +49,5 @@ def test_who_may_read_it_may_run_it(tmp_path: Path, before: int, after: int) -> 
     path = tmp_path / "image.sif"
     path.touch(mode=before)
     path.chmod(before)
-    sif.make_executable(path)
+    apptainer.make_executable(path)
     assert path.stat().st_mode & 0o777 == after

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,8 +67,13 @@ def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) 
 def test_a_listing_reads_no_image_that_was_not_touched(
     engine: Apptainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build(engine)
-    monkeypatch.setattr(store, "sha256", lambda path: pytest.fail("a listing read an image"))
+    sif = build(engine)
+
+    def hashed(path: Path, *advance: Any) -> str:
+        assert path != sif, "a listing read an image"
+        return sha256(path, *advance)
+
+    monkeypatch.setattr(store, "sha256", hashed)
     assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from refusals import refused
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import debian
+from trimaran.images import lock, resolve
 
 HASH = "a" * 64
 GOOD = f"a 1:2-3 debian 20260101T000000Z pool/main/a/a/a_2-3%2bdeb_all.deb 100 {HASH}"
@@ -16,7 +16,7 @@ GOOD = f"a 1:2-3 debian 20260101T000000Z pool/main/a/a/a_2-3%2bdeb_all.deb 100 {
 def test_a_line_of_a_lock_is_read(tmp_path: Path) -> None:
     path = tmp_path / "debian.lock"
     path.write_text(f"# comment\n\n{GOOD}\n")
-    (package,) = debian.read(path)
+    (package,) = lock.read_debian(path)
     assert (package.filename, package.size) == ("a_2-3+deb_all.deb", 100)
 
 
@@ -29,14 +29,14 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "debian.lock"
     path.write_text(f"{GOOD}\n{line}\n")
     with refused("lock-invalid", f"{path}:2: ", kind=UsageError):
-        debian.read(path)
+        lock.read_debian(path)
 
 
 def test_a_lock_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "debian.lock"
     path.write_bytes(b"\xff\xfe")
     with refused("lock-invalid", path, kind=UsageError):
-        debian.read(path)
+        lock.read_debian(path)
 
 
 @pytest.mark.parametrize("line", [
@@ -46,7 +46,7 @@ def test_a_lock_that_is_no_text_is_refused(tmp_path: Path) -> None:
 ])
 def test_what_apt_is_not_known_to_print_is_one_error(line: str) -> None:
     with refused("apt-unexpected", line.split("' ")[0].strip("'"), kind=BuildError):
-        debian._package(line, {"debian": "20260101T000000Z"})
+        resolve._package(line, {"debian": "20260101T000000Z"})
 
 
 def test_the_date_of_a_release_file_is_utc_wherever_it_is_read(
@@ -59,7 +59,7 @@ def test_the_date_of_a_release_file_is_utc_wherever_it_is_read(
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "JST-9")
         time.tzset()
-        assert debian._snapshots(tmp_path, ["debian"]) == {"debian": "20250907T095811Z"}
+        assert resolve._snapshots(tmp_path, ["debian"]) == {"debian": "20250907T095811Z"}
     time.tzset()
     with refused("apt-unexpected", "debian-security", kind=BuildError):
-        debian._snapshots(tmp_path, ["debian", "debian-security"])
+        resolve._snapshots(tmp_path, ["debian", "debian-security"])

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from refusals import refused
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import debian, definition, lock
+from trimaran.images import definition, lock, resolve
 from trimaran.images.parts import PYTHONS, Source
 from trimaran.process import Result
 from trimaran.reporting import Silent
@@ -45,7 +45,7 @@ def test_a_variant_has_the_very_packages_of_the_other_image_and_more(
     other = definition.load(image.variant.of)
     wheels, fewer = (set(lock.read(one.folder / "requirements.lock")) for one in (image, other))
     assert {(w.name, w.version) for w in wheels} > {(w.name, w.version) for w in fewer}
-    debs, fewer_debs = (set(debian.read(one.folder / "debian.lock")) for one in (image, other))
+    debs, fewer_debs = (set(lock.read_debian(one.folder / "debian.lock")) for one in (image, other))
     assert {d.sha256 for d in debs} > {d.sha256 for d in fewer_debs}
     assert {"jupyterlab", "pip"} <= {wheel.name for wheel in wheels}
     assert {"git", "less", "procps", "g++"} <= {package.name for package in debs}
@@ -89,7 +89,7 @@ def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> N
         f"colorama==0.4.6 ; sys_platform == 'win32' \\\n    --hash=sha256:{HASH}\n    # via tqdm\n"
         f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32}\n    # via -r requirements.in\n"
     )
-    assert lock._tidy(text, elsewhere) == (
+    assert resolve._tidy(text, elsewhere) == (
         f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32} \\\n    --hash=sha256:{'12' * 32}\n"
         "    # via -r requirements.in\n"
     )
@@ -107,9 +107,9 @@ def test_what_is_excluded_is_locked_for_nobody(
     (folder / "requirements.in").write_text("user\n")
     image = definition.read(folder / "image.yaml")
 
-    assert "\nunwanted==1.0 " in lock._resolve(image, Silent())
+    assert "\nunwanted==1.0 " in resolve._resolve(image, Silent())
     (folder / "excludes.txt").write_text("unwanted  # by user, which does not import it\n")
-    assert re.findall(r"^(\w+)==", lock._resolve(image, Silent()), re.M) == ["user"]
+    assert re.findall(r"^(\w+)==", resolve._resolve(image, Silent()), re.M) == ["user"]
 
 
 @pytest.fixture
@@ -148,8 +148,8 @@ def make_wheel(
 
 def test_the_debian_lock_is_read_as_it_is_written() -> None:
     path = FRAMEWORKS[0].folder / "debian.lock"
-    packages = debian.read(path)
-    assert debian.write(packages, FRAMEWORKS[0].name) == path.read_text()
+    packages = lock.read_debian(path)
+    assert lock.debian_text(packages, FRAMEWORKS[0].name) == path.read_text()
     assert {"python3", "libc6"} <= {package.name for package in packages}
     first, second = packages[0].urls
     assert first.startswith("http://deb.debian.org/debian/pool/")
@@ -161,23 +161,24 @@ def test_a_damaged_debian_lock_is_refused_with_its_line(tmp_path: Path, line: st
     path = tmp_path / "debian.lock"
     path.write_text(f"# comment\n\n{line}\n")
     with refused("lock-invalid", f"{path}:3: ", kind=UsageError):
-        debian.read(path)
+        lock.read_debian(path)
 
 
 def test_a_file_name_is_what_apt_takes() -> None:
-    package = debian.Package("g", "1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH)
+    path = "pool/main/g/g_1%2b2_amd64.deb"
+    package = lock.DebianPackage("g", "1+2", "debian", "s", path, 1, HASH)
     assert package.filename == "g_1+2_amd64.deb"
-    assert debian._package(
+    assert resolve._package(
         f"'http://deb.debian.org/debian/pool/main/g/g_1%2b2_amd64.deb' g_1%3a1+2_amd64.deb 1"
         f" SHA256:{HASH}", {"debian": "s"},
-    ) == debian.Package(
+    ) == lock.DebianPackage(
         "g", "1:1+2", "debian", "s", "pool/main/g/g_1%2b2_amd64.deb", 1, HASH
     )
 
 
 def test_an_app_image_that_brings_nothing_has_no_locks_to_make() -> None:
     with refused("lock-inherited", "resnet-imagenet-torch-cpu", kind=UsageError) as caught:
-        lock.lock(definition.load("resnet-imagenet-torch-cpu"), Silent())
+        resolve.write_locks(definition.load("resnet-imagenet-torch-cpu"), Silent())
     assert "`trimaran lock torch-cpu`" in str(caught.value.hint)
 
 
@@ -190,7 +191,7 @@ def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     make_wheel(index, "six", version="1.17.0")
     make_wheel(index, "six", version="1.99.0")
     monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
-    lock.lock(app, Silent())
+    resolve.write_locks(app, Silent())
     assert [entry.name for entry in lock.read(app.folder / "requirements.lock")] == ["brought"]
 
 
@@ -203,7 +204,7 @@ def test_what_contradicts_the_image_below_cannot_be_locked(
     make_wheel(index, "six", version="1.99.0")
     monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
     with pytest.raises(BuildError, match=r"six==1\.17\.0"):
-        lock.lock(app, Silent())
+        resolve.write_locks(app, Silent())
     assert not (app.folder / "requirements.lock").exists()
 
 
@@ -213,7 +214,7 @@ def test_the_committed_lock_of_an_app_image_is_none_of_what_is_below(
 ) -> None:
     locked = {entry.name for entry in lock.read(image.folder / "requirements.lock")}
     assert locked
-    assert not locked & lock._below(image)
+    assert not locked & resolve._below(image)
     asked = [
         Requirement(line) for line in (image.folder / "requirements.in").read_text().splitlines()
         if not line.startswith("#")
@@ -232,5 +233,5 @@ def test_uv_is_told_to_trust_the_systems_certificates(monkeypatch: pytest.Monkey
     monkeypatch.delenv("UV_SYSTEM_CERTS", raising=False)
     monkeypatch.setattr("trimaran.process.run", run)
     tiny = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
-    assert "six==1.17.0" in lock._resolve(tiny, Silent())
+    assert "six==1.17.0" in resolve._resolve(tiny, Silent())
     assert told["UV_SYSTEM_CERTS"] == "1"

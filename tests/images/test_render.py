@@ -10,7 +10,7 @@ import pytest
 from goldens import TINY
 from refusals import refused
 from trimaran.errors import UsageError
-from trimaran.images import definition, primitives, render
+from trimaran.images import definition, render
 
 ALL = [*(definition.load(name) for name in definition.names()), definition.read(TINY)]
 
@@ -96,18 +96,18 @@ def test_a_changed_file_is_named(tmp_path: Path) -> None:
 
 def test_a_misspelt_argument_of_hpccm_is_refused() -> None:
     with pytest.raises(ValueError, match="comands"):
-        primitives.primitive("shell", comands=["true"])
+        render.primitive("shell", comands=["true"])
 
 
 def test_a_primitive_outside_the_list_is_refused() -> None:
     with pytest.raises(ValueError, match="'user'"):
-        primitives.primitive("user", user="nobody")
+        render.primitive("user", user="nobody")
 
 
 def test_what_hpccm_only_logs_is_an_error() -> None:
-    lost = primitives.primitive("runscript", commands=["true"], _app="train")
+    lost = render.primitive("runscript", commands=["true"], _app="train")
     with (
-        primitives.container_format("docker"),
+        render.container_format("docker"),
         pytest.raises(ValueError, match="Docker does not have"),  # a message of hpccm
     ):
         str(lost)

@@ -14,7 +14,7 @@ import hostile
 from refusals import refused
 from trimaran import paths
 from trimaran.errors import BuildError
-from trimaran.images import definition, indexes, lock, wheelhouse, wheels
+from trimaran.images import definition, indexes, lock, wheelhouse
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -28,10 +28,10 @@ def offered(*names: str) -> list[indexes.File]:
     return [indexes.File(name, f"https://index/{name}", digest(name), None) for name in names]
 
 
-def choose(files: list[indexes.File], locked: list[indexes.File] | None = None) -> wheels.Item:
+def choose(files: list[indexes.File], locked: list[indexes.File] | None = None) -> wheelhouse.Item:
     entry = lock.Locked("some-thing", "1.0", None, tuple(f.sha256 for f in locked or files))
-    tags = wheels.supported_tags("3.11")
-    return wheels.best(entry, files, tags, indexes.Sources((), ()))
+    tags = wheelhouse.supported_tags("3.11")
+    return wheelhouse.best(entry, files, tags, indexes.Sources((), ()))
 
 
 def test_the_most_specific_wheel_for_the_image_is_chosen() -> None:
@@ -56,10 +56,10 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
         choose(files, offered("another"))
 
 
-def place_everything(cache_content: bytes = b"content") -> list[wheels.Item]:
+def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:
     """Write one wheel into the cache, and return it as the only item."""
     sha = hashlib.sha256(b"content").hexdigest()
-    item = wheels.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
+    item = wheelhouse.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
     item.kept.parent.mkdir(parents=True)
     item.kept.write_bytes(cache_content)
     return [item]
@@ -68,7 +68,7 @@ def place_everything(cache_content: bytes = b"content") -> list[wheels.Item]:
 def test_a_tampered_wheel_is_refused_before_any_build(monkeypatch: pytest.MonkeyPatch) -> None:
     items = place_everything(b"tampered")
     monkeypatch.setattr(wheelhouse, "_debs", lambda image: [])
-    monkeypatch.setattr(wheels, "locked", lambda *about: items)
+    monkeypatch.setattr(wheelhouse, "locked", lambda *about: items)
     reporter = Silent()
     with pytest.raises(BuildError) as caught:
         wheelhouse.fetch(TINY, offline=True, reporter=reporter)
@@ -155,7 +155,7 @@ def test_indexes_are_read_in_both_forms_and_a_silent_one_is_passed_over(
 
 
 def test_the_wheelhouse_is_in_the_cache() -> None:
-    item = wheels.Item("wheels", "a.whl", "ab", None, ())
+    item = wheelhouse.Item("wheels", "a.whl", "ab", None, ())
     assert item.kept == paths.cache("wheelhouse", "files", "ab", "a.whl")
 
 

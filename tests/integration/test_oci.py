@@ -12,7 +12,7 @@ import pytest
 from commandline import command
 from trimaran.engines import BuiltImage, store
 from trimaran.engines.podman import Podman
-from trimaran.images import debian, definition
+from trimaran.images import definition, lock
 from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
@@ -48,7 +48,7 @@ def test_the_image_has_exactly_the_locked_debian_packages(
     query = ["dpkg-query", "-W", "-f", "${Package} ${Version}\\n"]
     listing = run(built, f"import subprocess; subprocess.run({query})")
     found = dict(line.split(" ") for line in listing.splitlines())
-    locked = {p.name: p.version for p in debian.read(tiny.folder / "debian.lock")}
+    locked = {p.name: p.version for p in lock.read_debian(tiny.folder / "debian.lock")}
     assert {name: found.get(name) for name in locked} == locked
 
 

@@ -23,7 +23,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.image_contents import Inventory, Reasons
 from trimaran.engines.podman import STORAGE, Podman
 from trimaran.files import sha256
-from trimaran.images import debian, definition
+from trimaran.images import definition, lock
 from trimaran.provenance import rebuild, sbom
 from trimaran.reporting import Silent
 
@@ -151,7 +151,7 @@ def test_the_self_test_prints_the_same(
 def test_the_packages_are_those_of_the_locks(tiny: definition.Image, sif: BuiltImage) -> None:
     found = image_contents.of(Apptainer(), sif)
     installed = {package.name: package.version for package in found.debian}
-    for locked in debian.read(tiny.folder / "debian.lock"):
+    for locked in lock.read_debian(tiny.folder / "debian.lock"):
         assert installed[locked.name] == locked.version
     assert [(p.name, p.version, p.installer) for p in found.python] == [("six", "1.17.0", "pip")]
 
@@ -167,7 +167,7 @@ def test_the_bill_of_materials_of_both_lists_the_same_packages_by_their_locked_h
         listed.append(json.loads(text)["components"])
     assert listed[0] == listed[1]
     from_the_locks = [part for part in listed[0] if "hashes" in part]
-    assert len(from_the_locks) == len(debian.read(tiny.folder / "debian.lock")) + 1  # and six
+    assert len(from_the_locks) == len(lock.read_debian(tiny.folder / "debian.lock")) + 1  # and six
 
 
 @pytest.mark.parametrize("engine", [Apptainer, Podman])

@@ -11,7 +11,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 
 from trimaran import paths
 from trimaran.engines.image_contents import DebianPackage, Inventory, PythonPackage
-from trimaran.images import debian, definition
+from trimaran.images import definition, lock
 from trimaran.provenance import sbom
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -93,7 +93,7 @@ def test_a_licence_is_declared_found_or_settled() -> None:
 
 def test_hashes_are_those_of_the_locks() -> None:
     hashes = dict(sbom.locked_hashes(TINY))
-    locked = {p.name: p for p in debian.read(TINY.folder / "debian.lock")}["libc6"]
+    locked = {p.name: p for p in lock.read_debian(TINY.folder / "debian.lock")}["libc6"]
     assert hashes["debian", "libc6", locked.version] == locked.sha256
     hashes["python", "some-package", "2.13+cpu"] = "c" * 64
     found = components(sbom.text(FOUND, hashes))

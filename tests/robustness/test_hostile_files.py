@@ -14,14 +14,14 @@ from hypothesis import given, settings
 
 import finished
 import hostile
+from generator import evidence, published
 from samples import CARD_FILE, GOOD
 from trimaran import paths, site_file, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.compare import comparison
 from trimaran.compare import page as comparison_page
 from trimaran.data import contracts, dataset_json
-from trimaran.evidence import published, records, store
-from trimaran.images import debian, definition, indexes, lock
+from trimaran.images import definition, indexes, lock
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import logins
@@ -111,7 +111,7 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
 }
 
 EVIDENCE = {
-    name: json.loads(next((REPOSITORY / store.RESULTS / folder).glob("*.json")).read_text())
+    name: json.loads(next((REPOSITORY / evidence.RESULTS / folder).glob("*.json")).read_text())
     for name, folder in (("run", "futuregan/cpu-2core-smoke"), ("benchmark", "benchmarks"),
                          ("image", "images/torch-cpu"))
 }
@@ -132,8 +132,8 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     ),
     "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(RunEvidence)),
     "evidence of a benchmark": (
-        "benchmark.json", EVIDENCE["benchmark"], of_evidence(records.Benchmark)),
-    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(records.ImageEvidence)),
+        "benchmark.json", EVIDENCE["benchmark"], of_evidence(evidence.Benchmark)),
+    "evidence of an image": ("image.json", EVIDENCE["image"], of_evidence(evidence.ImageEvidence)),
     "options": (
         "apps/resnet-imagenet/options.json",
         json.loads((REPOSITORY / "apps/resnet-imagenet/options.json").read_text()),
@@ -272,7 +272,7 @@ def test_metrics_of_any_kind_are_one_error(tmp_path: Path, text: str, value: obj
 @given(text=hostile.lock_texts)
 def test_locks_of_any_kind_are_one_error(tmp_path: Path, text: str) -> None:
     check(tmp_path / "requirements.lock", text, lock.read)
-    check(tmp_path / "debian.lock", text, debian.read)
+    check(tmp_path / "debian.lock", text, lock.read_debian)
 
 
 @hostile.quick

@@ -22,11 +22,11 @@ import wheels
 from damage import WAYS, spoil
 from trimaran import locks, paths
 from trimaran.data import cache, sources
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing.idx import Images
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.host import Host
 from trimaran.images import bases, definition, wheelhouse
-from trimaran.images.wheels import Item
+from trimaran.images.wheelhouse import Item
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny"

@@ -6,8 +6,8 @@ import functools
 
 from generator import commands, images, recipes
 from generator import sources as everything
+from generator.recipe_status import RecipeStatus
 from showncommands import blocks, copied
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.images import definition
 
 READ = everything.read()

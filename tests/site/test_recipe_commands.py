@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from generator import commands, sources
+from generator.recipe_status import RecipeStatus
 from trimaran import cli
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import USERNS, Apptainer
-from trimaran.evidence.recipe_status import RecipeStatus
 from trimaran.run import inputs, launch_spec
 from trimaran.run.launch_spec import Places
 

@@ -19,7 +19,7 @@ from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
 from trimaran.files import check_space, link_or_copy, writing
-from trimaran.images import definition, identity
+from trimaran.images import definition
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.run import run_directory
@@ -100,7 +100,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (
-        identity.content_of(definition.load(image.name)) != image.content
+        store.content_of(definition.load(image.name)) != image.content
     ):
         reporter.warn(
             f"this checkout defines {image.name} differently, so `trimaran run` does not take "

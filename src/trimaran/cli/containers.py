@@ -28,9 +28,9 @@ def lock_image(image: ImageName) -> None:
 
     Example: trimaran lock torch-cpu
     """
-    from trimaran.images import lock
+    from trimaran.images import resolve
 
-    lock.lock(load_image(image), terminal())
+    resolve.write_locks(load_image(image), terminal())
 
 
 @command(app, "render")

@@ -7,7 +7,7 @@ and no verdict.
 from __future__ import annotations
 
 from trimaran.cluster import jobs
-from trimaran.engines import BuiltImage, gpu
+from trimaran.engines import BuiltImage, commands
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
 from trimaran.launch.specification import LaunchSpec, Mount, Node
@@ -77,7 +77,7 @@ def _words(spec: LaunchSpec) -> list[str]:
     if spec.module is None:
         raise UsageError(f"the image {spec.image.name} contains no app to launch",
                          code="app-missing")
-    vendor = gpu.vendor(spec.image.name)
+    vendor = commands.gpu_vendor(spec.image.name)
     starter, *launcher = spec.launcher or ("python",)
     return [
         "--network", "none", "--shm-size", "8g", "--workdir", spec.workdir,

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -21,18 +21,36 @@ from shards.kinds import FormatName, Kind
 from trimaran import paths, strict
 from trimaran.data import origins
 from trimaran.data.origins import Described, FileName, Made, Md5, Name, Obtainable, Size
-from trimaran.data.splits import Split
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from trimaran.data.packing.listing import Listing
-    from trimaran.data.packing.samples import Samples
     from trimaran.reporting import Reporter
 
 READERS = {
-    "idx": "labelled_idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
+    "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
 """Reader -> module in the package `packing`; the constant `MODEL` there is the contract's model."""
+
+
+Percent = Annotated[int, Field(ge=0, le=100)]
+
+
+class Split(strict.Model):
+    """One split of a data set."""
+
+    if TYPE_CHECKING:
+        @property
+        def samples(self) -> int | None:
+            """The number of samples (None: unknown before the files are read)."""
+
+
+class Counted(Split):
+    """A split whose number of samples is in the contract."""
+
+    samples: Size
 
 
 class Common(Described):
@@ -119,6 +137,29 @@ class Contract(Common, Obtainable):
         if faults:
             raise ValueError("; ".join(faults))
         return self
+
+
+class Samples(Protocol):
+    """The checked samples of one split; all have the same number and size of grey frames."""
+
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The number of frames of a sample, their height and width in pixels."""
+
+    def __len__(self) -> int: ...
+
+    def labels(self, number: int) -> tuple[int, ...]:
+        """Return the classes of the sample `number`."""
+
+    def frames(self, number: int) -> Iterable[Image.Image]:
+        """Return the frames of the sample `number`."""
+
+    def histogram(self) -> list[int]:
+        """Return the number of pixels of all frames for each of the 256 grey values."""
 
 
 class OfArrays(Contract):

@@ -24,8 +24,8 @@ from trimaran import process
 from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, Source, UrlSource
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, make_folder, md5, set_aside
+from trimaran.net import DEBIAN, SNAPSHOT
 from trimaran.net.download import fetch
-from trimaran.net.mirrors import DEBIAN, SNAPSHOT
 from trimaran.reporting import Reporter
 
 PYPI = "https://files.pythonhosted.org/packages/"

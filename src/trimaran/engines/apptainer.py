@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from trimaran import hostfacts, paths, process
-from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu, sif
-from trimaran.engines.build_dir import workplace
+from trimaran import hostfacts, locks, paths, process
+from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
-from trimaran.files import set_aside, sha256
+from trimaran.files import check_space, set_aside, sha256
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options
@@ -93,7 +95,7 @@ class Apptainer(Container):
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
         """Return the command of spython, which calls Apptainer by the name `singularity`."""
-        from trimaran.images import stages  # slow to import; most runs build nothing
+        from trimaran.images import render
 
         (folder / "bin").mkdir()
         (folder / "bin/singularity").symlink_to(self.executable)
@@ -117,7 +119,7 @@ class Apptainer(Container):
             "--notest",  # the finished SIF is tested instead, in the way it will be run
             "--force",  # else the labels and help of the framework image stay
             "--mksquashfs-args", SQUASHFS,
-            "--bind", f"{wheels}:{stages.WHEELHOUSE}:ro",
+            "--bind", f"{wheels}:{render.WHEELHOUSE}:ro",
             "--build-arg-file", "arguments",
         ), env)
 
@@ -126,7 +128,7 @@ class Apptainer(Container):
         if not made.is_file():
             raise BuildError(f"building {name} left no SIF", code="build-failed")
         if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
-            sif.freeze(made, int(epoch))
+            freeze(made, int(epoch))
         size = made.stat().st_size
         with reporter.bar(f"hashing {name}", size, unit="B") as advance:
             digest = f"sha256:{sha256(made, advance)}"
@@ -144,7 +146,7 @@ class Apptainer(Container):
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         return [self.executable, "--quiet", "test", *ISOLATION, *_namespace(),
-                *gpu.apptainer_options(built.name), "--pwd", "/", built.reference]
+                *commands.apptainer_options(built.name), "--pwd", "/", built.reference]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the Python of the image, isolated like a run.
@@ -170,7 +172,7 @@ class Apptainer(Container):
         """Return the part of a launch specification that depends on this machine."""
         return Node(
             self.executable, built.reference,
-            options=(*_namespace(), *gpu.apptainer_options(built.name)),
+            options=(*_namespace(), *commands.apptainer_options(built.name)),
             environment=self.environment(network=False),
         )
 
@@ -180,3 +182,94 @@ def _namespace() -> list[str]:
     # As root, Apptainer sets resource limits, for which this root lacks the capability. In a
     # user namespace it does not set them.
     return [USERNS] if hostfacts.root_lacks_capabilities() else []
+
+
+SCRATCH = "trimaran-build-"
+
+
+@contextmanager
+def workplace(needed: int) -> Iterator[Path]:
+    """Yield a folder beside the finished images, and delete it afterwards in every case.
+
+    The folder is on the file system of the finished images, so that the finished SIF only has to
+    be renamed. Apptainer unpacks into its link `tmp`, which points to a folder below TMPDIR,
+    usually on a local disk.
+
+    Args:
+        needed: bytes that unpacking takes.
+
+    Raises:
+        BuildError: the space is too small.
+    """
+    finished = paths.cache("images")
+    finished.mkdir(parents=True, exist_ok=True)
+    for part in finished.glob("part-*"):
+        if locks.left_over(part):  # of a build that was killed
+            for folder in build_folders(part):
+                shutil.rmtree(folder, ignore_errors=True)
+            locks.path_of(part).unlink(missing_ok=True)
+    scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
+    check_space(scratch_root, needed, "unpacking the image", BuildError)
+    check_space(finished, needed // 3, "the finished image", BuildError)
+    with locks.scratch(finished, "part-") as place:
+        scratch = Path(tempfile.mkdtemp(prefix=SCRATCH, dir=scratch_root))
+        try:
+            (place / "tmp").symlink_to(scratch)
+            yield place
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def build_folders(place: Path) -> tuple[Path, ...]:
+    """Return all folders of the workplace `place`: the one below TMPDIR, and `place` itself."""
+    scratch = (place / "tmp").resolve()
+    return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)
+
+
+MAGIC = (32, b"SIF_MAGIC\0")
+IDENTIFIER = (48, 16)
+TIMES = 64  # created and modified, int64 each
+DESCRIPTORS = struct.Struct("<qqqq")  # free, total, offset, size of the table
+DESCRIPTORS_AT = 80
+DESCRIPTOR_BYTES = 585
+USED_AT = 4
+DESCRIPTOR_TIMES = 41
+
+
+def freeze(path: Path, epoch: int) -> None:
+    """Set all dates in the header of the SIF at `path` to `epoch`, and its identifier to zero.
+
+    Apptainer up to 1.4 writes a random identifier and the time of day into the header even when
+    SOURCE_DATE_EPOCH is set. Newer versions write that date and no identifier, and so does this
+    function. No program reads the two fields. A signature that is made later covers them. The
+    layout is that of `header` and `rawDescriptor` in github.com/apptainer/sif.
+
+    Raises:
+        BuildError: the file is not a SIF, or its layout is unknown.
+    """
+    dates = struct.pack("<qq", epoch, epoch)
+    with path.open("r+b") as file:
+        start = file.read(DESCRIPTORS_AT + DESCRIPTORS.size)
+        at, magic = MAGIC
+        if start[at:at + len(magic)] != magic:
+            raise BuildError(f"{path} is not a SIF file", code="image-invalid")
+        _, total, offset, size = DESCRIPTORS.unpack_from(start, DESCRIPTORS_AT)
+        if size != total * DESCRIPTOR_BYTES:
+            raise BuildError(f"{path} has a header of an unknown layout", code="image-invalid")
+        _write(file, IDENTIFIER[0], bytes(IDENTIFIER[1]))
+        _write(file, TIMES, dates)
+        for place in range(offset, offset + size, DESCRIPTOR_BYTES):
+            file.seek(place + USED_AT)
+            if file.read(1) != b"\0":
+                _write(file, place + DESCRIPTOR_TIMES, dates)
+
+
+def make_executable(path: Path) -> None:
+    """Give execute permission for the SIF at `path` to everyone who may read it, like Apptainer."""
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)
+
+
+def _write(file: BinaryIO, at: int, content: bytes) -> None:
+    file.seek(at)
+    file.write(content)

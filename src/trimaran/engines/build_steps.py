@@ -17,14 +17,14 @@ from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition, identity
+from trimaran.images import bases, definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
 from trimaran.reporting import Advance, Reporter
 
 if TYPE_CHECKING:
-    from trimaran.images.wheels import Item
+    from trimaran.images.wheelhouse import Item
 
 UNPACKED_PER_BYTE = 4.0
 """Bytes that a build takes for each byte of its wheelhouse or of the framework image."""
@@ -39,7 +39,7 @@ class Job:
         below: the framework image of an app image; None for a framework image.
         under: the image to build on: `below`, or a base image.
         items: the locked files of the wheelhouse, downloaded and verified.
-        content: `identity.content_of` the definition at the beginning of the build, because the
+        content: `store.content_of` the definition at the beginning of the build, because the
             definition may be edited during the build.
     """
 
@@ -151,7 +151,7 @@ class Container(Engine):
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the image that `build` would make; its inputs lack the base image."""
-        content = identity.content_of(image)
+        content = store.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
 
@@ -225,7 +225,7 @@ class Container(Engine):
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 
         render.check(image)
-        content = identity.content_of(image)
+        content = store.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         return Job(image, below, self._base(image, below, given, offline, reporter), items, content)
 

@@ -1,4 +1,4 @@
-"""The common part of the commands of all container engines: environment, labels, transfers."""
+"""The common part of the commands of container engines: environment, labels, transfers, GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
-from trimaran.launch.specification import Text, join, plain
+from trimaran.images.parts import Gpu
+from trimaran.launch.specification import Text, join
+from trimaran.parsing import Malformed, parse_yaml
 from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
@@ -26,6 +28,9 @@ FOR_THE_NETWORK = (
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
 """Variables that a pull gets, too: proxy and certificates of the site."""
+
+SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
+"""The folders of programs at the end of every PATH."""
 
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 """Format of a date in labels and records, in UTC."""
@@ -52,15 +57,16 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
         network: whether the process needs the network. A run does not: its environment is
             recorded, and the address of a proxy may contain a password.
     """
-    env = {"PATH": plain(search_path([str(Path(program).parent) for program in programs]))}
+    folders = dict.fromkeys([*(str(Path(program).parent) for program in programs), *SYSTEM_FOLDERS])
+    env = {"PATH": os.pathsep.join(folders)}
     passed_on = (*PASSED_ON, *(FOR_THE_NETWORK if network else ()))
     return env | {name: os.environ[name] for name in passed_on if name in os.environ}
 
 
 def search_path(first: Iterable[Text]) -> Text:
     """Return a PATH of the given folders, followed by those of the system."""
-    folders = [*first, "/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"]
-    separated = [part for folder in dict.fromkeys(folders) for part in (os.pathsep, folder)]
+    folders = dict.fromkeys([*first, *SYSTEM_FOLDERS])
+    separated = [part for folder in folders for part in (os.pathsep, folder)]
     return join(*separated[1:])
 
 
@@ -110,3 +116,68 @@ def _public(url: str) -> str:
         return "unknown"
     host = parts.hostname + (f":{parts.port}" if parts.port else "")
     return urlunsplit((parts.scheme, host, parts.path, "", ""))
+
+
+GPU_DEVICES: dict[Gpu, Path] = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
+"""Vendor -> device file that exists when the driver is loaded."""
+
+GPU_OPTION: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
+"""Vendor -> option of Apptainer that shows devices and driver libraries of the host."""
+
+
+CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
+"""Folders in which Podman looks for specifications of the Container Device Interface (CDI)."""
+
+CDI_KINDS: dict[Gpu, tuple[str, str]] = {
+    "nvidia": ("nvidia.com/gpu", "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
+    "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
+}
+"""Vendor -> kind of device in a CDI specification, and the command that writes one."""
+
+
+def gpu_vendor(name: str) -> Gpu | None:
+    """Return the vendor of the GPUs that the image called `name` uses.
+
+    None: the image uses no GPUs, or this checkout does not define it.
+    """
+    if name not in definition.names():
+        return None
+    return definition.chain(definition.load(name))[0].gpu
+
+
+def apptainer_options(name: str) -> list[str]:
+    """Return the options with which Apptainer shows GPUs of this host to the image `name`."""
+    of = gpu_vendor(name)
+    return [GPU_OPTION[of]] if of is not None and GPU_DEVICES[of].exists() else []
+
+
+def podman_options(name: str) -> list[str]:
+    """Return the options with which Podman shows GPUs of this host to the image `name`.
+
+    Raises:
+        BuildError: the driver is loaded, but no CDI specification describes the GPUs.
+    """
+    of = gpu_vendor(name)
+    if of is None or not GPU_DEVICES[of].exists():
+        return []
+    kind, command = CDI_KINDS[of]
+    if kind not in {_kind(path) for folder in CDI for path in folder.glob("*")}:
+        raise BuildError(
+            f"{name} uses GPUs, and Podman needs a CDI specification of {kind}, which is not in"
+            f" {' or '.join(map(str, CDI))}",
+            code="gpu-unavailable",
+            hint=f"run `{command}` as root, or use --engine apptainer",
+        )
+    # A user without root may open AMD devices as a member of the groups video and render.
+    return ["--device", f"{kind}=all", *(["--group-add", "keep-groups"] if of == "amd" else [])]
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of device in a CDI specification; "" if the file is not one."""
+    if path.suffix not in (".json", ".yaml"):
+        return ""
+    try:
+        content = parse_yaml(path.read_text(encoding="utf-8")).content
+    except (OSError, UnicodeDecodeError, Malformed):
+        return ""
+    return str(content.get("kind", "")) if isinstance(content, dict) else ""

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 from trimaran import locks, paths, process
-from trimaran.engines import BuiltImage, Condition, Description, Setting, environment
+from trimaran.engines import BuiltImage, Condition, Description, Setting, environment, store
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside
-from trimaran.images import definition, identity, wheelhouse
+from trimaran.images import definition, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node
@@ -82,7 +82,7 @@ class Host:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return the environment that `build` would make; it need not exist."""
-        inputs = hashlib.sha256(f"{identity.content_of(image)} {sys.version}".encode()).hexdigest()
+        inputs = hashlib.sha256(f"{store.content_of(image)} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
 

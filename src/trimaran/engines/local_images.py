@@ -9,7 +9,6 @@ from typing import Literal
 from trimaran.engines import selection, store
 from trimaran.engines.build_steps import Container
 from trimaran.engines.store import Record
-from trimaran.images import identity
 from trimaran.images.definition import Image
 
 
@@ -43,7 +42,7 @@ def find(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
             kept[record.name].append(record)
     found = {}
     for model in models:
-        content = identity.content_of(model) if kept[model.name] else ""
+        content = store.content_of(model) if kept[model.name] else ""
         rows = [
             _state_of(record, engines[record.engine], record.content == content)
             for record in kept[model.name]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import process
-from trimaran.engines import BuiltImage, Condition, Description, Setting, commands, gpu
+from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.files import check_space
-from trimaran.images import definition, stages
+from trimaran.images import definition, render
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.podman import run_options
@@ -159,7 +159,7 @@ class Podman(Storage):
             argv += ["--build-arg", f"{key}={value}"]
         if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
             argv += ["--timestamp", epoch]
-        argv += ["--volume", f"{wheels}:{stages.WHEELHOUSE}:ro", str(folder)]
+        argv += ["--volume", f"{wheels}:{render.WHEELHOUSE}:ro", str(folder)]
         return Command(tuple(argv), self.environment())
 
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
@@ -177,7 +177,7 @@ class Podman(Storage):
             process.run(["buildah", *STORAGE, *words], env=self.environment(), check=BuildError)
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
-        return [*_run(Setting(), gpu.podman_options(built.name)), "--entrypoint",
+        return [*_run(Setting(), commands.podman_options(built.name)), "--entrypoint",
                 f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
@@ -194,7 +194,7 @@ class Podman(Storage):
         """Return the part of a launch specification that depends on this machine."""
         return Node(
             "podman", built.reference, global_options=(*STORAGE, *_runtime()),
-            options=tuple(gpu.podman_options(built.name)),
+            options=tuple(commands.podman_options(built.name)),
             environment=self.environment(network=False),
         )
 

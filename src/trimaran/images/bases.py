@@ -8,8 +8,12 @@ the image of the registry.
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import shutil
+import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -20,9 +24,8 @@ from pydantic import ValidationError
 from trimaran import locks, paths, process, strict
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import archives
-from trimaran.images.debian import ARCHIVES, KEYRING
-from trimaran.images.parts import RegistryBase
+from trimaran.images.lock import ARCHIVES, KEYRING
+from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter
 
 REGISTRY_SECONDS = 4.0
@@ -196,7 +199,7 @@ def from_user(given: str) -> Base:
     """
     path = Path(given)
     if path.is_file():
-        agent = "localimage" if path.suffix == ".sif" else archives.kind(path)
+        agent = "localimage" if path.suffix == ".sif" else _kind(path)
         return Base(agent, str(path.resolve()), path.name, f"sha256:{sha256(path)}")
     if given.startswith(("/", "./", "../", "~")) or path.suffix in (".sif", ".tar"):
         raise UsageError(f"--base {given}: the file does not exist", code="file-missing")
@@ -257,13 +260,82 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             hint=None if os.geteuid() == 0 else "install newuidmap: apt-get install uidmap",
             env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
-        archives.fill_holes(sparse, layer)
+        fill_holes(sparse, layer)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
-        digest = archives.pack(layer, archive, int(epoch))
+        digest = pack(layer, archive, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
         return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
 
 
 def _about(archive: Path) -> Path:
     return archive.with_suffix(".json")
+
+
+def fill_holes(sparse: Path, layer: Path) -> None:
+    """Copy the tar file `sparse` to `layer` and write zeros in place of holes.
+
+    mmdebstrap 1.6 omits the holes of sparse files; podman 4 changes the size of such a layer
+    when it exports it.
+    """
+    with tarfile.open(sparse) as source, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
+        for entry in source:
+            content = source.extractfile(entry) if entry.isreg() else None
+            entry.pax_headers = {
+                key: text for key, text in entry.pax_headers.items()
+                if not key.startswith("GNU.sparse.") and key not in ("path", "size")
+            }
+            tar.addfile(entry, content)
+
+
+def pack(layer: Path, archive: Path, epoch: int) -> str:
+    """Write a docker-archive with one layer; return the digest of the image's configuration."""
+    moment = datetime.fromtimestamp(epoch, timezone.utc).isoformat().replace("+00:00", "Z")
+    layer_hash = sha256(layer)
+    config = json.dumps({
+        "architecture": "amd64", "os": "linux", "created": moment,
+        "config": {"Env": [f"PATH={SYSTEM_PATH}"],
+                   "Cmd": ["bash"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
+        "history": [{"created": moment, "created_by": "mmdebstrap"}],
+    }).encode()
+    digest = hashlib.sha256(config).hexdigest()
+    manifest = json.dumps([{
+        "Config": f"{digest}.json", "RepoTags": None, "Layers": [f"{layer_hash}/layer.tar"],
+    }]).encode()
+    with tarfile.open(archive, "w") as tar:
+        for name, content in ((f"{digest}.json", config), ("manifest.json", manifest)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
+        tar.add(layer, f"{layer_hash}/layer.tar", filter=_anonymous)
+    return f"sha256:{digest}"
+
+
+def _kind(path: Path) -> str:
+    """Return the format of an image archive: `docker-archive` or `oci-archive`.
+
+    Raises:
+        UsageError: The file is not an image archive.
+    """
+    try:
+        with tarfile.open(path) as tar:
+            names = {member.name.removeprefix("./") for member in tar}
+    except tarfile.TarError as error:
+        raise UsageError(
+            f"--base {path}: the file is neither a SIF nor an image archive", code="base-invalid"
+        ) from error
+    if "manifest.json" in names:
+        return "docker-archive"
+    if "index.json" in names:
+        return "oci-archive"
+    raise UsageError(
+        f"--base {path}: the tar file is not an image archive", code="base-invalid",
+        hint="`podman save --format oci-archive` and `docker save` write image archives",
+    )
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    return entry

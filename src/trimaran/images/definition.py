@@ -1,10 +1,14 @@
-"""Image definitions: the strict model of `containers/**/image.yaml`.
+"""Image definitions: the strict models of `containers/**/image.yaml` and of variants.
 
 A framework image is built on a base image and contains Debian packages and locked Python wheels.
 An app image is built on a framework image and contains packages of this repository. The wheels of
 a framework image are listed in `requirements.in` and `requirements.lock`; an app image has these
 files only if it needs wheels that its framework image lacks. The name of an image is the name of
 its folder.
+
+`containers/variants/NAME.yaml` defines what the variant NAME adds to any framework image, and
+NAME.in lists its wheels. An `image.yaml` with `variant` and `of` applies a variant to one framework
+image; its folder contains the locks.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError
-from trimaran.images import variants
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
@@ -28,6 +31,7 @@ from trimaran.images.parts import (
     Gpu,
     Lines,
     Name,
+    Pattern,
     Place,
     Plain,
     Python,
@@ -35,7 +39,44 @@ from trimaran.images.parts import (
     Relative,
     Variable,
 )
-from trimaran.images.variants import Variant, VariantOf
+
+
+class VariantOf(strict.Model):
+    """An `image.yaml` with the names of a variant and of the framework image that it extends."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    variant: Name
+    of: Name
+
+
+class Variant(strict.Model):
+    """The content of `containers/variants/NAME.yaml`.
+
+    Attributes:
+        summary: text after the name of the framework image.
+        description: text after the description of the framework image.
+        debian: additional Debian packages.
+        keep: patterns in `python.remove` of the framework image that do not apply.
+        environment: additional variables.
+        files: additional files.
+        test: the self-test; it replaces that of the framework image.
+        help: text after the help of the framework image.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    summary: Plain
+    description: Lines
+    debian: tuple[Name, ...]
+    keep: tuple[Pattern, ...] = ()
+    environment: dict[Variable, Plain] = Field(default_factory=dict)
+    files: dict[Relative, Place]
+    test: Place
+    help: Lines
+
+
+def variant_file(name: str) -> Path:
+    """Return the path of the file `name` in `containers/variants`."""
+    return paths.repository() / "containers/variants" / name
 
 
 class Image(strict.Model):
@@ -46,9 +87,9 @@ class Image(strict.Model):
         framework: app images only: name of the framework image to build on.
         short: framework images only: framework and version, for tags (`torch2.13-cpu`).
         debian: Debian packages to install; `debian.lock` also lists their dependencies.
-        security: lock Debian's security updates, too (see `debian.resolve` for the drawback).
+        security: lock Debian's security updates, too (see `resolve.debian` for the drawback).
         python: framework images only: the interpreter.
-        gpu: framework images only: vendor of the supported GPUs (see `engines.gpu`).
+        gpu: framework images only: vendor of the supported GPUs (see `engines.commands`).
         build: a first build stage that compiles software.
         environment: variables that are set in the running container.
         caches: framework images only: variable -> folder below the user's `~/.cache`. It replaces
@@ -211,7 +252,7 @@ def _changes(image: Image, name: str) -> dict[str, Any]:
     Raises:
         UsageError: `image` has no 'debian' or no 'python', which a variant extends.
     """
-    adds = strict.load(Variant, variants.file_of(f"{name}.yaml"))
+    adds = strict.load(Variant, variant_file(f"{name}.yaml"))
     if image.python is None or not image.debian:
         raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
                          code="file-invalid")

@@ -1,39 +1,34 @@
-"""Write and read the locks of an image: `requirements.lock` (wheels) and `debian.lock`.
+"""Read the locks of an image: `requirements.lock` (wheels) and `debian.lock`.
 
-`requirements.lock` has pip's format with hashes. uv resolves it for Python 3.11 and newer on Linux,
-so that the image and the host engine can install it for different versions of Python. `image.yaml`
-names the address and the hash of each wheel that is not on PyPI. `excludes.txt` beside
-`requirements.in` names packages that are required by others but must not be in the image. The lock
-of an app image contains only packages that the lock of its framework image lacks, in versions that
-agree with it.
+`requirements.lock` has pip's format with hashes. Every line of `debian.lock` names a file by its
+SHA-256, which comes from deb.debian.org, or from snapshot.debian.org after Debian has replaced it.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import sys
-import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name
 
-from trimaran import paths, process
-from trimaran.errors import BuildError, UsageError
-from trimaran.files import write_atomic
-from trimaran.images import debian, definition, indexes, variants
-from trimaran.images.definition import Image
-from trimaran.images.parts import PYTHONS, Source
-from trimaran.net.download import fetch
-from trimaran.reporting import Reporter
+from trimaran.errors import UsageError
+from trimaran.images.parts import Source
+from trimaran.net import DEBIAN, SNAPSHOT
 
-EXCLUDES = "excludes.txt"
-"""Optional file: names of packages that are never locked, even if other packages require them."""
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+ARCHIVES = {
+    "debian": (f"{DEBIAN}/debian", "{suite}"),
+    "debian-security": (f"{DEBIAN}/debian-security", "{suite}-security"),
+}
+"""Name of an archive -> its mirror, and the pattern of its suite's name."""
+
+LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} +[0-9a-f]{64}")
+"""The form of a line of `debian.lock`."""
 
 
 @dataclass(frozen=True)
@@ -50,43 +45,56 @@ class Locked:
         return self.marker is None or Marker(self.marker).evaluate(_linux(python))
 
 
-def lock(image: Image, reporter: Reporter) -> None:
-    """Resolve the packages of `image` and write its locks.
+@dataclass(frozen=True)
+class DebianPackage:
+    """One line of `debian.lock`: a file of the Debian archive.
 
-    Raises:
-        UsageError: `image` is an app image that has all its packages from its framework image.
-        BuildError: The packages cannot be resolved, or a program for it is missing.
+    Attributes:
+        archive: key of `ARCHIVES`.
+        snapshot: time stamp of an archive state on snapshot.debian.org that has the file.
+        path: path of the file below the archive's root.
+        size: size of the file in bytes.
     """
-    if definition.wheels_lock(image) is None:
-        raise UsageError(
-            f"{image.name} has no locks of its own", code="lock-inherited",
-            hint=f"run `trimaran lock {image.framework}`, or list further packages in"
-            f" {image.folder / 'requirements.in'}",
-        )
-    paths.refuse_installed(image.folder)
-    debs = _debian(image, reporter)
-    reporter.note(f"resolving wheels for Python {', '.join(PYTHONS)}")
-    requirements = _resolve(image, reporter)
-    for name, packages in debs.items():
-        write_atomic(image.folder / name, debian.write(packages, image.name))
-        reporter.note(f"{name}: {len(packages)} packages")
-    write_atomic(image.folder / "requirements.lock", requirements)
-    reporter.note(f"requirements.lock: the wheels of {image.name}")
+
+    name: str
+    version: str
+    archive: str
+    snapshot: str
+    path: str
+    size: int
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        """Name of the file, in the form that apt requires."""
+        return unquote(self.path.rpartition("/")[2])
+
+    @property
+    def urls(self) -> tuple[str, str]:
+        """Addresses of the file: on the mirror, then on snapshot.debian.org."""
+        mirror = ARCHIVES[self.archive][0]
+        old = f"{SNAPSHOT}/{self.archive}/{self.snapshot}/{self.path}"
+        return f"{mirror}/{self.path}", old
 
 
 def read(path: Path) -> list[Locked]:
     """Read a `requirements.lock`.
 
     Raises:
-        UsageError: The file is missing, or a requirement in it is not pinned with hashes.
+        UsageError: The file is missing or is not text, or a requirement in it is not pinned with
+            hashes.
     """
+    return [parse(path, number, block) for number, block in blocks(_text(path))]
+
+
+def _text(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"{path} is missing", code="lock-missing",
                          hint=f"run `trimaran lock {path.parent.name}`")
-    return [
-        _parse(path, number, block)
-        for number, block in _blocks(path.read_text(encoding="utf-8"))
-    ]
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a {path.name}: {error}", code="lock-invalid") from error
 
 
 def file_name(source: Source) -> str:
@@ -94,141 +102,47 @@ def file_name(source: Source) -> str:
     return unquote(urlsplit(source.url).path.rpartition("/")[2])
 
 
-def _debian(image: Image, reporter: Reporter) -> dict[str, list[debian.Package]]:
-    """Return the name of each Debian lock -> its packages.
+def read_debian(path: Path) -> list[DebianPackage]:
+    """Read a `debian.lock`.
 
-    `build-debian.lock` has the packages that only the first build stage installs.
+    Raises:
+        UsageError: The file is missing or is not text, or a line has another form.
     """
-    if image.base is None or image.base.suite is None:
-        return {}
-    suite, security = image.base.suite, image.security
-    reporter.note(f"resolving Debian packages of {suite}")
-    final = debian.resolve(suite, image.debian, security=security)
-    if (other := _other(image)) is not None:
-        _check_same(image, final, debian.read(other / "debian.lock"))
-    locks = {"debian.lock": final}
-    if image.build and image.build.debian:
-        both = debian.resolve(suite, (*image.debian, *image.build.debian), security=security)
-        locks["build-debian.lock"] = [package for package in both if package not in final]
-    return locks
-
-
-def _other(image: Image) -> Path | None:
-    """Return the folder of the image that the variant `image` extends; None: it is no variant."""
-    return image.folder.parent / image.variant.of if image.variant else None
-
-
-def _check_same(
-    image: Image, resolved: list[debian.Package], locked: list[debian.Package]
-) -> None:
-    """Raise BuildError if `resolved` has other versions than `locked`, those of the other image."""
-    versions = {package.name: package.version for package in resolved}
-    newer = [p.name for p in locked if versions.get(p.name) != p.version]
-    if newer and image.variant:
-        raise BuildError(
-            f"the lock of {image.variant.of} has other versions of {', '.join(newer)} than Debian"
-            " has now", code="lock-outdated",
-            hint=f"run `trimaran lock {image.variant.of}`, then repeat this command",
-        )
-
-
-def _wanted(image: Image) -> list[str]:
-    """Return uv's arguments for the required wheels; paths are relative to the image's folder."""
-    other = _other(image)
-    if other is not None and image.variant is not None:
-        beside = f"../{other.name}"
-        more = os.path.relpath(variants.file_of(f"{image.variant.variant}.in"), image.folder)
-        return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
-    words = ["requirements.in"]  # relative, because uv writes it into the lock
-    for part in definition.chain(image):
-        place = os.path.relpath(part.folder, image.folder)
-        if (part.folder / EXCLUDES).is_file():
-            words += ["--excludes", os.path.normpath(f"{place}/{EXCLUDES}")]
-        if part.name != image.name:
-            words += ["--constraint", f"{place}/requirements.lock"]
-    return words
-
-
-def _below(image: Image) -> frozenset[str]:
-    """Return the names of the packages in the lock of the framework image of `image`."""
-    below = definition.chain(image)[:-1]
-    return frozenset(
-        locked.name for part in below for locked in read(part.folder / "requirements.lock")
-    )
-
-
-def _resolve(image: Image, reporter: Reporter) -> str:
-    """Return the text of the new requirements.lock."""
-    python = definition.interpreter(image)
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
-    if uv is None:
-        raise BuildError("the program uv is not installed", code="program-missing",
-                         hint="run `make setup`: uv is a development tool")
-    sources = indexes.configured()
-    with tempfile.TemporaryDirectory(prefix="trimaran-lock-") as folder:
-        for wheel in python.elsewhere:
-            if f"-cp{python.version.replace('.', '')}-" in wheel.url:
-                _get(wheel, Path(folder), sources, reporter)
-        with reporter.bar(f"resolving the wheels of {image.name}", None):
-            result = process.run(
-                [
-                    uv, "pip", "compile", "--no-config", "--universal", "--generate-hashes",
-                    "--python-version", python.version, "--no-header",
-                    "--no-emit-index-url", "--default-index", sources.indexes[0],
-                    "--find-links", folder, "--quiet",
-                    *_wanted(image),
-                ],
-                # Without this variable, uv uses its own certificates instead of the system's.
-                env={"UV_SYSTEM_CERTS": "1", **os.environ}, cwd=image.folder, check=BuildError,
-            )
-    header = (
-        f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"
-        "# pip refuses any file whose hash is not here.\n"
-    )
-    return header + _tidy(result.stdout, python.elsewhere, _below(image))
-
-
-def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
-    """Download a wheel that is not on PyPI, and link it into `folder`, which uv reads."""
-    name = file_name(wheel)
-    kept = paths.cache("wheelhouse", "files", wheel.sha256) / name
-    fetch([*sources.local(name), wheel.url], kept, sha256=wheel.sha256, size=None, offline=False,
-          reporter=reporter, error=BuildError)
-    (folder / name).symlink_to(kept)
-
-
-def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Return the lock `text` without superfluous requirements, and with the hashes of `elsewhere`.
-
-    Args:
-        text: output of uv.
-        elsewhere: wheels that are not on PyPI.
-        below: names of packages that the framework image has locked. They are omitted, as are
-            packages that no supported version of Python installs on Linux.
-    """
-    kept = []
-    for number, block in _blocks(text):
-        locked = _parse(Path("uv's output"), number, block)
-        needed = any(locked.applies_to(python) for python in PYTHONS)
-        if locked.name in below or not needed:
+    packages = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
             continue
-        hashes = sorted(
-            wheel.sha256 for wheel in elsewhere if _same(wheel, locked.name, locked.version)
-        )
-        if hashes:
-            comments = [line for line in block.splitlines() if line.strip().startswith("#")]
-            lines = [block.split(" \\")[0], *(f"    --hash=sha256:{h}" for h in hashes)]
-            block = " \\\n".join(lines) + "\n" + "\n".join(comments)
-        kept.append(block.rstrip("\n"))
-    return "\n".join(kept) + "\n"
+        found = LINE.fullmatch(line.strip())
+        if found is None or found["archive"] not in ARCHIVES or not _is_below(found["path"]):
+            raise UsageError(
+                f"{path}:{number}: not 'name version archive snapshot path size sha256'",
+                code="lock-invalid", hint=f"run `trimaran lock {path.parent.name}`",
+            )
+        name, version, archive, snapshot, below, size, checksum = line.split()
+        packages.append(DebianPackage(name, version, archive, snapshot, below, int(size), checksum))
+    return packages
 
 
-def _same(wheel: Source, name: str, version: str) -> bool:
-    wheel_name, wheel_version, _, _ = parse_wheel_filename(file_name(wheel))
-    return wheel_name == canonicalize_name(name) and str(wheel_version) == version
+def _is_below(path: str) -> bool:
+    """Return whether `path` stays below the root of the archive and below a download folder."""
+    return ".." not in path.split("/") and re.search("%2f", path, re.IGNORECASE) is None
 
 
-def _blocks(text: str) -> list[tuple[int, str]]:
+def debian_text(packages: Sequence[DebianPackage], image: str) -> str:
+    """Return the text of a `debian.lock` with `packages`, those of `image`."""
+    lines = [
+        f"# Debian packages of {image}, with all that they depend on.",
+        f"# Written by `trimaran lock {image}`; an image has exactly these versions.",
+        "# name version archive snapshot path size sha256",
+    ]
+    lines += [
+        f"{p.name} {p.version} {p.archive} {p.snapshot} {p.path} {p.size} {p.sha256}"
+        for p in sorted(packages, key=lambda p: p.name)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
     """Return the requirements of a lock: (line number, requirement with hashes and comments)."""
     blocks: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -239,7 +153,12 @@ def _blocks(text: str) -> list[tuple[int, str]]:
     return blocks
 
 
-def _parse(path: Path, number: int, block: str) -> Locked:
+def parse(path: Path, number: int, block: str) -> Locked:
+    """Return the requirement in a block of `blocks`, which begins in the line `number` of `path`.
+
+    Raises:
+        UsageError: The requirement is not pinned with hashes.
+    """
     body = " ".join(
         line.rstrip("\\").strip()
         for line in block.splitlines()

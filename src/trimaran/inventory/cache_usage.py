@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Literal
 
 from trimaran import locks, paths
-from trimaran.engines import build_dir, image_contents, selection, store
+from trimaran.engines import apptainer, image_contents, selection, store
 from trimaran.engines.build_steps import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
-from trimaran.images import definition, identity, wheelhouse
+from trimaran.images import definition, wheelhouse
 from trimaran.images.bases import assembled_at
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
@@ -100,7 +100,7 @@ def _with_user(holding: Holding) -> Holding:
 
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
-    contents = {image.name: identity.content_of(image) for image in defined}
+    contents = {image.name: store.content_of(image) for image in defined}
     pinned = {entry.digest for entry in digests.known()} | {
         library.definition(name).image.digest for name in library.names()
     }
@@ -122,7 +122,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
         )
     for path in sorted(folder.glob("*")):
         if path not in known and _is_left_over(path):
-            yield _of("SIF", path, "left over", build_dir.folders(path))
+            yield _of("SIF", path, "left over", apptainer.build_folders(path))
 
 
 def _storages() -> dict[str, type[Storage]]:

@@ -45,7 +45,7 @@ from packaging.utils import (
 
 from trimaran import __version__
 from trimaran.engines.image_contents import Inventory
-from trimaran.images import debian, definition, lock, wheels
+from trimaran.images import definition, lock, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.provenance import licences
 
@@ -103,10 +103,10 @@ def locked_python(image: Image) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def locked_debian(image: Image) -> list[debian.Package]:
+def locked_debian(image: Image) -> list[lock.DebianPackage]:
     """Return the locked Debian packages of `image` and its framework image."""
     file = definition.chain(image)[0].folder / "debian.lock"
-    return debian.read(file) if file.is_file() else []
+    return lock.read_debian(file) if file.is_file() else []
 
 
 def locked_hashes(image: Image) -> Hashes:
@@ -116,7 +116,7 @@ def locked_hashes(image: Image) -> Hashes:
         for package in locked_debian(image)
     }
     for part in definition.chain(image):
-        for item in wheels.chosen(part):
+        for item in wheelhouse.chosen(part):
             name, version, _, _ = parse_wheel_filename(item.filename)
             hashes["python", name, canonicalize_version(version)] = item.sha256
     return hashes

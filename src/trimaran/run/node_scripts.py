@@ -12,7 +12,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from trimaran.engines import commands, gpu
+from trimaran.engines import commands
 from trimaran.launch.apptainer import USERNS
 from trimaran.launch.specification import IfSet, Node, Text, Variable, join, shell_source
 
@@ -41,8 +41,8 @@ def gpu_device(image: str) -> str:
 
     "" is returned for an image that uses no GPUs.
     """
-    vendor = gpu.vendor(image)
-    return "" if vendor is None else shlex.quote(str(gpu.DEVICES[vendor]))
+    vendor = commands.gpu_vendor(image)
+    return "" if vendor is None else shlex.quote(str(commands.GPU_DEVICES[vendor]))
 
 
 def node(image: str) -> Node:
@@ -51,8 +51,8 @@ def node(image: str) -> Node:
     The script sets `engine`, `engine_folder` and `image`. The function `machine_flags` determines
     the options of the engine that depend on the machine.
     """
-    vendor = gpu.vendor(image)
-    shows_gpus = () if vendor is None else (IfSet("gpu", gpu.APPTAINER[vendor]),)
+    vendor = commands.gpu_vendor(image)
+    shows_gpus = () if vendor is None else (IfSet("gpu", commands.GPU_OPTION[vendor]),)
     return Node(
         Variable("engine"), Variable("image"), options=(IfSet("userns", USERNS), *shows_gpus),
         environment={"PATH": commands.search_path([Variable("engine_folder")])},

@@ -18,8 +18,8 @@ from refusals import refused
 from shards import formats
 from shards.kinds import Kind
 from trimaran.data import dataset_json
-from trimaran.data.packing import arrays, idx, labelled_idx, verification
-from trimaran.data.packing.labelled_idx import Images
+from trimaran.data.packing import arrays, idx, verification
+from trimaran.data.packing.idx import Images
 from trimaran.reporting import Advance, Silent
 
 
@@ -109,7 +109,7 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
     size = height * width * count
     pixels = data.draw(st.binary(min_size=size, max_size=size))
     images = idx.Array((count, height, width), pixels)
-    samples = labelled_idx.Labelled("train", images, bytes(count))
+    samples = idx.Labelled("train", images, bytes(count))
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "a.tar")
         records = arrays.records(samples, list(range(count)), lambda amount: None)
@@ -126,7 +126,7 @@ def test_any_image_comes_back_pixel_by_pixel(data: st.DataObject) -> None:
 @given(st.binary(min_size=1, max_size=60))
 def test_moments_are_those_of_the_definition(pixels: bytes) -> None:
     images = idx.Array((len(pixels), 1, 1), pixels)
-    mean, std = arrays.moments(labelled_idx.Labelled("train", images, bytes(len(pixels))))
+    mean, std = arrays.moments(idx.Labelled("train", images, bytes(len(pixels))))
     values = [value / 255 for value in pixels]
     expected = sum(values) / len(values)
     variance = sum((value - expected) ** 2 for value in values) / len(values)

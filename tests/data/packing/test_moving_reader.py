@@ -18,7 +18,7 @@ from PIL import Image
 import datasets
 from refusals import refused
 from trimaran.data import cache, contracts, dataset_json, sources
-from trimaran.data.packing import idx, moving_reader
+from trimaran.data.packing import idx
 from trimaran.data.packing.moving_reader import Flight, Motion, Moving, Scenes
 from trimaran.reporting import Silent
 
@@ -118,7 +118,7 @@ def test_the_data_set_is_got_like_any_other(checkout: Path, documents: dict[str,
     with tarfile.open(folder / "test-00000.tar") as tar:
         found = {one.name: tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
     assert sorted(found) == [f"0000000{at // 6}.{at % 6:06}.png" for at in range(12)]
-    made = moving_reader.read(contract, folder.parent / "raw", "test")
+    made = contract.read(folder.parent / "raw", "test")
     for number in range(2):
         for at, frame in enumerate(made.frames(number)):
             packed = Image.open(io.BytesIO(found[f"{number:08}.{at:06}.png"]))

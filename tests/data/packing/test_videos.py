@@ -16,7 +16,7 @@ from shards import formats
 from shards.description import Dataset
 from shards.kinds import Kind
 from trimaran.data import cache, contracts
-from trimaran.data.packing import image_folders, packer, plan, video_reader, videos
+from trimaran.data.packing import image_folders, packer, plan, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
 from trimaran.data.packing.video_reader import Videos
@@ -208,7 +208,7 @@ def traffic() -> Videos:
 
 @pytest.mark.parametrize("window", [1, 12, 40])
 def test_no_window_over_a_sequence_crosses_the_split(window: int) -> None:
-    found = video_reader.listing(traffic(), Path("raw"))
+    found = traffic().listing(Path("raw"), Path("unpacked"), Silent())
     seen: dict[tuple[str, int], str] = {}
     for split, samples in found.splits.items():
         for sample in samples:

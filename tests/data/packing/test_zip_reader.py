@@ -13,7 +13,6 @@ import yaml
 import photos
 from refusals import refused
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.packing import zip_reader
 from trimaran.data.packing.zip_reader import Zipped
 from trimaran.reporting import Silent
 
@@ -71,7 +70,7 @@ def test_a_folder_says_what_its_images_show(
 
 
 def test_equal_images_are_never_in_two_splits(checkout: Path, written: Path) -> None:
-    listed = zip_reader.listing(described(checkout, written), written.parent)
+    listed = described(checkout, written).listing(written.parent, written.parent, Silent())
     with zipfile.ZipFile(written) as archive:
         for split, samples in listed.splits.items():
             for sample in samples:
@@ -83,15 +82,16 @@ def test_equal_images_are_never_in_two_splits(checkout: Path, written: Path) -> 
 def test_another_number_of_images_is_refused(checkout: Path, written: Path) -> None:
     splits = {"train": {"samples": 7, "percent": [0, 80]},
               "val": {"samples": 7, "percent": [80, 100]}}
+    contract = described(checkout, written, splits=splits)
     with refused("data-mismatch", "split train", 7):
-        zip_reader.listing(described(checkout, written, splits=splits), written.parent)
+        contract.listing(written.parent, written.parent, Silent())
 
 
 def test_a_zip_that_is_none_is_refused(checkout: Path, written: Path) -> None:
     contract = described(checkout, written)
     written.write_bytes(b"x" * 100)
     with refused("data-damaged", written):
-        zip_reader.listing(contract, written.parent)
+        contract.listing(written.parent, written.parent, Silent())
 
 
 @pytest.mark.parametrize(("changes", "fault"), [

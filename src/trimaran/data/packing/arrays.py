@@ -23,10 +23,9 @@ from shards.formats.records import Record
 from shards.formats.webdataset import BLOCK
 from shards.kinds import FormatName, Kind
 from trimaran.data import dataset_json
-from trimaran.data.contracts import OfArrays
+from trimaran.data.contracts import OfArrays, Samples
 from trimaran.data.packing import pictures
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
-from trimaran.data.packing.samples import Samples
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, follow_umask, writing
 from trimaran.reporting import Advance, Reporter

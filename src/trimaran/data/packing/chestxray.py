@@ -20,11 +20,10 @@ from pydantic import Field, model_validator
 
 from shards.kinds import Kind
 from trimaran import pool
-from trimaran.data.contracts import Licensed
+from trimaran.data.contracts import Licensed, Percent, Split
 from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing import leftovers, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
-from trimaran.data.splits import Percent, Split
 from trimaran.errors import RunError, nearest
 from trimaran.files import check_space
 from trimaran.reporting import Advance, Reporter

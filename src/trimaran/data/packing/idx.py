@@ -1,8 +1,8 @@
-"""Read IDX files, the format of MNIST and similar data sets, and reject every deviation from it.
+"""Reader `idx`: read grey images with one class each from a pair of IDX files for each split.
 
-The format: two zero bytes, a type (0x08: unsigned bytes), the number of dimensions,
-each dimension as a 32-bit big-endian number, then the values, the last dimension
-varying fastest.
+IDX is the format of MNIST and similar data sets: two zero bytes, a type (0x08: unsigned bytes), the
+number of dimensions, each dimension as a 32-bit big-endian number, then the values, the last
+dimension varying fastest. Every deviation from it is an error.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from pydantic import Field, model_validator
+
+from trimaran.data.contracts import Counted, OfArrays
+from trimaran.data.origins import FileName, Name
 from trimaran.errors import RunError, unreadable
 
 if TYPE_CHECKING:
@@ -91,3 +95,86 @@ def read(path: Path, dimensions: int) -> Array:
         raise RunError(f"{path} {fault}: {len(content):,} bytes, by its header {expected:,}",
                        code="data-damaged")
     return Array(shape, content[start:])
+
+
+class ImageSplit(Counted):
+    """A split with the names of its two IDX files."""
+
+    images: FileName
+    labels: FileName
+
+
+class Images(OfArrays):
+    """The contract of grey images with one class each in IDX files."""
+
+    reader: Literal["idx"]
+    classes: list[str] = Field(min_length=2)
+    splits: dict[Name, ImageSplit] = Field(min_length=1)
+
+    def used(self) -> set[str]:
+        """Return the names of the files that the splits are made of."""
+        return {name for split in self.splits.values() for name in (split.images, split.labels)}
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> Images:
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("a class is listed twice")
+        return self
+
+    def read(self, raw: Path, split: str) -> Labelled:
+        """Read one split from its files in `raw`.
+
+        Raises:
+            RunError: a file is not an IDX file, or differs from the contract.
+        """
+        of = self.splits[split]
+        images = read_images(raw / of.images)
+        labels = read(raw / of.labels, dimensions=1)
+        for path, count in ((of.images, images.shape[0]), (of.labels, labels.shape[0])):
+            if count != of.samples:
+                raise RunError(f"{raw / path} has {count:,} samples, not {of.samples:,}",
+                               code="data-mismatch")
+        highest = max(labels.values)
+        if highest >= len(self.classes):
+            record = labels.values.index(highest)
+            raise RunError(
+                f"{raw / of.labels}: record {record} has class {highest},"
+                f" the contract has {len(self.classes)} classes", code="data-mismatch",
+            )
+        return Labelled(split, images, labels.values)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """The images of one split and their classes; implements `Samples`."""
+
+    name: str
+    images: Array
+    classes: bytes
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The number of frames (1), height and width in pixels."""
+        _, height, width = self.images.shape
+        return 1, height, width
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def labels(self, number: int) -> tuple[int, ...]:
+        """Return the class of the image `number`."""
+        return (self.classes[number],)
+
+    def frames(self, number: int) -> tuple[Image.Image, ...]:
+        """Return the image `number`."""
+        return (self.images.image(number),)
+
+    def histogram(self) -> list[int]:
+        """Return the number of pixels of all images for each of the 256 grey values."""
+        from PIL import Image  # slow to import
+
+        count, height, width = self.images.shape
+        return Image.frombytes("L", (height * width, count), self.images.values).histogram()
+
+
+MODEL = Images

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from pydantic import Field
 
 from trimaran import paths, pool
-from trimaran.data.contracts import Licensed
+from trimaran.data.contracts import Counted, Licensed
 from trimaran.data.origins import Name
 from trimaran.data.packing.listing import (
     Found,
@@ -28,7 +28,6 @@ from trimaran.data.packing.listing import (
     is_utf8,
     readable,
 )
-from trimaran.data.splits import Counted
 from trimaran.errors import RunError
 from trimaran.reporting import Advance, Reporter
 

@@ -12,10 +12,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran.data.contracts import Licensed, OfSequences
+from trimaran.data.contracts import Counted, Licensed, OfSequences
 from trimaran.data.origins import Name, RelativePath, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
-from trimaran.data.splits import Counted
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
 
@@ -38,32 +37,27 @@ class Kitti(OfSequences, Licensed):
     splits: dict[Name, KittiSplit] = Field(min_length=1)
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the samples in the verified files in `folder`."""
-        return listing(self, folder, reporter)
+        """List the sequences in the verified zip in `folder`.
 
-
-def listing(contract: Kitti, source: Path, reporter: Reporter) -> Listing:
-    """List the sequences in the zip in `source`.
-
-    Raises:
-        RunError: the file is not a zip, or has a wrong number of frames.
-    """
-    (name,) = contract.files
-    path = source / name
-    reporter.note(f"listing {path}")
-    with readable(path), zipfile.ZipFile(path) as archive:
-        members = {one.filename: one.file_size for one in archive.infolist()}
-    splits = {
-        split: _sequences(name, members, split, of.folder) for split, of in contract.splits.items()
-    }
-    for split, of in contract.splits.items():
-        found = sum(len(sample.frames) for sample in splits[split])
-        if of.frames is not None and found != of.frames:
-            raise RunError(f"{path}: {of.folder} has {found:,} frames, not {of.frames:,}",
-                           code="data-mismatch", hint="download it again")
-    facts = path.stat()
-    stamp = fingerprint([str(splits), str(facts.st_size), str(facts.st_mtime_ns)])
-    return Listing(source, [], splits, stamp, kind=contract.kind)
+        Raises:
+            RunError: the file is not a zip, or has a wrong number of frames.
+        """
+        (name,) = self.files
+        path = folder / name
+        reporter.note(f"listing {path}")
+        with readable(path), zipfile.ZipFile(path) as archive:
+            members = {one.filename: one.file_size for one in archive.infolist()}
+        splits = {
+            split: _sequences(name, members, split, of.folder) for split, of in self.splits.items()
+        }
+        for split, of in self.splits.items():
+            found = sum(len(sample.frames) for sample in splits[split])
+            if of.frames is not None and found != of.frames:
+                raise RunError(f"{path}: {of.folder} has {found:,} frames, not {of.frames:,}",
+                               code="data-mismatch", hint="download it again")
+        facts = path.stat()
+        stamp = fingerprint([str(splits), str(facts.st_size), str(facts.st_mtime_ns)])
+        return Listing(folder, [], splits, stamp, kind=self.kind)
 
 
 def _sequences(name: str, members: dict[str, int], split: str, folder: str) -> list[Sample]:

@@ -28,11 +28,10 @@ from pydantic import Field, model_validator
 
 from trimaran import strict
 from trimaran.data import contracts
-from trimaran.data.contracts import OfArrays, OfSequences
+from trimaran.data.contracts import Counted, OfArrays, OfSequences
 from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing import idx
-from trimaran.data.packing.labelled_idx import Images
-from trimaran.data.splits import Counted
+from trimaran.data.packing.idx import Images
 from trimaran.errors import RunError
 
 if TYPE_CHECKING:
@@ -81,8 +80,20 @@ class Moving(OfSequences, OfArrays):
         return {**content, "files": other.files, "sources": other.sources}
 
     def read(self, raw: Path, split: str) -> Scenes:
-        """Return the sequences of one split."""
-        return read(self, raw, split)
+        """Return the sequences of one split, made of the items in its file in `raw`.
+
+        Raises:
+            RunError: the file is not an IDX file of images, or the images are larger than the
+                frames.
+        """
+        of, side = self.splits[split], self.motion.side
+        items = idx.read_images(raw / of.images)
+        if max(items.shape[1:]) > side:
+            raise RunError(
+                f"{raw / of.images} contains images of {items.shape[2]}x{items.shape[1]} pixels,"
+                f" which do not fit into frames of {side}x{side}", code="data-mismatch",
+            )
+        return Scenes(split, self.motion, of.samples, items)
 
 
 @dataclass(frozen=True)
@@ -155,23 +166,6 @@ class Scenes:
             for frame in self.frames(number):
                 counts = [sum(pair) for pair in zip(counts, frame.histogram(), strict=True)]
         return counts
-
-
-def read(contract: Moving, raw: Path, name: str) -> Scenes:
-    """Return the sequences of one split, made of the items in its file in `raw`.
-
-    Raises:
-        RunError: the file is not an IDX file of images, or the images are larger than the frames.
-    """
-    split, motion = contract.splits[name], contract.motion
-    items = idx.read_images(raw / split.images)
-    if max(items.shape[1:]) > motion.side:
-        raise RunError(
-            f"{raw / split.images} contains images of {items.shape[2]}x{items.shape[1]} pixels,"
-            f" which do not fit into frames of {motion.side}x{motion.side}",
-            code="data-mismatch",
-        )
-    return Scenes(name, motion, split.samples, items)
 
 
 MODEL = Moving

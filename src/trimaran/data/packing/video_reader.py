@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trimaran import strict
-from trimaran.data.contracts import Contract, OfFiles, OfSequences
+from trimaran.data.contracts import Contract, OfFiles, OfSequences, Split
 from trimaran.data.origins import FileName, Name, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint
-from trimaran.data.splits import Split
 from trimaran.reporting import Reporter
 
 
@@ -69,28 +68,23 @@ class Videos(OfSequences, OfFiles, Contract):
         return self
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the samples in the verified files in `folder`."""
-        return listing(self, folder)
+        """List the sequences in the verified videos in `folder`.
 
+        Each sequence is one sample, so that a window over its frames cannot reach another split.
+        """
+        from trimaran.data.packing.videos import Clip  # slow to import: Pillow
 
-def listing(contract: Videos, raw: Path) -> Listing:
-    """List the sequences of `contract`, whose verified videos are in `raw`.
-
-    Each sequence is one sample, so that a window over its frames cannot reach another split.
-    """
-    from trimaran.data.packing.videos import Clip  # slow to import: Pillow
-
-    splits = {
-        split: [
-            Sample(f"{split}/{name}", (), clip.video, 0, contract.files[clip.video].size,
-                   clip=Clip(*clip.frames, clip.box))
-            for name, clip in sorted(of.sequences.items())
-        ]
-        for split, of in contract.splits.items()
-    }
-    contents = {name: content.sha256 for name, content in contract.files.items()}
-    stamps = [*map(str, splits.values()), *contents.values()]
-    return Listing(raw, [], splits, fingerprint(stamps), kind=contract.kind, contents=contents)
+        splits = {
+            split: [
+                Sample(f"{split}/{name}", (), clip.video, 0, self.files[clip.video].size,
+                       clip=Clip(*clip.frames, clip.box))
+                for name, clip in sorted(of.sequences.items())
+            ]
+            for split, of in self.splits.items()
+        }
+        contents = {name: content.sha256 for name, content in self.files.items()}
+        stamps = [*map(str, splits.values()), *contents.values()]
+        return Listing(folder, [], splits, fingerprint(stamps), kind=self.kind, contents=contents)
 
 
 MODEL = Videos

@@ -11,10 +11,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from shards.kinds import Kind
-from trimaran.data.contracts import Contract, OfFiles
+from trimaran.data.contracts import Contract, Counted, OfFiles, Percent
 from trimaran.data.origins import Name, RelativePath
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
-from trimaran.data.splits import Counted, Percent
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
 
@@ -51,48 +50,42 @@ class Zipped(OfFiles, Contract):
         return self
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the samples in the verified files in `folder`."""
-        return listing(self, folder)
+        """List the images in the verified zip in `folder`.
 
+        Raises:
+            RunError: the file is not a zip, a member is damaged, or the number of images of a
+                split differs from the contract.
+        """
+        ((name, content),) = self.files.items()
+        number = {one: at for at, one in enumerate(self.classes)}
+        splits: dict[str, list[Sample]] = {split: [] for split in self.splits}
+        ignored: list[str] = []
+        with readable(folder / name), zipfile.ZipFile(folder / name) as archive:
+            for member in sorted(archive.infolist(), key=lambda one: one.filename):
+                above, _, base = member.filename.rpartition("/")
+                if above not in self.folders or not base:
+                    continue
+                if not is_image(base):
+                    ignored.append(f"{name}: {member.filename}")
+                    continue
+                split = self._split(archive.read(member))
+                labels = tuple(sorted(number[one] for one in self.folders[above]))
+                splits[split].append(Sample(
+                    f"{split}/{above.rpartition('/')[2]}/{base}", labels, name, 0,
+                    member.file_size, (member.filename,),
+                ))
+        for split, wanted in self.splits.items():
+            if len(splits[split]) != wanted.samples:
+                raise RunError(f"{folder / name}: split {split} has {len(splits[split]):,} images,"
+                               f" not {wanted.samples:,}", code="data-mismatch")
+        return Listing(folder, self.classes, splits, fingerprint([content.sha256, str(splits)]),
+                       ignored, kind=self.kind, contents={name: content.sha256})
 
-def listing(contract: Zipped, raw: Path) -> Listing:
-    """List the images of `contract`, whose verified zip is in `raw`.
-
-    Raises:
-        RunError: the file is not a zip, a member is damaged, or the number of images of a split
-            differs from the contract.
-    """
-    ((name, content),) = contract.files.items()
-    number = {one: at for at, one in enumerate(contract.classes)}
-    splits: dict[str, list[Sample]] = {split: [] for split in contract.splits}
-    ignored: list[str] = []
-    with readable(raw / name), zipfile.ZipFile(raw / name) as archive:
-        for member in sorted(archive.infolist(), key=lambda one: one.filename):
-            folder, _, base = member.filename.rpartition("/")
-            if folder not in contract.folders or not base:
-                continue
-            if not is_image(base):
-                ignored.append(f"{name}: {member.filename}")
-                continue
-            split = _split(contract, archive.read(member))
-            labels = tuple(sorted(number[one] for one in contract.folders[folder]))
-            splits[split].append(Sample(
-                f"{split}/{folder.rpartition('/')[2]}/{base}", labels, name, 0,
-                member.file_size, (member.filename,),
-            ))
-    for split, wanted in contract.splits.items():
-        if len(splits[split]) != wanted.samples:
-            raise RunError(f"{raw / name}: split {split} has {len(splits[split]):,} images, not"
-                           f" {wanted.samples:,}", code="data-mismatch")
-    return Listing(raw, contract.classes, splits, fingerprint([content.sha256, str(splits)]),
-                   ignored, kind=contract.kind, contents={name: content.sha256})
-
-
-def _split(contract: Zipped, content: bytes) -> str:
-    """Return the split of an image with this content."""
-    at = int(hashlib.sha256(content).hexdigest(), 16) % 100
-    return next(name for name, split in contract.splits.items()
-                if split.percent[0] <= at < split.percent[1])
+    def _split(self, content: bytes) -> str:
+        """Return the split of an image with this content."""
+        at = int(hashlib.sha256(content).hexdigest(), 16) % 100
+        return next(name for name, split in self.splits.items()
+                    if split.percent[0] <= at < split.percent[1])
 
 
 MODEL = Zipped

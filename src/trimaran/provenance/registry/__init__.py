@@ -12,7 +12,6 @@ import re
 
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import identity
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
@@ -86,7 +85,7 @@ def push(
     publication = Publication(
         image=image.name, form=form.name, reference=f"{client.repository}:{tag}",
         digest=remote.digest, manifest=remote.manifest, size=remote.size,
-        content=identity.content_of(image),
+        content=store.content_of(image),
     )
     if own := digests.own_path():
         digests.record(publication, own)
@@ -151,7 +150,7 @@ def _check_digest(digest: str | None) -> None:
 
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
     """Return the content hash of the definition from which an image was published."""
-    content = identity.content_of(image)
+    content = store.content_of(image)
     if known is None or known.content == content:
         return content
     reporter.warn(

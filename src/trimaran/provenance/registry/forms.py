@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar, TypedDict
 
 from trimaran import engines, paths
-from trimaran.engines import BuiltImage, Engine, sif
+from trimaran.engines import BuiltImage, Engine, apptainer
 from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
@@ -143,7 +143,7 @@ class Sif(Form):
                 hint=f"{part} has {part.stat().st_size:,} of {offer.size:,} bytes;"
                 " repeat the command to resume the download",
             ) from error
-        sif.make_executable(destination)
+        apptainer.make_executable(destination)
         return str(destination), offer.size
 
 

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from finished import SIF, finish
+from generator import evidence, recipe_status
 from refusals import refused
 from samples import GOOD
 from trimaran.errors import UsageError
-from trimaran.evidence import recipe_status, store
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
@@ -32,7 +32,7 @@ def recipe_file(checkout: Path, expected: list[dict[str, Any]]) -> RecipeFile:
 
 
 def only() -> recipe_status.RecipeStatus:
-    found = recipe_status.all_of(store.read())
+    found = recipe_status.all_of(evidence.read())
     assert len(found) == 1
     return found[0]
 
@@ -40,7 +40,7 @@ def only() -> recipe_status.RecipeStatus:
 def add_run(checkout: Path, recipe: RecipeFile, accuracy: float, **changed: int) -> Path:
     directory = checkout / f"run-{accuracy}"
     record = finish(directory, recipe, accuracy, dict(changed), SIF)
-    file = checkout / store.RESULTS / recipe.name / f"{record.started.date()}-a-{accuracy}.json"
+    file = checkout / evidence.RESULTS / recipe.name / f"{record.started.date()}-a-{accuracy}.json"
     report.write_evidence(directory, *report.write(directory), file)
     return file
 
@@ -112,7 +112,7 @@ def test_the_year_of_a_source_is_found(source: str, year: int | None) -> None:
 def test_a_published_number_without_a_year_is_refused_with_its_line(checkout: Path) -> None:
     recipe = recipe_file(checkout, [EXPECTED | {"source": "hearsay"}])
     with pytest.raises(UsageError) as caught:
-        recipe_status.all_of(store.read())
+        recipe_status.all_of(evidence.read())
     lines = recipe.path.read_text().splitlines()
     number = next(n for n, text in enumerate(lines, 1) if "source: hearsay" in text)
     assert caught.value.message.startswith(f"{recipe.path}:{number}: expected.0.source: ")
@@ -122,7 +122,7 @@ def test_a_published_number_without_a_year_is_refused_with_its_line(checkout: Pa
 def test_a_recipe_that_is_not_valid_stops_with_its_line(checkout: Path) -> None:
     recipe_file(checkout, [EXPECTED]).path.write_text("schema: 1\nsumary: x\n")
     with refused("file-invalid", "cpu-smoke.yaml:2: sumary:"):
-        recipe_status.all_of(store.read())
+        recipe_status.all_of(evidence.read())
 
 
 def test_evidence_of_no_recipe_is_refused(checkout: Path) -> None:
@@ -130,11 +130,11 @@ def test_evidence_of_no_recipe_is_refused(checkout: Path) -> None:
     add_run(checkout, recipe, 0.95)
     recipe.path.unlink()
     with refused("evidence-invalid", "run.recipe.name", recipe.name, kind=UsageError):
-        recipe_status.all_of(store.read())
+        recipe_status.all_of(evidence.read())
 
 
 def test_the_recipes_here_have_years_and_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = {one.name: one for one in recipe_status.all_of(store.read())}
+    found = {one.name: one for one in recipe_status.all_of(evidence.read())}
     assert found["resnet-imagenet/v100x1-throughput"].status == "published"
     assert found["resnet-imagenet/cpu-quickstart"].status == "reproduced"
     assert found["resnet-imagenet/gtx1080ti-x4-scaling@8"].ranks == 8
@@ -146,7 +146,7 @@ def test_the_recipes_here_have_years_and_a_status(monkeypatch: pytest.MonkeyPatc
 
 
 def test_published_numbers_have_known_sources(checkout: Path) -> None:
-    from trimaran.evidence import published
+    from generator import published
 
     text = """\
 schema: 1
@@ -172,4 +172,4 @@ def test_evidence_keeps_its_curves_for_the_pages(checkout: Path) -> None:
     content["curves"][0]["points"][0] = ["a", 0, 1]
     file.write_text(json.dumps(content))
     with refused("evidence-invalid", "curves.0.points.0", kind=UsageError):
-        store.read()
+        evidence.read()

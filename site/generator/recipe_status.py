@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from generator.evidence import AllEvidence, Piece
 from trimaran import paths, strict
 from trimaran.errors import UsageError
-from trimaran.evidence.store import AllEvidence, Piece
 from trimaran.parsing import Location
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.cards import Card

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from generator import evidence
+from generator.evidence import Ratio, Spread
 from refusals import refused
 from trimaran import paths
 from trimaran.errors import UsageError
-from trimaran.evidence import store
 
 SOURCE = paths.repository() / "site/results"
 RUN = "resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
@@ -24,7 +25,7 @@ SUITE = "tests/2026-11-23-epyc-2core.json"
 @pytest.fixture
 def results(checkout: Path) -> Path:
     """A checkout with one file of evidence of each kind."""
-    folder = checkout / store.RESULTS
+    folder = checkout / evidence.RESULTS
     for name in (RUN, BENCHMARK, IMAGE, SUITE):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes((SOURCE / name).read_bytes())
@@ -43,7 +44,7 @@ def line(path: Path, text: str) -> int:
 
 
 def test_all_evidence_of_the_checkout_is_valid() -> None:
-    found = store.read()
+    found = evidence.read()
     assert "resnet-imagenet/cpu-quickstart" in found.runs
     assert {"tests", "mutants"} <= set(found.suites)
     for pieces in found.runs.values():
@@ -52,7 +53,7 @@ def test_all_evidence_of_the_checkout_is_valid() -> None:
 
 
 def test_each_kind_is_found_by_its_name(results: Path) -> None:
-    found = store.read()
+    found = evidence.read()
     piece = found.runs["resnet-imagenet/cpu-quickstart"][0]
     assert piece.path == f"site/results/{RUN}"
     assert piece.content.run.host.text == "2 cores of AMD EPYC (AVX2)"
@@ -63,7 +64,7 @@ def test_each_kind_is_found_by_its_name(results: Path) -> None:
 
 def fault(results: Path) -> str:
     with refused("evidence-invalid", results, kind=UsageError) as caught:
-        store.read()
+        evidence.read()
     return caught.value.message
 
 
@@ -127,3 +128,35 @@ def test_a_file_that_is_in_the_wrong_place_is_named(
     assert f"{results / to}:1: " in message
     for text in named:
         assert text in message
+
+
+@pytest.mark.parametrize(("values", "told", "accepted"), [
+    ([3.0, 1.0, 8.0], (1.0, 3.0, 8.0), True), ([3.0, 1.0, 8.0, 4.0], (1.0, 3.5, 8.0), True),
+    ([3.0, 1.0, 8.0], (1.0, 4.0, 8.0), False),  # 4.0 is the mean
+    ([3.0, 1.0, 8.0], (0.5, 3.0, 8.0), False), ([3.0, 1.0, 8.0], (1.0, 3.0, 9.0), False),
+    ([2.0], (2.0, 2.0, 2.0), True),
+])
+def test_least_median_and_most_are_those_of_the_rounds(
+    values: list[float], told: tuple[float, float, float], accepted: bool
+) -> None:
+    given = {"values": values, **dict(zip(("min", "median", "max"), told, strict=True))}
+    try:
+        Spread.model_validate(given)
+    except ValueError:
+        assert not accepted
+    else:
+        assert accepted
+
+
+@pytest.mark.parametrize(("values", "goal", "met"), [
+    ([0.5, 1.0, 2.0], 1.0, True), ([0.5, 0.9, 2.0], 1.0, False), ([1.0, 1.2, 9.0], None, None),
+    ([0.1, 1.1, 1.2], 1.0, True),
+])
+def test_a_goal_is_met_by_the_median(
+    values: list[float], goal: float | None, met: bool | None
+) -> None:
+    ratio = Ratio(
+        text="a / b", of="a", over="b", goal=goal, values=values, min=values[0], median=values[1],
+        max=values[2],
+    )
+    assert ratio.met is met
