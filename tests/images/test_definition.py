@@ -83,6 +83,18 @@ def test_a_faulty_file_is_refused_with_its_line(
     assert fault in str(caught.value)
 
 
+@pytest.mark.parametrize("packages", ["[trainkit, slope]", "[trainkit, shards, slope]"])
+def test_an_app_image_has_the_library_of_shards_before_trainkit(
+    tmp_path: Path, packages: str
+) -> None:
+    text = (definition.load("resnet-imagenet-torch-cpu").folder / "image.yaml").read_text()
+    old = "packages: [shards, trainkit, resnet-imagenet]"
+    assert old in text
+    (tmp_path / "image.yaml").write_text(text.replace(old, f"packages: {packages}"))
+    with refused("file-invalid", "app.packages", "[shards, trainkit, ...]", kind=UsageError):
+        definition.read(tmp_path / "image.yaml")
+
+
 def test_a_variant_says_only_of_what_and_has_all_of_it(tmp_path: Path) -> None:
     dev, other = definition.load("torch-cpu-dev"), definition.load("torch-cpu")
     assert set(dev.debian) > set(other.debian)

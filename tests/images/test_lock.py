@@ -123,7 +123,7 @@ def app(tmp_path: Path) -> definition.Image:
     (folder / "image.yaml").write_text(
         "schema: 1\nsummary: An app\ndescription: An app.\nversion: '1'\nlicenses: MIT\n"
         "framework: tiny\nfiles: {selftest.py: /opt/selftest.py}\ntest: /opt/selftest.py\n"
-        "app: {packages: [trainkit]}\nhelp: An app.\n"
+        "app: {packages: [shards, trainkit]}\nhelp: An app.\n"
     )
     return definition.read(folder / "image.yaml")
 

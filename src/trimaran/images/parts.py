@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, get_args
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from trimaran import strict
 from trimaran.strict import Digest, Sha256
@@ -152,6 +152,15 @@ class App(strict.Model):
     """
 
     packages: tuple[Name, ...] = Field(min_length=1)
+
+    @field_validator("packages")
+    @classmethod
+    def _shards_before_trainkit(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse an image in which no program of `trainkit` could start: it imports `shards`."""
+        before = packages[:packages.index("trainkit")] if "trainkit" in packages else ("shards",)
+        if "shards" not in before:
+            raise ValueError("'trainkit' needs 'shards' before it: [shards, trainkit, ...]")
+        return packages
 
 
 class Entry(strict.Model, extra="ignore"):
