@@ -54,7 +54,9 @@ def test_a_text_does_not_stand_on_the_marked_value() -> None:
 
 def test_a_logarithmic_axis_has_equal_distances_for_equal_ratios() -> None:
     rows = [Row(str(value), [Dot(value, "")]) for value in (1, 10, 100)]
-    places = [row.dots[0].x for row in drawing(Table("img/s", rows, log=True), 648).rows]
+    drawn = drawing(Table("img/s", rows, log=True), 648)
+    places = [row.dots[0].x for row in drawn.rows]
+    assert (drawn.x[0].text, drawn.x[0].place) == ("1", places[0])
     assert places[1] - places[0] == pytest.approx(places[2] - places[1], abs=0.2)
 
 

@@ -110,6 +110,15 @@ def test_the_colours_are_those_of_the_system(look: Look, kind: str) -> None:
 
 
 @kinds
+def test_lines_stand_out_on_dark_pages_and_on_paper(look: Look, kind: str) -> None:
+    page = look(kind, dark=True)
+    stroke = "getComputedStyle(document.querySelector('.line.c0 path')).stroke"
+    assert page.evaluate(stroke) == "rgb(86, 180, 233)"
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate(stroke) == "rgb(0, 114, 178)"
+
+
+@kinds
 @colours
 def test_on_paper_it_is_dark_on_white_without_what_cannot_be_pressed(
     look: Look, kind: str, dark: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -121,7 +122,8 @@ def drawing(table: Table, width: int) -> Drawing:
 def _axis(table: Table, left: float, right: float) -> Axis:
     low, high = min(table.values), max(table.values)
     if table.log and low > 0 and high >= DECADE * low:
-        return Axis(low / 1.2, high * 1.2, left + EDGE, right, log=True)
+        begin = min(low / 1.2, 10.0 ** math.floor(math.log10(low)))  # a tick before each value
+        return Axis(begin, high * 1.2, left + EDGE, right, log=True)
     if table.zero and low >= 0:
         return Axis(0, 1.05 * high or 1, left + EDGE, right)
     room = 0.05 * (high - low) or abs(high) / 10 or 1
