@@ -89,8 +89,7 @@ def get(
     """
     if source is not None and isinstance(contract, Contract):
         raise UsageError(
-            f"--from: Trimaran downloads {contract.name} itself",
-            code="arguments-conflict",
+            f"--from: Trimaran downloads {contract.name} itself", code="arguments-conflict",
             hint="leave out --from: it is for data sets whose licence the user has to accept",
         )
     place = Place.of(contract, form)
