@@ -150,7 +150,6 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
 def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     # These modules are slow to import (Pillow, requests).
     from trimaran import pool
-    from trimaran.data import licensed
     from trimaran.data.packing import arrays, packer, plan
     from trimaran.data.sources import fetch_raw
 
@@ -160,7 +159,7 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
     if isinstance(contract, OfFiles):
         if isinstance(contract, Licensed):
-            listing = licensed.checked(contract, source, unpacked, reporter)
+            listing = contract.checked(source, unpacked, reporter)
         else:
             listing = contract.listing(raw, unpacked, reporter)
         _set_aside(place, reporter)
