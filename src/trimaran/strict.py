@@ -68,10 +68,8 @@ def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) 
     """
     if faults:
         lines = parsing.parse_yaml(_read(path, parsing.YAML_BYTES)).lines
-        raise UsageError("\n".join(
-            f"{path}:{parsing.line_of(lines, where)}: {parsing.dotted(where)}: {fault}"
-            for where, fault in faults.items()
-        ), code="file-invalid", hint=hint)
+        raise UsageError("\n".join(_line(path, lines, *fault) for fault in faults.items()),
+                         code="file-invalid", hint=hint)
 
 
 def load_json(model: type[M], path: Path) -> M:

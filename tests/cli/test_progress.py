@@ -131,7 +131,7 @@ LONG = {
     "bundles/archive.py": ["write", "check"],
     "images/wheelhouse.py": ["_get_all"],
     "engines/environment.py": ["make", "_contents"],
-    "data/licensed.py": ["_check"],
+    "data/contracts.py": ["_check"],
     "net/transfer.py": ["copy", "receive"],
     "process.py": ["stream"],
     "images/bases.py": ["_pull"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comparable import Make, noise
-from trimaran.compare import explain, page
+from trimaran.compare import explain
 from trimaran.compare.comparison import compare
 
 
@@ -49,7 +49,7 @@ def test_every_table_is_whole(make: Make) -> None:
 def test_the_page_has_words_tables_and_curves_and_is_but_text(make: Make, name: str) -> None:
     found, groups = compare([make("a", (0.5, 0.9)), make("b", (0.6, 0.7), seed=2)])
     found.runs[0].source = name
-    text = page.render(found, groups)
+    text = explain.render(found, groups)
     for line in (*explain.sentences(found), *found.notes):
         assert line.replace("'", "&#39;") in text
     assert "<b>run" not in text

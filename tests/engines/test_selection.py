@@ -15,11 +15,11 @@ from finished import DATA, launch
 from refusals import refused
 from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import BuiltImage, Condition, image_contents, local_images, podman, selection
+from trimaran.engines import BuiltImage, Condition, image_contents, podman, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError
 from trimaran.images import bases, definition, render, wheelhouse
-from trimaran.inventory import cache_usage, doctor
+from trimaran.inventory import cache_usage, catalog, doctor
 from trimaran.launch.specification import Mount
 from trimaran.provenance.registry import forms
 from trimaran.recipes import library
@@ -79,10 +79,10 @@ def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
     built = build(engine)
     assert engine.find(TINY) == built == engine.find(TINY, built.digest)
     assert build(engine) == built
-    [row] = local_images.find([TINY])["tiny"]
+    [row] = catalog.local_images([TINY])["tiny"]
     assert (row.record.engine, row.state, row.current) == ("barge", "built", True)
     Path(built.reference).write_text("changed")
-    assert local_images.find([TINY])["tiny"][0].state == "damaged"
+    assert catalog.local_images([TINY])["tiny"][0].state == "damaged"
     assert built.reference in str(engine.damage(TINY))
 
 

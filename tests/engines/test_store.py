@@ -15,10 +15,10 @@ from damage import spoil
 from refusals import refused
 from sifs import GOOD, TINY
 from trimaran import paths
-from trimaran.engines import local_images as listing
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
+from trimaran.inventory import catalog
 from trimaran.provenance import inspection
 from trimaran.reporting import Silent
 
@@ -38,9 +38,9 @@ def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
     engine: Apptainer, how: str
 ) -> None:
     sif = build(engine)
-    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in catalog.local_images([TINY])["tiny"]] == ["built"]
     spoil(sif, how)
-    assert [one.state for one in listing.find([TINY])["tiny"]] == ["damaged"]
+    assert [one.state for one in catalog.local_images([TINY])["tiny"]] == ["damaged"]
     assert engine.find(TINY) is None
     with refused("image-damaged", sif, sifs.DIGEST) as caught:
         inspection.examine(engine, TINY)
@@ -53,7 +53,7 @@ def test_a_damaged_sif_is_named_everywhere_set_aside_and_built_anew(
     assert sifs.DIGEST in told.warnings[0]
     assert f"{sif.name}.damaged" in told.warnings[0]
     assert os.path.lexists(f"{sif}.damaged")
-    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in catalog.local_images([TINY])["tiny"]] == ["built"]
 
 
 def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) -> None:
@@ -61,7 +61,7 @@ def test_a_changed_byte_with_the_old_date_and_size_is_listed(engine: Apptainer) 
     about = sif.stat()
     spoil(sif, "flipped")
     os.utime(sif, ns=(about.st_atime_ns, about.st_mtime_ns))
-    assert [one.state for one in listing.find([TINY])["tiny"]] == ["damaged"]
+    assert [one.state for one in catalog.local_images([TINY])["tiny"]] == ["damaged"]
 
 
 def test_a_listing_reads_no_image_that_was_not_touched(
@@ -74,13 +74,13 @@ def test_a_listing_reads_no_image_that_was_not_touched(
         return sha256(path, *advance)
 
     monkeypatch.setattr(store, "sha256", hashed)
-    assert [one.state for one in listing.find([TINY])["tiny"]] == ["built"]
+    assert [one.state for one in catalog.local_images([TINY])["tiny"]] == ["built"]
 
 
 def test_a_sif_that_is_gone_is_built_anew(engine: Apptainer) -> None:
     sif = build(engine)
     sif.unlink()
-    assert listing.find([TINY])["tiny"] == []
+    assert catalog.local_images([TINY])["tiny"] == []
     told = Silent()
     assert build(engine, told) == sif
     assert f"{sif}: " in told.warnings[0]

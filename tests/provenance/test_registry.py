@@ -19,12 +19,13 @@ from hypothesis import given
 import hostile
 import rawserver
 from refusals import refused
-from trimaran.engines import local_images, store
+from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition
+from trimaran.inventory import catalog
 from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms, logins
@@ -465,7 +466,7 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
             inputs=name * 64, size=size, content=kept, built="2026", base_name="", base_digest="",
             origin=origin,
         ))
-    images = local_images.find([TINY])["tiny"]
+    images = catalog.local_images([TINY])["tiny"]
     found = [(image.record.digest, image.state, image.current) for image in images]
     assert found == [
         ("sha256:a", "pulled", True), ("sha256:c", "damaged", True), ("sha256:b", "built", False),

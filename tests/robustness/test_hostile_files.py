@@ -19,7 +19,7 @@ from samples import CARD_FILE, GOOD
 from trimaran import paths, site_file, strict
 from trimaran.bundles.pack import Manifest
 from trimaran.compare import comparison
-from trimaran.compare import page as comparison_page
+from trimaran.compare import explain as comparison_page
 from trimaran.data import contracts, dataset_json
 from trimaran.images import definition, indexes, lock
 from trimaran.provenance import digests

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 import comparable
 import nodemodules
 from trimaran.compare import comparison
-from trimaran.compare import page as comparison_page
+from trimaran.compare import explain as comparison_page
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
 

@@ -223,11 +223,11 @@ def compare_runs(
     Example: trimaran compare runs/a runs/b site/results/resnet-imagenet/cpu-quickstart/*.json
     """
     from trimaran.cli.terminal import show_table
-    from trimaran.compare import comparison, explain, page
+    from trimaran.compare import comparison, explain
 
     result, groups = comparison.compare(runs, pool or [])
     if html is not None:
-        page.write(html, result, groups)
+        explain.write(html, result, groups)
     if as_json:
         say(result.model_dump_json(indent=2))
         return

@@ -1,13 +1,19 @@
-"""Express a comparison as sentences and tables, for the terminal and for a page."""
+"""Express a comparison as sentences and tables, and write it as one HTML page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from trimaran import __version__
 from trimaran.compare import noise
+from trimaran.compare.comparison import Groups, named
 from trimaran.compare.result import Comparison, Difference, Metric, Summary
+from trimaran.files import write_atomic
+from trimaran.report import charts, page
 from trimaran.report.page import duration
+from trimaran.report.panels import Line, Panel, drawable
 
 
 class Table(NamedTuple):
@@ -154,3 +160,41 @@ def _scaling(comparison: Comparison) -> Table:
         for one in comparison.scaling
     ]
     return Table("scaling", columns, rows)
+
+
+def write(file: Path, comparison: Comparison, groups: Groups) -> None:
+    """Write the page of a comparison.
+
+    Raises:
+        OSError: `file` cannot be written.
+    """
+    content = render(comparison, groups)
+    try:
+        write_atomic(file, content)
+    except OSError as error:
+        error.filename = str(file)  # not the name of the temporary file
+        raise
+
+
+def render(comparison: Comparison, groups: Groups) -> str:
+    """Return the page as HTML, which loads nothing from the network."""
+    values = {
+        "version": __version__, "comparison": comparison,
+        "sentences": sentences(comparison),
+        "tables": tables(comparison), "charts": charts.charts(list(_panels(groups))),
+    }
+    return page.render("compare.html.j2", values, "trimaran.compare")
+
+
+def _panels(groups: Groups) -> Iterator[Panel]:
+    """Yield a panel for each metric with curves; the runs of a group have the same colour."""
+    colors = {group: number for number, group in enumerate(groups)}
+    card = next(iter(groups.values()))[0].card
+    for name, metric in card.metrics.items():
+        lines = [
+            Line(run, points, colors[group])
+            for group, run, side in named(groups)
+            if (curve := side.curve(name)) and (points := drawable(curve.points))
+        ]
+        if lines:
+            yield Panel(f"{name}, {metric.unit}".removesuffix(", "), metric.axis, lines)

@@ -89,8 +89,7 @@ def get(
     """
     if source is not None and isinstance(contract, Contract):
         raise UsageError(
-            f"--from: Trimaran downloads {contract.name} itself",
-            code="arguments-conflict",
+            f"--from: Trimaran downloads {contract.name} itself", code="arguments-conflict",
             hint="leave out --from: it is for data sets whose licence the user has to accept",
         )
     place = Place.of(contract, form)
@@ -151,7 +150,6 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
 def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     # These modules are slow to import (Pillow, requests).
     from trimaran import pool
-    from trimaran.data import licensed
     from trimaran.data.packing import arrays, packer, plan
     from trimaran.data.sources import fetch_raw
 
@@ -161,7 +159,7 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
     if isinstance(contract, OfFiles):
         if isinstance(contract, Licensed):
-            listing = licensed.checked(contract, source, unpacked, reporter)
+            listing = contract.checked(source, unpacked, reporter)
         else:
             listing = contract.listing(raw, unpacked, reporter)
         _set_aside(place, reporter)

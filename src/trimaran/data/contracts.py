@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, cast
 
@@ -21,12 +21,14 @@ from shards.kinds import FormatName, Kind
 from trimaran import paths, strict
 from trimaran.data import origins
 from trimaran.data.origins import Described, FileName, Made, Md5, Name, Obtainable, Size
+from trimaran.errors import RunError
+from trimaran.files import md5
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from trimaran.data.packing.listing import Listing
-    from trimaran.reporting import Reporter
+    from trimaran.reporting import Advance, Reporter
 
 READERS = {
     "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
@@ -194,6 +196,61 @@ class Licensed(OfFiles):
     def needed(self, source: Path) -> list[str]:
         """Return the names of the files that must exist in `source`: all files."""
         return list(self.files)
+
+    def checked(self, source: Path | None, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples of the files in `source`, after comparing the files with the contract.
+
+        Args:
+            source: the folder with the user's files (None: not given).
+            unpacked: a folder for files that must be unpacked before they are read.
+            reporter: shows progress.
+
+        Raises:
+            RunError: `source` is None (the hint explains how to get the files), or a file is
+                missing, damaged or has not the published checksum.
+        """
+        explained = self.instructions.rstrip()
+        if source is None:
+            raise RunError(
+                f"{self.name} cannot be downloaded automatically: {self.licence.holder}"
+                f" requires that you accept its terms ({self.licence.url})",
+                code="licence-required", hint=explained,
+            )
+        names = self.needed(source)
+        missing = [name for name in names if not (source / name).is_file()]
+        if missing:
+            raise RunError(f"{source} lacks {', '.join(missing)}", code="file-missing",
+                           hint=explained)
+        self._check(source, names, reporter)
+        listing = self.listing(source, unpacked, reporter)
+        for split, wanted in self.splits.items():
+            found = len(listing.splits.get(split, ()))
+            if wanted.samples is not None and found != wanted.samples:
+                raise RunError(f"{source}: split {split} has {found:,} samples, not"
+                               f" {wanted.samples:,}", code="data-mismatch")
+        return listing
+
+    def _check(self, source: Path, names: Collection[str], reporter: Reporter) -> None:
+        """Compare the MD5 of the named files with the published MD5, where there is one."""
+        from trimaran import pool  # slow to import
+
+        tasks = [source / name for name in names if self.files[name].md5]
+        if not tasks:
+            return
+        total = sum(path.stat().st_size for path in tasks)
+        with reporter.bar(f"verifying the files of {self.name}", total, unit="B") as advance:
+            found = dict(pool.run(_with_md5, tasks, pool.cores(), advance))
+        wrong = [
+            f"{path} has the MD5 {found[path]}, published is {self.files[path.name].md5}"
+            for path in tasks if found[path] != self.files[path.name].md5
+        ]
+        if wrong:
+            raise RunError("\n".join(wrong), code="checksum-mismatch",
+                           hint="download them again; the transfer was damaged")
+
+
+def _with_md5(path: Path, advance: Advance) -> tuple[Path, str]:
+    return path, md5(path, advance)
 
 
 AnyContract = Contract | Licensed

@@ -93,8 +93,7 @@ def fetch_raw(
     if offline:
         raise RunError(
             f"{', '.join(lacking)} of {contract.name} are not in {raw}, and --offline"
-            " forbids downloads",
-            code="download-offline",
+            " forbids downloads", code="download-offline",
             hint=f"run `{contract.getting}` on a machine with network access, {by_hand}",
         )
     raise RunError(
@@ -242,7 +241,6 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
         temporary.replace(aside)
         raise SourceError(
             f"{sent_as}: wrong content: expected SHA-256 {content.sha256},"
-            f" found {digest.hexdigest()} (renamed to {aside})",
-            code="checksum-mismatch",
+            f" found {digest.hexdigest()} (renamed to {aside})", code="checksum-mismatch",
         )
     temporary.replace(destination)

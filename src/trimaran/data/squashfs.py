@@ -101,11 +101,7 @@ def _write(folder: Path, part: Path, reporter: Reporter) -> None:
 
 
 def _check(part: Path, image: Path, folder: Path, dataset: Dataset) -> None:
-    """Check that the unfinished image `part` of `folder` contains all files of `dataset`.
-
-    Raises:
-        RunError: a file is missing or has a wrong size; the message names it below `image`.
-    """
+    """Raise RunError unless the unfinished image `part` contains all files of `dataset`."""
     sizes = _sizes(part)
     faults = dataset.wrong_sizes(image, sizes)
     if DATASET not in sizes:

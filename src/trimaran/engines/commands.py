@@ -164,8 +164,7 @@ def podman_options(name: str) -> list[str]:
     if kind not in {_kind(path) for folder in CDI for path in folder.glob("*")}:
         raise BuildError(
             f"{name} uses GPUs, and Podman needs a CDI specification of {kind}, which is not in"
-            f" {' or '.join(map(str, CDI))}",
-            code="gpu-unavailable",
+            f" {' or '.join(map(str, CDI))}", code="gpu-unavailable",
             hint=f"run `{command}` as root, or use --engine apptainer",
         )
     # A user without root may open AMD devices as a member of the groups video and render.

@@ -76,14 +76,8 @@ class Record(BaseModel):
 
 
 def extend(
-    engine: Engine,
-    image: Image,
-    asked: Sequence[str],
-    out: Path,
-    *,
-    find_links: Sequence[Path],
-    offline: bool,
-    reporter: Reporter,
+    engine: Engine, image: Image, asked: Sequence[str], out: Path, *, find_links: Sequence[Path],
+    offline: bool, reporter: Reporter,
 ) -> Record:
     """Make the virtual environment `out` with the packages `asked`, for `image`.
 
@@ -146,14 +140,8 @@ def _check(text: str) -> None:
 
 
 def _fill(
-    engine: Engine,
-    built: BuiltImage,
-    site: str,
-    asked: Sequence[str],
-    out: Path,
-    folders: Sequence[Path],
-    offline: bool,
-    reporter: Reporter,
+    engine: Engine, built: BuiltImage, site: str, asked: Sequence[str], out: Path,
+    folders: Sequence[Path], offline: bool, reporter: Reporter,
 ) -> list[Added]:
     """Make the environment in `out`, and return the packages that were installed."""
     work = out / "work"  # pip unpacks here: /tmp of a container is small

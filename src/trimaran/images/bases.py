@@ -68,12 +68,7 @@ class _Kept(strict.Model):
 
 
 def resolve(
-    wanted: RegistryBase,
-    *,
-    given: str | None,
-    offline: bool,
-    pull: Pull,
-    suffix: str,
+    wanted: RegistryBase, *, given: str | None, offline: bool, pull: Pull, suffix: str,
     reporter: Reporter,
 ) -> Base:
     """Return the base image to build on; pull or assemble it if it is not in the cache.
@@ -109,10 +104,7 @@ def resolve(
 
 
 def _kept(file: Path, reporter: Reporter) -> Base | None:
-    """Return the base image in `file`, or None if it is missing or damaged.
-
-    A damaged file is renamed, with a warning.
-    """
+    """Return the base image in `file`, or None; a damaged file is renamed, with a warning."""
     about = _about(file)
     if not os.path.lexists(file):
         return None
@@ -156,17 +148,7 @@ def _pull(
 
 
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
-    """Return the same Debian release, assembled from its packages.
-
-    Args:
-        wanted: the base image that is not available.
-        why: the reason, for messages.
-        offline: use no network.
-        reporter: shows the reason and the progress.
-
-    Raises:
-        BuildError: The base image is no Debian, or it is not in the cache and `offline` is set.
-    """
+    """Return the same Debian release, assembled from its packages; `why` is for messages."""
     if wanted.suite is None:
         raise BuildError(f"{wanted.image}: {why}", code="base-unavailable",
                          hint="give an archive or SIF of this image with --base")
@@ -294,8 +276,7 @@ def pack(layer: Path, archive: Path, epoch: int) -> str:
     layer_hash = sha256(layer)
     config = json.dumps({
         "architecture": "amd64", "os": "linux", "created": moment,
-        "config": {"Env": [f"PATH={SYSTEM_PATH}"],
-                   "Cmd": ["bash"]},
+        "config": {"Env": [f"PATH={SYSTEM_PATH}"], "Cmd": ["bash"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
         "history": [{"created": moment, "created_by": "mmdebstrap"}],
     }).encode()

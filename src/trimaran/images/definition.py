@@ -247,11 +247,7 @@ def read(path: Path) -> Image:
 
 
 def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields of the variant `name` of `image` that differ from those of `image`.
-
-    Raises:
-        UsageError: `image` has no 'debian' or no 'python', which a variant extends.
-    """
+    """Return the fields of the variant `name` of `image` that differ from those of `image`."""
     adds = strict.load(Variant, variant_file(f"{name}.yaml"))
     if image.python is None or not image.debian:
         raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",

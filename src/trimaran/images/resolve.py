@@ -172,13 +172,10 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
 
 
 def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Return the lock `text` without superfluous requirements, and with the hashes of `elsewhere`.
+    """Return the output `text` of uv with the hashes of the wheels `elsewhere`, not on PyPI.
 
-    Args:
-        text: output of uv.
-        elsewhere: wheels that are not on PyPI.
-        below: names of packages that the framework image has locked. They are omitted, as are
-            packages that no supported version of Python installs on Linux.
+    Packages in `below`, which the framework image has locked, are omitted, as are packages that no
+    supported version of Python installs on Linux.
     """
     kept = []
     for number, block in lock.blocks(text):

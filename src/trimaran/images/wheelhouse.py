@@ -117,9 +117,7 @@ class _Quiet(Silent):
         self._reporter.warn(text)
 
     @contextmanager
-    def bar(
-        self, description: str, total: float | None, *, unit: str = "", done: float = 0
-    ) -> Iterator[Advance]:
+    def bar(self, *words: object, **more: object) -> Iterator[Advance]:
         """Show nothing; raise Interrupted when the other downloads were stopped."""
         def advance(amount: float) -> None:
             if self.stopped:
@@ -267,12 +265,7 @@ def chosen(image: Image) -> list[Item]:
 
 
 def _read_choice(known: Path, wanted: list[lock.Locked]) -> list[Item]:
-    """Return the wheels in the file `known`: one for each requirement, with a locked hash.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is damaged, or a wheel does not fit its requirement.
-    """
+    """Return the wheels in the file `known`; raise ValueError if they do not fit `wanted`."""
     items = _ITEMS.validate_json(known.read_bytes())
     for item, entry in zip(items, wanted, strict=True):
         name, *_ = parse_wheel_filename(item.filename)
@@ -315,9 +308,7 @@ def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> li
 
 
 def best(
-    entry: lock.Locked,
-    offered: Iterable[indexes.File],
-    tags: dict[Tag, int],
+    entry: lock.Locked, offered: Iterable[indexes.File], tags: dict[Tag, int],
     sources: indexes.Sources,
 ) -> Item:
     """Return the most specific wheel among `offered` with a locked hash and a supported tag.

@@ -89,8 +89,12 @@ class Holding:
 def find() -> list[Holding]:
     """Return all items of the cache: images first, data sets last."""
     defined = definition.every()
-    return [*map(_with_user, _images(defined)), *map(_with_user, _environments(defined)),
-            *_packages(defined), *map(_with_user, _bases(defined)), *_data()]
+    current = {Path(Host().planned(image).reference) for image in defined}
+    # Data sets are never superfluous: to get them again takes long.
+    data = [_of("data", place, "in use") for place in sorted(paths.cache("data").glob("*"))]
+    return [*map(_with_user, _images(defined)),
+            *map(_with_user, _kept("venv", "host", current.__contains__)),
+            *_packages(defined), *map(_with_user, _bases(defined)), *data]
 
 
 def _with_user(holding: Holding) -> Holding:
@@ -131,18 +135,10 @@ def _storages() -> dict[str, type[Storage]]:
     return {name: engine for name, engine in engines if issubclass(engine, Storage)}
 
 
-def _environments(defined: list[Image]) -> Iterator[Holding]:
-    current = {Path(Host().planned(image).reference) for image in defined}
-    return _kept("venv", "host", current.__contains__)
-
-
 def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Holding]:
-    """Yield the complete items and the leftovers of builds in a folder of the cache.
+    """Yield the complete items and the leftovers of builds in the `folder` of the cache.
 
-    Args:
-        kind: kind of the items.
-        folder: name of the folder in the cache.
-        used: returns whether the definitions need a path.
+    `used` returns whether the definitions need a path.
     """
     for path in sorted(paths.cache(folder).glob("*")):
         if not _is_scratch(path) and not _is_damaged(path):
@@ -176,12 +172,6 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
         needed += [assembled_at(base.suite).stem] if base.suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
     return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
-
-
-def _data() -> Iterator[Holding]:
-    """Yield the data sets, which are never superfluous: to get them again takes long."""
-    for place in sorted(paths.cache("data").glob("*")):
-        yield _of("data", place, "in use")
 
 
 def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:

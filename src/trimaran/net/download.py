@@ -22,17 +22,9 @@ from typing import IO
 
 import requests
 
+from trimaran import files
 from trimaran.errors import RunError, TrimaranError
-from trimaran.files import (
-    IN_CACHE,
-    SPARE_BYTES,
-    check_space,
-    is_still,
-    resumable,
-    set_aside,
-    writing,
-)
-from trimaran.files import sha256 as sha256_of
+from trimaran.files import IN_CACHE, SPARE_BYTES, check_space, is_still, set_aside
 from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remote, place, transfer
 from trimaran.reporting import Reporter
 
@@ -41,14 +33,8 @@ PATIENCE = (5.0, 15.0)
 
 
 def fetch(
-    urls: Sequence[str],
-    destination: Path,
-    *,
-    sha256: str,
-    size: int | None,
-    offline: bool,
-    reporter: Reporter,
-    error: type[TrimaranError] = RunError,
+    urls: Sequence[str], destination: Path, *, sha256: str, size: int | None, offline: bool,
+    reporter: Reporter, error: type[TrimaranError] = RunError,
     session: requests.Session | None = None,
 ) -> Path:
     """Download the file with this `sha256` to `destination`, unless it exists; return its path.
@@ -70,8 +56,8 @@ def fetch(
     """
     job = _Job(destination, sha256.lower(), size, reporter, error, session)
     with (
-        resumable(f"downloading {destination.name}"),
-        writing(f"write {destination}", destination, hint=IN_CACHE, error=error),
+        files.resumable(f"downloading {destination.name}"),
+        files.writing(f"write {destination}", destination, hint=IN_CACHE, error=error),
     ):
         if not job.is_there():
             destination.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +89,7 @@ class _Job:
         if not self.destination.is_file():
             self._clear(self.destination)
             return False
-        found = sha256_of(self.destination)
+        found = files.sha256(self.destination)
         if found != self.sha256:
             self.reporter.warn(f"{self.destination}: {self._refuse(self.destination, found)}")
             return False
@@ -188,7 +174,7 @@ class _Job:
         """Rename a right `.part` to the destination and return None; or return the wrong hash."""
         part.flush()
         os.fsync(part.fileno())
-        found = sha256_of(self.part)
+        found = files.sha256(self.part)
         if found != self.sha256:
             return found
         self.part.replace(self.destination)
@@ -202,10 +188,7 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Rename a folder or a broken link that has the name of the file.
-
-        The path may be missing, or another process may have written a file meanwhile.
-        """
+        """Rename a folder or a broken link that has the name of the file, if it exists."""
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")
@@ -227,9 +210,6 @@ class _Job:
                     try:
                         yield file
                     finally:
-                        self._drop_if_empty(file)
+                        if os.fstat(file.fileno()).st_size == 0:
+                            self.part.unlink(missing_ok=True)
                     return
-
-    def _drop_if_empty(self, file: IO[bytes]) -> None:
-        if os.fstat(file.fileno()).st_size == 0:
-            self.part.unlink(missing_ok=True)

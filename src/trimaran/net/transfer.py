@@ -62,12 +62,7 @@ def place(url: str) -> str:
 
 
 def transfer(
-    url: str,
-    part: IO[bytes],
-    *,
-    name: str,
-    size: int | None,
-    reporter: Reporter,
+    url: str, part: IO[bytes], *, name: str, size: int | None, reporter: Reporter,
     session: requests.Session | None = None,
 ) -> bool:
     """Append the missing bytes of the file at `url` to `part`, which is opened with mode "ab".

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from shards.picturefacts import decoding
+
 MAGIC = b"DICM"  # behind a preamble of 128 bytes: DICOM PS3.10, section 7.1
 PREAMBLE = 128
 MOST_PIXELS = 178_956_970  # as of other pictures: a few bytes can claim to be more
@@ -37,12 +39,8 @@ def picture(content: bytes) -> Image.Image:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of odd values, which are named here if they matter
-        try:
+        with decoding(lambda error: ValueError(f"its elements cannot be read: {error}")):
             dataset = pydicom.dcmread(io.BytesIO(content))
-        except MemoryError:
-            raise
-        except Exception as error:  # of damaged files, nearly any
-            raise ValueError(f"its elements cannot be read: {error}") from error
         _check_kind(dataset)
         _check_numbers(dataset)
         cells = _pixels(dataset)
@@ -107,16 +105,12 @@ def _check_numbers(dataset: Any) -> None:
 
 def _pixels(dataset: Any) -> NDArray[np.int64]:
     """Return the pixel cells, (Rows, Columns); of compressed files, the decoder's values."""
-    try:
+    name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
+    with decoding(lambda error: ValueError(f"its pixels, {name}, cannot be read: {error}")):
         if not _is_compressed(dataset):
             # pydicom's correction ignores HighBit and would lose padding values beyond BitsStored.
             dataset.pixel_array_options(correct_unused_bits=False)
         pixels = np.asarray(dataset.pixel_array)
-    except MemoryError:
-        raise
-    except Exception as error:  # of pydicom's many plugins
-        name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
-        raise ValueError(f"its pixels, {name}, cannot be read: {error}") from error
     if pixels.ndim != 2:
         raise ValueError(f"one grey image is needed, this DICOM file has the shape {pixels.shape}")
     return pixels.astype(np.int64)
@@ -151,13 +145,9 @@ def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
     """Return the values after the modality table or scale and the window, (Rows, Columns)."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
-    try:
+    with decoding(lambda error: ValueError(f"its window or tables cannot be applied: {error}")):
         scaled = apply_modality_lut(stored, dataset)
         shown: NDArray[np.float64] = np.asarray(apply_voi_lut(scaled, dataset), np.float64)
-    except MemoryError:
-        raise
-    except Exception as error:  # of odd tables and functions, nearly any
-        raise ValueError(f"its window or tables cannot be applied: {error}") from error
     if not np.isfinite(shown).all():
         raise ValueError("its window or scale gives values that are not finite")
     return shown

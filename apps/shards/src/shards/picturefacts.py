@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 EXIF = b"Exif\0\0"
@@ -16,6 +18,20 @@ class BadImage(Exception):  # noqa: N818 - the fault of an image, named where it
 def fault(text: object) -> BadImage:
     """Return the error for a file that cannot be decoded; `text` is the cause."""
     return BadImage(f"cannot be decoded: {text}")
+
+
+@contextmanager
+def decoding(failure: Callable[[Exception], Exception] = fault) -> Iterator[None]:
+    """Turn any other error than BadImage and MemoryError into the error `failure(error)`.
+
+    Decoders of damaged files raise nearly any error.
+    """
+    try:
+        yield
+    except (MemoryError, BadImage):
+        raise
+    except Exception as error:
+        raise failure(error) from error
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import PIL
 from PIL import Image
 
 from shards import jpegfile, pngfile
-from shards.picturefacts import EXIF, BadImage, Facts, fault, orientation_of
+from shards.picturefacts import EXIF, BadImage, Facts, decoding, fault, orientation_of
 
 JPEG, PNG = jpegfile.MAGIC, pngfile.MAGIC
 OTHERS = ("BMP", "PPM", "TIFF", "WEBP")
@@ -109,7 +109,8 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
         without_exif = jpegfile.without_exif if found.kind == "jpg" else pngfile.without_exif
         return without_exif(content)
     if not found.plain:
-        return (save or _hasty)(picture(content))
+        whole = picture(content)
+        return save(whole) if save else saved(whole, "PNG", compress_level=0)
     if found.deep:
         decoded(content)
     return content
@@ -119,6 +120,13 @@ def upright(image: Image.Image, orientation: int) -> Image.Image:
     """Return the picture rotated or mirrored by an EXIF orientation."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
+
+
+def saved(image: Image.Image, form: str, **options: object) -> bytes:
+    """Return a picture file in Pillow's format `form`, encoded with the `options` of Pillow."""
+    out = io.BytesIO()
+    image.save(out, form, **options)
+    return out.getvalue()
 
 
 def in_channels(image: Image.Image, channels: int) -> Image.Image:
@@ -148,23 +156,16 @@ def load(image: Image.Image) -> None:
     Raises:
         BadImage: the pixels cannot be decoded.
     """
-    try:
+    with decoding():
         image.load()
-    except MemoryError:
-        raise
-    except Exception as error:  # of damaged files decoders raise nearly anything
-        raise fault(error) from error
 
 
+@decoding()
 def _opened(content: bytes, formats: tuple[str, ...]) -> Image.Image:
     try:
         return Image.open(io.BytesIO(content), formats=formats)
     except PIL.UnidentifiedImageError:
         raise BadImage(f"cannot be decoded as {' or '.join(formats)}") from None
-    except MemoryError:
-        raise
-    except Exception as error:  # as above
-        raise fault(error) from error
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -185,24 +186,16 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _hasty(image: Image.Image) -> bytes:
-    out = io.BytesIO()
-    image.save(out, "PNG", compress_level=0)
-    return out.getvalue()
-
-
 def _other(content: bytes) -> Facts:
-    try:
-        with Image.open(io.BytesIO(content), formats=OTHERS) as image:
-            pictures = getattr(image, "n_frames", 1)
-            exif = image.info.get("exif", b"") if image.format == "WEBP" else b""
-            width, height = image.size
-    except MemoryError:
-        raise
-    except Exception:  # as above
-        raise fault(
+    with (
+        decoding(lambda _: fault(
             f"it is not a JPEG, PNG, {', '.join(OTHERS)} file (it begins with {content[:8]!r})"
-        ) from None
+        )),
+        Image.open(io.BytesIO(content), formats=OTHERS) as image,
+    ):
+        pictures = getattr(image, "n_frames", 1)
+        exif = image.info.get("exif", b"") if image.format == "WEBP" else b""
+        width, height = image.size
     if pictures > 1:
         raise BadImage(f"has {pictures} pictures in it; one is needed")
     # Pillow itself applies the orientation tag of TIFF files.

@@ -7,7 +7,6 @@ on the files, the contract, the constants below and the version of the encoder.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import shutil
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from shards import formats
+from shards import formats, picturefile
 from shards.description import Dataset, ImageFacts, Origin, PackedSplit, Shard
 from shards.formats.records import Record
 from shards.formats.webdataset import BLOCK
@@ -88,9 +87,7 @@ def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[R
 
 
 def _png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=COMPRESSION)
-    return buffer.getvalue()
+    return picturefile.saved(image, "PNG", compress_level=COMPRESSION)
 
 
 def _packed_size_at_most(samples: Samples) -> int:

@@ -149,8 +149,7 @@ def _lacking(images: Path, missing: list[str], total: int) -> RunError:
     more = f" and {len(missing) - SHOWN:,} more" if len(missing) > SHOWN else ""
     return RunError(
         f"{images} lacks {len(missing):,} of {total:,} images: "
-        f"{', '.join(missing[:SHOWN])}{more}",
-        code="images-missing",
+        f"{', '.join(missing[:SHOWN])}{more}", code="images-missing",
         hint="download the archives that contain them; `trimaran data pack --skip-missing` leaves"
         " them out",
     )

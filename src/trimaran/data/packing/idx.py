@@ -78,8 +78,7 @@ def read(path: Path, dimensions: int) -> Array:
     if kind != UNSIGNED_BYTE:
         raise RunError(
             f"{path} contains {_TYPES.get(kind, f'values of unknown type 0x{kind:02x}')},"
-            " not unsigned bytes",
-            code="data-damaged",
+            " not unsigned bytes", code="data-damaged",
         )
     if found != dimensions:
         raise RunError(f"{path} has {found} dimensions, {dimensions} are required",

@@ -200,10 +200,7 @@ def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str])
 def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | None:
     """Return the reason why a class name is doubtful, or None.
 
-    Args:
-        name: the name.
-        names: the names of all classes.
-        seen: normalized form -> earlier name; the function adds `name`.
+    The function adds `name` to `seen`: normalized form -> earlier name.
     """
     parts = [part for part in _PERHAPS.split(name) if part]
     if other := [one for one in _OTHERS if one in name]:

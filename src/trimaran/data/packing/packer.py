@@ -275,8 +275,7 @@ def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
             name, reason = min(bad for done in shards for bad in done.bad)
             raise RunError(
                 f"{jobs[0].root}: no image of the split {split} can be decoded;"
-                f" the first, {name}, {reason}",
-                code="split-empty",
+                f" the first, {name}, {reason}", code="split-empty",
                 hint="repair or remove these files and pack again into a new folder",
             )
 
@@ -291,8 +290,7 @@ def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]
             if label not in left:
                 raise RunError(
                     f"{source.root}: no image of the class {source.classes[label]!r} in train can"
-                    f" be decoded; the first is {sample.name}",
-                    code="class-empty",
+                    f" be decoded; the first is {sample.name}", code="class-empty",
                     hint="repair or remove these files and pack again into a new folder",
                 )
 

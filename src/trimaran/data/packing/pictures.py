@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,9 +42,9 @@ def checked(content: bytes) -> bytes:
             raise BadImage("is a DICOM file by its content, which can be packed with --resize only")
         found = _check(content)
         _decode_all(content, found)
-        return picturefile.plain(
-            content, lambda image: encoded(image, QUALITY) if found.kind == "jpg" else png(image)
-        )
+        return picturefile.plain(content, lambda image: (
+            encoded(image, QUALITY) if found.kind == "jpg" else picturefile.saved(image, "PNG")
+        ))
 
 
 def verified(content: bytes) -> bytes:
@@ -86,16 +85,7 @@ def target(size: tuple[int, int], to: Resize) -> tuple[int, int]:
 
 def encoded(picture: Image.Image, quality: int) -> bytes:
     """Return `picture` as JPEG (`quality` 1 to 95, 4:2:0 subsampling), without EXIF."""
-    out = io.BytesIO()
-    picture.save(out, "JPEG", quality=quality, subsampling="4:2:0")
-    return out.getvalue()
-
-
-def png(picture: Image.Image) -> bytes:
-    """Return `picture` as PNG, with the default compression of Pillow."""
-    out = io.BytesIO()
-    picture.save(out, "PNG")
-    return out.getvalue()
+    return picturefile.saved(picture, "JPEG", quality=quality, subsampling="4:2:0")
 
 
 def scaled(content: bytes, to: Resize, quality: int) -> bytes:

@@ -86,8 +86,7 @@ def _text(path: Path, error: type[TrimaranError]) -> str:
         line = content.count(b"\n", 0, fault.start) + 1
         raise error(
             f"cannot read {path}:{line}: {content[fault.start : fault.start + 1]!r} is not UTF-8",
-            code="table-invalid",
-            hint="save it as UTF-8 (in spreadsheets: CSV UTF-8)",
+            code="table-invalid", hint="save it as UTF-8 (in spreadsheets: CSV UTF-8)",
         ) from fault
 
 

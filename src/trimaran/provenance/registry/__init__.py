@@ -166,16 +166,7 @@ def _offered(
 ) -> forms.Offer:
     """Return the image in the registry under the digest `pinned`, else under the tag.
 
-    Args:
-        client: client of the repository.
-        form: form of the image.
-        pinned: digest to ask the registry for; None: use the tag, with a warning.
-        wanted: digest that the image or its manifest must have if `pinned` is given.
-        image: image definition.
-        reporter: shows the warning.
-
-    Raises:
-        BuildError: The registry has no such image, or sends another one.
+    If `pinned` is given, the image or its manifest must have the digest `wanted`.
     """
     reference = pinned or form.tag(image)
     offer = form.offer(client, reference)

@@ -22,7 +22,7 @@ from trimaran.net.transfer import innermost
 from trimaran.net.web import Answer
 from trimaran.parsing import parse_json
 from trimaran.provenance.registry import logins
-from trimaran.provenance.registry.tokens import Authorization
+from trimaran.provenance.registry.logins import Authorization
 from trimaran.strict import Digest
 
 MANIFESTS = (
@@ -224,8 +224,7 @@ def _unreachable(host: str, error: requests.RequestException) -> BuildError:
     if not isinstance(error, (requests.ConnectionError, requests.Timeout)):
         return BuildError(
             f"the registry {host} gives an invalid answer: {innermost(error)}",
-            code="registry-failed",
-            hint="check the address, or try another --registry",
+            code="registry-failed", hint="check the address, or try another --registry",
         )
     return BuildError(
         f"the registry {host} cannot be reached: {innermost(error)}", code="registry-unreachable",
