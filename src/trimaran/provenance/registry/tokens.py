@@ -15,7 +15,7 @@ from trimaran.provenance.registry.logins import Login
 from trimaran.terminal_safety import excerpt
 
 TOKEN_BYTES = 64 * 1024
-"""Largest size of an answer with a token."""
+"""Largest accepted size of the answer of a token server, in bytes."""
 
 
 class _Token(BaseModel):
