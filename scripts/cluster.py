@@ -159,7 +159,7 @@ def find(name: str) -> str:
 
 
 def configure(folder: Path) -> None:
-    """Write key and configuration, with free ports."""
+    """Write munge's key and the configuration, with free ports."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # the folder contains munge's key
     for name in ("state", *(f"{kind}-{node}" for kind in ("spool", "tmp") for node in NODES)):

@@ -88,7 +88,7 @@ def facts(cores: list[int]) -> dict[str, Any]:
 
 
 def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
-    """Return title and revision of the Apptainer image of this process; None outside an image."""
+    """Return the title and revision of the Apptainer image of this process, or None outside one."""
     try:
         found = json.loads(labels.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -28,7 +28,7 @@ class Rate(NamedTuple):
 
 
 def _of_recipes(sources: Sources) -> Iterator[Rate]:
-    """Yield expected and measured rates of ResNet-50 recipes on up to eight devices."""
+    """Yield the expected and measured rates of ResNet-50 recipes on up to eight devices."""
     for one in sources.standings.values():
         if one.file.recipe.args.get("model") != "resnet50" or one.ranks > 8:
             continue

@@ -48,11 +48,11 @@ class Line:
     against: str
 
     def speedup(self, size: Size) -> float:
-        """Return the rate of a size over that of the first size."""
+        """Return the rate of a size divided by the rate of the first size."""
         return size.rate / self.first.rate
 
     def efficiency(self, size: Size) -> float:
-        """Return the speed-up of a size as a part of perfect scaling."""
+        """Return the speed-up of a size divided by that of perfect scaling."""
         return self.speedup(size) * self.first.devices / size.devices
 
 

@@ -82,7 +82,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
 
     Raises:
         UsageError: `file` exists.
-        RunError: the space is too small, or a source changed while it was packed.
+        RunError: the disk space is too small, or a source changed while it was packed.
     """
     lines = "".join(f"{member.sha256}  {member.name}\n" for member in members)
     everything = [text_member(SUMS, lines, members[0].mtime), *members]

@@ -105,7 +105,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     Raises:
         UsageError: `output` exists, its folder does not exist, or the recipe cannot be bundled.
         BuildError: the image cannot be built or pulled.
-        RunError: the data cannot be prepared, or the space is too small.
+        RunError: the data cannot be prepared, or the disk space is too small.
     """
     archive.check_new(output)
     folder, engine, recipe = _folder_name(request.recipe.name), _engine(request), request.recipe

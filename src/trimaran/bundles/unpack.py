@@ -50,7 +50,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
 
     Raises:
         UsageError: `file` cannot be read, or `to` cannot be made.
-        RunError: as in `verify`, or the space is too small.
+        RunError: as in `verify`, or the disk space is too small.
     """
     with archive.opened(file) as bundle:
         target = (to or Path(bundle.folder)).absolute()

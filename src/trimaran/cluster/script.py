@@ -47,7 +47,7 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 """The batch systems, by their names in a site file."""
 
 WIDTH = 100
-"""Longest line of a script that is made of several words."""
+"""Greatest width of a line in a script, in characters; only a single long word may exceed it."""
 
 PLANNED = "ranks"
 """The app's option with the number of ranks that share the work (app contract)."""

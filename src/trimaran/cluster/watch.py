@@ -197,7 +197,7 @@ def _watched(directory: Path, answer: _Answer) -> Watched:
 
 
 def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
-    """Return state and reason of a run whose job ended without a record in the run directory."""
+    """Return the state, and its reason, of a run whose job ended without a record of its end."""
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:

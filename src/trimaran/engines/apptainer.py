@@ -199,7 +199,7 @@ def workplace(needed: int) -> Iterator[Path]:
         needed: bytes that unpacking takes.
 
     Raises:
-        BuildError: the space is too small.
+        BuildError: the disk space is too small.
     """
     finished = paths.cache("images")
     finished.mkdir(parents=True, exist_ok=True)

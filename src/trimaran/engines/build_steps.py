@@ -236,7 +236,7 @@ class Container(Engine):
         if below is not None:
             return Base(self.beneath, below.reference, below.name, str(below.digest))
         if image.base is None:
-            raise BuildError(f"{image.name} has no base image", code="build-failed")
+            raise BuildError(f"{image.name}: image.yaml names no base image", code="build-failed")
         return bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
                              suffix=self.suffix, reporter=reporter)
 

@@ -167,7 +167,7 @@ class Inventory(strict.Model):
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
     def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
-        """Return the differences to `other`, each with its reason in `reasons`, if any."""
+        """Return the differences from `other`, each with its reason if `reasons` has one."""
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),
             ("python", _python(self), _python(other)),

@@ -283,7 +283,7 @@ def chain(image: Image) -> list[Image]:
 
 
 def interpreter(image: Image, version: str | None = None) -> Python:
-    """Return the Python of `image`, with `version` in place of its own if that is given.
+    """Return the Python of `image`; `version`, if given, replaces the version in its definition.
 
     The host engine uses the Python version of the host.
 
@@ -342,7 +342,9 @@ def package_folder(name: str) -> Path:
 
 
 def entry(image: Image) -> Entry | None:
-    """Return module and verbs of the app in `image`, from its app card; None: a framework image.
+    """Return the module and the verbs of the app in `image`, or None for a framework image.
+
+    They are read from the app card.
 
     Raises:
         UsageError: The app card is missing, or has a value that an image cannot hold.

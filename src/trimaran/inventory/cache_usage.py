@@ -148,7 +148,10 @@ def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Hol
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
-    """Yield all wheels, Debian packages and sources as two holdings: used, and superseded."""
+    """Yield one holding of the files that the definitions need, and one of the superseded files.
+
+    The files are wheels, Debian packages and sources.
+    """
     root = paths.cache("wheelhouse")
     used = set().union(*map(wheelhouse.locked_hashes, defined))
     everything = sorted((root / "files").glob("*"))

@@ -65,7 +65,7 @@ class Publication(strict.Model):
 
 
 class Digests(strict.Model):
-    """The content of a file of digests."""
+    """The content of a `digests.yaml`: the images that were pushed to registries."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     published: tuple[Publication, ...] = ()

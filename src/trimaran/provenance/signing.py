@@ -227,7 +227,7 @@ def _refusal(sif: Path, objects: Sequence[_Object], output: str) -> RunError:
             " `apptainer key import FILE`",
         )
     return RunError(f"the signature of {sif} is not valid: {_last(output)}",
-                    code="signature-invalid")
+                    code="signature-invalid", hint="do not use the file; get another copy")
 
 
 def _names(found: Sequence[Signer]) -> str:

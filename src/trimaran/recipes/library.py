@@ -222,7 +222,8 @@ def _data_fault(recipe: Recipe, card: Card) -> Faults:
         least = 0
     if least <= count <= most:
         return {}
-    return {("data",): f"{recipe.app} reads {card.data.sets} data set(s), the recipe has {count}"}
+    return {("data",): f"{recipe.app} reads {card.data.sets} data set(s),"
+                       f" but the recipe has {count}"}
 
 
 def _expectation_faults(recipe: Recipe, card: Card) -> Faults:

@@ -49,7 +49,7 @@ class Extension:
     packages: Path | None = None
 
     def modifications(self) -> list[Modification]:
-        """Return the additions with their hashes."""
+        """Return the overlay and the virtual environment, each with its hash, for `run.json`."""
         found = []
         if self.overlay is not None:
             layer = self.overlay / "upper" if self.overlay.is_dir() else self.overlay
@@ -81,11 +81,11 @@ def extension(
     if overlay is not None:
         if not engine.mounts_images:
             able = " or ".join(n for n, found in selection.every().items() if found.mounts_images)
-            raise UsageError(f"--overlay needs {able}, the engine is {engine.name}",
+            raise UsageError(f"--overlay needs {able}, but the engine is {engine.name}",
                              code="engine-unsuitable", hint=PAGE)
         overlay = _overlay(overlay.absolute())
     if venv is not None and not engine.container:
-        raise UsageError(f"--venv needs a container, the engine is {engine.name}",
+        raise UsageError(f"--venv needs a container, but the engine is {engine.name}",
                          code="engine-unsuitable", hint=PAGE)
     return Extension(overlay, _packages(image, venv.absolute()) if venv else None)
 
@@ -245,7 +245,7 @@ def _is_neutral(flag: str) -> bool:
 
 
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """Yield source and target of each bind; the target is "" if the bind cannot be parsed."""
+    """Yield the source and target of each bind; the target is "" if the bind cannot be parsed."""
     if name == "--mount":
         # Only this order of fields is parsed, without quotes.
         found = _MOUNT.fullmatch(value)

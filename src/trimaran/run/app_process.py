@@ -139,7 +139,7 @@ class OomKills:
 
 
 def oom_kills() -> OomKills:
-    """Return the current counters of the kernel."""
+    """Return the numbers of processes that the kernel has killed so far for lack of memory."""
     return OomKills(_cgroup_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")),
                     _count(Path("/proc/vmstat")))
 

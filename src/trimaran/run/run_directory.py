@@ -109,7 +109,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
 
     Raises:
         UsageError: `out` contains files, or another run has locked it.
-        RunError: the directory cannot be made, or the space is too small.
+        RunError: the directory cannot be made, or the disk space is too small.
     """
     directory, made = _made(recipe, out)
     with alone(directory) as lock:
@@ -311,7 +311,7 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 
 
 def paste_line(command: Command) -> str:
-    """Return the shell line of the command with exactly its environment."""
+    """Return a shell line that runs the command with its recorded environment and nothing else."""
     assignments = [f"{key}={value}" for key, value in command.env.items()]
     return process.shell_line(["env", "-i", *assignments, *command.argv])
 

@@ -134,7 +134,7 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
     names = [data.name for data in record.data]
     if names != list(recipe.data):
         yield (f"run.json: the run read {', '.join(names) or 'no data'},"
-               f" the recipe has {', '.join(recipe.data) or 'none'}")
+               f" but the recipe has {', '.join(recipe.data) or 'none'}")
         return
     launch = record.launch
     if launch is None:
@@ -173,7 +173,7 @@ def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSp
 
 
 def _image(record: RunRecord) -> Iterator[str]:
-    """Yield the differences of engine, digest and image from the recorded command."""
+    """Yield contradictions between the recorded command and the recorded engine and image."""
     image, launch = record.image, record.launch
     programs = selection.row(image.engine).programs
     if not programs:
@@ -215,7 +215,7 @@ def _metrics(
     for event in events:
         if event.key in wanted and event.value not in wanted[event.key]:
             other = " or ".join(str(value) for value in wanted[event.key])
-            yield f"{METRICS}: {event.key} is {event.value!r}, the recipe has {other}"
+            yield f"{METRICS}: {event.key} is {event.value!r}, but the recipe has {other}"
 
 
 def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
@@ -299,7 +299,7 @@ def _script(directory: Path, job: JobRecord) -> Iterator[str]:
 def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
     wanted, least = recipe.resources.nodes, recipe.resources.min_nodes
     if not (least or wanted) <= len(link.hosts) <= wanted:
-        yield f"the job had {len(link.hosts)} nodes, the recipe has {wanted}"
+        yield f"the job had {len(link.hosts)} nodes, but the recipe has {wanted}"
     steps = [link.step] if link.end is None else [link.step, link.end.step]
     if max(steps) > (last_step or 0):
         yield f"the step is {max(steps)}, but {METRICS} ends at step {last_step}"

@@ -30,7 +30,7 @@ def test_array_is_read(tmp_path: Path) -> None:
         (b"\x1f\x8b\x08\x00" + GOOD, "begins with 1f8b0800"),
         (b"\0\0\x0d\x03" + GOOD[4:], "floats"),
         (b"\0\0\x07\x03" + GOOD[4:], "0x07"),
-        (idx_bytes((2,), b"ab"), "1 dimensions, 3"),
+        (idx_bytes((2,), b"ab"), "1 dimensions, not 3"),
         (GOOD[:9], "(9 of 16 bytes)"),
         (GOOD[:-1], ": 27 bytes, by its header 28"),
         (GOOD + b"x", ": 29 bytes, by its header 28"),

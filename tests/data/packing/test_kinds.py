@@ -133,7 +133,7 @@ def test_frames_of_another_size_or_cut_off_are_named(clips: Path, tmp_path: Path
          "patient-shared",
          ":4: the patient '8' is in two splits: train/a.jpg, and val/c.jpg in line 3"),
         ("file,classes\ntrain/a.jpg,\ntrain/a.jpg,\n", "table-invalid",
-         ":3: line 2 lists train/a.jpg"),
+         ":3: train/a.jpg is listed twice, first in line 2"),
         ('file,classes\n"train/a.jpg,\n', "table-invalid", "labels.csv:2"),
         ("file,classes\nval/c.jpg,mass\n", "split-missing", "val"),
     ],

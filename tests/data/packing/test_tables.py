@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[str | bytes, str, str]] = {
     "a patient of spaces": ("file,classes,patient\ntrain/0.jpg,,  \n",
         "table-invalid", ":2: .* has no patient"),
     "a file twice, with a space": (HEAD + "train/0.jpg,\n train/0.jpg ,Mass\n",
-        "table-invalid", ":3: line 2 lists"),
+        "table-invalid", ":3: .* is listed twice, first in line 2"),
     "a path of Windows": (HEAD + "train\\0.jpg,Mass\n",
         "table-invalid", ":2: .* is not a path SPLIT/FILE"),
 }

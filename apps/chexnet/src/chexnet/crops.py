@@ -88,12 +88,12 @@ def centre_crop(shape: tf.Tensor) -> tf.Tensor:
 
 
 def ten_crops(side: float = CENTRE) -> NDArray[np.float32]:
-    """Return corners and centre of an image, and their mirror images: (10, 4).
+    """Return windows at the four corners and in the centre, and their mirror images: (10, 4).
 
     Krizhevsky et al., 2012, section 4.1.
 
     Args:
-        side: side of a window / side of the image; default: 224/256.
+        side: side of a window divided by the side of the image; default: 224/256.
     """
     rest = 1 - side
     places = [(0, 0), (0, rest), (rest, 0), (rest, rest), (rest / 2, rest / 2)]

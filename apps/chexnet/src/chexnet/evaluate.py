@@ -71,7 +71,7 @@ def main(settings: EvaluateSettings) -> None:
 def predict_logits(
     model: Restored, dataset: Dataset, split: str, settings: EvaluateSettings
 ) -> tuple[Array, Array]:
-    """Return labels and logits of all images, (n, findings); of ten crops the mean."""
+    """Return the labels and logits of all images, (n, findings), or the means of ten crops."""
     records = dataset.records(split)
     loader = Loader(
         records, size=model.size, channels=model.channels, augment=False,

@@ -197,7 +197,7 @@ def _train_settings(settings: FitSettings) -> TrainSettings:
 
 
 def _batches(data: Inputs, settings: FitSettings, steps: int) -> tf.data.Dataset:
-    """Return images and labels of all epochs as a `tf.data.Dataset` for Keras."""
+    """Return the images and labels of all epochs as a `tf.data.Dataset` for Keras."""
 
     def every() -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         for epoch in range(settings.epochs):

@@ -117,7 +117,7 @@ class LossScale:
 
 
 class Plateau:
-    """Decisions by the AUROC of the validation: drops of the learning rate, end of the training.
+    """Decide by the validation AUROC when to drop the learning rate and when to end the training.
 
     Attributes:
         factor: factor of the learning rate.
@@ -131,7 +131,7 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Update with the AUROC of an evaluation; an undefined one does not count as better."""
+        """Set `factor` and `stopped` by the AUROC of an evaluation; None is no improvement."""
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return

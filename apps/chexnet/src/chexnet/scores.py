@@ -59,13 +59,13 @@ def average_precision(labels: Array, values: Array) -> float | None:
 
 
 def precision_recall(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return recall and precision at each distinct value, in falling order of the values."""
+    """Return the recall and precision at each distinct value, from the largest value down."""
     true, false = _counts(labels, values)
     return true / labels.sum(), true / (true + false)
 
 
 def roc(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return false and true positive rate at each distinct value, beginning with (0, 0)."""
+    """Return the false and true positive rates at each distinct value, beginning with (0, 0)."""
     true, false = _counts(labels, values)
     return (np.append(0, false) / max(1, len(labels) - labels.sum()),
             np.append(0, true) / max(1, labels.sum()))

@@ -126,7 +126,7 @@ def _keras(
 
 
 def _layers(file: Path) -> list[tuple[str, Arrays]]:
-    """Return name and arrays of each layer with weights, in the order of the file."""
+    """Return the name and arrays of each layer with weights, in the order of the file."""
     import h5py
 
     try:

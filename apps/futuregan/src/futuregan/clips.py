@@ -118,7 +118,7 @@ class Clips:
         channels: channels of a frame.
         length: frames of a clip.
         stride: frames between the beginnings of two clips.
-        every: distance of two frames of a clip, in frames of the sequence.
+        every: distance between two frames of a clip, in frames of the sequence.
         keep: bytes of decoded frames to keep in memory.
 
     Raises:
@@ -213,7 +213,7 @@ def open_clips(
         size: side of the square frames, in pixels.
         channels: channels of a frame; frames of the data set are converted.
         stride: frames between the beginnings of two clips (default: the length of one).
-        every: distance of two frames of a clip, in frames of the sequence.
+        every: distance between two frames of a clip, in frames of the sequence.
         keep: bytes of decoded frames to keep in memory.
 
     Raises:

@@ -96,7 +96,7 @@ def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.I
 
 
 def animation_size(clips: Sequence[PredictedClip], scale: int) -> tuple[int, int]:
-    """Return width and height of the animation in pixels; both are even."""
+    """Return the width and height of the animation in pixels; both are even."""
     side = clips[0].prediction.shape[1] * scale + 2 * GAP
     height = HEAD + len(clips) * side
     return 2 * side, height + height % 2

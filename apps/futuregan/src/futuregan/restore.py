@@ -25,7 +25,7 @@ class Restored:
         future: number of frames that the network predicts at once.
         size: side of the frames, in pixels.
         channels: channels of a frame.
-        every: distance of two frames of a training clip, in frames of the sequence.
+        every: distance between two frames of a training clip, in frames of the sequence.
         step: number of updates.
     """
 

@@ -98,7 +98,7 @@ class Making:
         return images, torch.empty(0, dtype=torch.int64, device=device)
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield row and defect of each image that the pipeline cannot process."""
+        """Yield the row and the defect of each image that the pipeline cannot process."""
         rows: list[int] = []
         samples: list[Sample] = []
         for row, number in enumerate(share.numbers.tolist()):

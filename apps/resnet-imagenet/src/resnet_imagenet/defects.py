@@ -20,7 +20,7 @@ Sample = tuple[Bytes, Any, Any]
 def undecodable(
     to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 ) -> Iterator[tuple[int, str]]:
-    """Yield number and defect of those `samples` that the pipeline cannot process."""
+    """Yield the number and the defect of each of `samples` that the pipeline cannot process."""
     return bad.undecodable(
         samples, lambda some: fails(to, options, some), lambda one: defect(one[0])
     )

@@ -122,7 +122,7 @@ def load_initial_weights(state: State, network: nn.Module, name: str) -> None:
 
 
 def trained_weights(state: State) -> dict[str, Any]:
-    """Return weights and buffers of a checkpoint: the moving average if it has one."""
+    """Return the weights and buffers of a checkpoint, of the moving average if it has one."""
     prefix, stored = "module.", state["parts"]
     if "average" not in stored:
         weights: dict[str, Any] = stored["network"]

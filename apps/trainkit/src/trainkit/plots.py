@@ -164,7 +164,7 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield colour and line style of one run after the other, without end."""
+    """Yield a colour and a line style for each run, without end."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 

@@ -174,7 +174,7 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
 
 
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
-    """Return address and port at which the ranks of torch.distributed connect.
+    """Return the address and port at which the ranks of torch.distributed connect.
 
     MASTER_ADDR and MASTER_PORT are returned if they are set, as by torchrun. Otherwise, if all
     ranks are on this node, the address is that of the loopback device. The default port is derived

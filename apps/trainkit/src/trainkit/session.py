@@ -102,7 +102,7 @@ class Session:
 
     @property
     def stop_asked(self) -> bool:
-        """Whether a signal requested a stop of this rank."""
+        """Whether this rank received a signal to stop."""
         return bool(self._stop)
 
     @contextlib.contextmanager
@@ -156,7 +156,7 @@ class Session:
 
         Raises:
             DivergedError: a loss is not finite.
-            StoppedError: a signal requested a stop of some rank; a checkpoint was written.
+            StoppedError: a rank received a signal to stop; a checkpoint was written.
         """
         progress, watch = self.progress, self._watch
         self._watchdog.beat("waiting for the sums of all ranks")

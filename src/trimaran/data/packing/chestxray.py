@@ -33,6 +33,7 @@ IMAGE, FINDINGS, PATIENT = COLUMNS = ("Image Index", "Finding Labels", "Patient 
 NONE = "No Finding"
 TABLE = "Data_Entry_2017_v2020.csv"
 FOLDER = "images"
+UNCHANGED = "use the unchanged file of the publisher"
 UNPACKED_PER_BYTE = 1.01  # PNG files hardly become smaller
 
 _MARK = re.compile(r"\..*\.tar\.gz\.done")
@@ -165,12 +166,12 @@ def table(path: Path, classes: list[str]) -> list[Row]:
     number = {name: at for at, name in enumerate(classes)}
     rows: list[Row] = []
     names: set[str] = set()
-    found = tables.read(path, COLUMNS, hint="use the unchanged file of the publisher",
-                        error=RunError)
+    found = tables.read(path, COLUMNS, hint=UNCHANGED, error=RunError)
     for line in found.lines:
         row = _row(line, number)
         if row.image in names:
-            raise RunError(f"{line.where}: {row.image} is listed twice", code="table-invalid")
+            raise RunError(f"{line.where}: {row.image} is listed twice", code="table-invalid",
+                           hint=UNCHANGED)
         names.add(row.image)
         rows.append(row)
     return rows
@@ -180,14 +181,14 @@ def _row(line: tables.Line, number: Mapping[str, int]) -> Row:
     image, patient = line.fields[IMAGE], line.fields[PATIENT].lstrip("0")
     if _NAME.fullmatch(image) is None or not patient.isdigit():
         raise RunError(
-            f"{line.where}: {image!r} of the patient {patient!r} is not an image of ChestX-ray14",
-            code="table-invalid",
+            f"{line.where}: {image!r} is not a file name of ChestX-ray14, or {patient!r} is not the"
+            " number of a patient", code="table-invalid", hint=UNCHANGED,
         )
     given = [name.strip() for name in line.fields[FINDINGS].split("|")]
     if NONE in given:
         if len(given) > 1:
-            raise RunError(f"{line.where}: {NONE!r} together with findings:"
-                           f" {line.fields[FINDINGS]!r}", code="table-invalid")
+            raise RunError(f"{line.where}: {NONE!r} is listed together with findings:"
+                           f" {line.fields[FINDINGS]!r}", code="table-invalid", hint=UNCHANGED)
         given = []
     for name in given:
         if name not in number:

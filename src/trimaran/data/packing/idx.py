@@ -81,8 +81,7 @@ def read(path: Path, dimensions: int) -> Array:
             " not unsigned bytes", code="data-damaged",
         )
     if found != dimensions:
-        raise RunError(f"{path} has {found} dimensions, {dimensions} are required",
-                       code="data-damaged")
+        raise RunError(f"{path} has {found} dimensions, not {dimensions}", code="data-damaged")
     start = 4 + 4 * dimensions
     if len(content) < start:
         raise RunError(f"{path} is truncated in its header ({len(content)} of {start} bytes)",

@@ -229,7 +229,7 @@ def _rows(table: Path, reporter: Reporter) -> dict[str, Row]:
         name = fields["file"]
         _check(where, name)
         if name in rows:
-            raise UsageError(f"{where}: line {rows[name].line} lists {name} already",
+            raise UsageError(f"{where}: {name} is listed twice, first in line {rows[name].line}",
                              code="table-invalid", hint="list each file once")
         if PATIENT in fields and not fields[PATIENT]:
             raise UsageError(f"{where}: {name} has no patient", code="table-invalid",
@@ -256,5 +256,5 @@ def _check(where: str, name: str) -> None:
         raise UsageError(f"{where}: {name!r} is not a path SPLIT/FILE below the image folder",
                          code="table-invalid", hint="for example: train/0001.png")
     if not is_image(Path(below).name):
-        raise UsageError(f"{where}: {name!r} does not have the ending of a JPEG, PNG or DICOM file",
+        raise UsageError(f"{where}: {name!r} has no file name extension of JPEG, PNG or DICOM",
                          code="table-invalid", hint="use .jpg, .jpeg, .png or .dcm")

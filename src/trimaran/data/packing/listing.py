@@ -115,7 +115,7 @@ def fingerprint(stamps: Iterable[str]) -> str:
 
 
 def is_image(name: str) -> bool:
-    """Return True if `name` has the ending of an image; hidden files are not images of the user."""
+    """Return whether `name` is that of a visible file with the extension of an image."""
     ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - many of them
     return ending in ENCODINGS and not name.startswith(".")
 

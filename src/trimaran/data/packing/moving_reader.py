@@ -92,6 +92,7 @@ class Moving(OfSequences, OfArrays):
             raise RunError(
                 f"{raw / of.images} contains images of {items.shape[2]}x{items.shape[1]} pixels,"
                 f" which do not fit into frames of {side}x{side}", code="data-mismatch",
+                hint="use smaller images, or increase motion.side in the contract",
             )
         return Scenes(split, self.motion, of.samples, items)
 

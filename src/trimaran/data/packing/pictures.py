@@ -63,7 +63,7 @@ def verified(content: bytes) -> bytes:
 
 
 def size(content: bytes) -> tuple[int, int]:
-    """Return width and height in pixels of the upright image, from the header of the file.
+    """Return the width and height in pixels of the upright image, from the header of the file.
 
     Raises:
         BadImage: the header contains no size.

@@ -42,7 +42,7 @@ class Clip(NamedTuple):
 
 
 def decoder() -> str:
-    """Return name and version of the decoder; the pixels may depend on the version."""
+    """Return the name and version of the decoder; the pixels may depend on the version."""
     import av
 
     return f"libavcodec {av.library_versions['libavcodec'][0]}"

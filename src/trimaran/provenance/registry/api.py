@@ -32,7 +32,10 @@ MANIFESTS = (
 """Media types of a manifest of one image; lists of several platforms are not supported."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
-"""Largest size of a manifest (OCI distribution specification); every SIF is larger."""
+"""Largest accepted size of a manifest in bytes (OCI distribution specification).
+
+Every SIF is larger.
+"""
 
 SHOWN_TAGS = 8
 """Number of tags in an error message."""

@@ -187,5 +187,5 @@ class _Access(TypedDict):
 
 
 def _access(client: Client) -> _Access:
-    """Return login file and TLS use, as arguments of an engine's push and pull."""
+    """Return the login file and the use of TLS, as arguments of an engine's push and pull."""
     return {"login": client.login.file if client.login else None, "tls": not client.plain_http}

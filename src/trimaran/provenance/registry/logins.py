@@ -158,7 +158,7 @@ def _ask_helper(name: str, host: str, path: Path) -> str | None:
 
 
 TOKEN_BYTES = 64 * 1024
-"""Largest size of an answer with a token."""
+"""Largest accepted size of the answer of a token server, in bytes."""
 
 
 class _Token(BaseModel):

@@ -56,7 +56,7 @@ def map_shard(
 
 
 def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
-    """Return path and text of the index of a shard, after a check of its checksum, if listed."""
+    """Return the path and text of a shard's index; its checksum is verified if it is listed."""
     if entry.index is None:
         raise ShardError(f"shard {folder / entry.file} is listed in dataset.json without its index")
     path = folder / entry.index

@@ -120,7 +120,7 @@ class Reader:
         return part
 
     def _part(self, number: int, at: int) -> tuple[int, Bytes, int]:
-        """Return flag and payload of the part at byte `at`, and the position of the next part."""
+        """Return the flag and payload of the part at byte `at`, and the offset of the next part."""
         if at + _WORDS.size > len(self._bytes):
             raise ShardError(f"{self.describe(number)} ends beyond the shard")
         magic, word = _WORDS.unpack_from(self._bytes.data, at)

@@ -94,7 +94,7 @@ class Reader(Protocol):
         ...
 
     def describe(self, number: int) -> str:
-        """Return shard and record of a sample, for an error message; never raise."""
+        """Return the shard and record of a sample, for an error message; never raise."""
         ...
 
 

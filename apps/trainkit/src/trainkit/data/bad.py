@@ -85,7 +85,7 @@ class BadRecords:
 def undecodable(
     samples: Sequence[S], fails: Callable[[Sequence[S]], bool], defect: Callable[[S], str | None]
 ) -> Iterator[tuple[int, str]]:
-    """Yield index and defect of each of `samples` that cannot be processed, found by bisection.
+    """Yield the index and defect of each sample that cannot be processed, found by bisection.
 
     Args:
         samples: samples of a batch.

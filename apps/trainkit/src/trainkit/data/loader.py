@@ -96,7 +96,7 @@ class Making(Protocol[Made]):
         ...
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield row and defect of each record of `share` that cannot be decoded."""
+        """Yield the row and the defect of each record of `share` that cannot be decoded."""
         ...
 
 

@@ -133,7 +133,7 @@ class Records:
         return found
 
     def describe(self, number: int) -> str:
-        """Return shard and record of sample `number`, for an error message."""
+        """Return the shard and the record of sample `number`, for an error message."""
         shard, number = self._find(number)
         return shard.describe(number)
 

@@ -30,8 +30,8 @@ class Horovod(TensorFlowStrategy):
     """The ranks of a Horovod job, connected by MPI, Gloo or NCCL.
 
     Raises:
-        ArgumentError: Horovod is not installed, or sees other ranks than the launcher started.
-        RanksDifferError: Horovod does not average.
+        ArgumentError: Horovod is not installed, or reports other ranks than the launcher.
+        RanksDifferError: a mean over the ranks that Horovod computes is wrong.
     """
 
     name = "horovod"

@@ -30,7 +30,7 @@ def lines(out: Path) -> list[metrics.Line]:
 
 
 def values(out: Path, key: str) -> list[tuple[int, Any]]:
-    """Return step and value of each line of the metric `key`."""
+    """Return the step and value of each line of the metric `key`."""
     return [(one["metadata"]["step"], one["value"]) for one in lines(out) if one["key"] == key]
 
 

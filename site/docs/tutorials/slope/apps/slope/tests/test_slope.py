@@ -1,4 +1,4 @@
-"""The app contract, which the app inherits; what is its own is tested beside it."""
+"""Tests of the app contract, which are inherited, and tests of the app itself."""
 
 from pathlib import Path
 

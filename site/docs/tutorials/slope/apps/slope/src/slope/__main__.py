@@ -8,7 +8,7 @@ from slope.settings import TrainSettings
 from trainkit import commands
 
 COMMANDS: commands.Commands = {
-    "train": (TrainSettings, "fit a line and say how far off it is"),
+    "train": (TrainSettings, "fit a line and measure its error"),
 }
 main = commands.entry_point("slope", "A line through points.", COMMANDS)
 
