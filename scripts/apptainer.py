@@ -66,7 +66,7 @@ def say(text: str) -> None:
 
 
 def check_host() -> None:
-    """Raise BuildError if the result could not run on this host."""
+    """Raise BuildError unless Apptainer can be built and run on this host."""
     if os.uname().machine != "x86_64":
         raise BuildError(f"this script supports x86_64 only, not {os.uname().machine}")
     if not (shutil.which("apt-get") and shutil.which("dpkg")):

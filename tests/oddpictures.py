@@ -252,7 +252,8 @@ def bad_pngs() -> Iterator[tuple[str, Case]]:
                                               says="cannot be decoded")
     yield "png of no such filter", Case(png(body=zlib.compress(b"\x09" + rows(RGB)[1:])),
                                         says="cannot be decoded")
-    yield "png with an unknown chunk", Case(png(chunk(b"ABCD")), says="no decoder knows .*'ABCD'")
+    yield "png with an unknown chunk", Case(png(chunk(b"ABCD")),
+                                            says="no decoder supports .*'ABCD'")
     yield "png of a telephone", Case(
         b"\x89PNG\r\n\x1a\n" + chunk(b"CgBI", bytes(4)) + png()[8:], says="begins with .*CgBI")
     yield "png with a gap", Case(

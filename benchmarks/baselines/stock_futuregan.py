@@ -1,10 +1,10 @@
 """The plain training loop of FutureGAN: one random batch, both networks in turn, no tuning.
 
 A step follows arXiv:1810.01325 and the published program: the discriminator scores real clips,
-generated clips, and interpolated clips with a gradient penalty; Adam updates the discriminator; the
-discriminator scores the generator, and Adam updates the generator. The loop is eager, in fp32 and
-NCDHW, with the system's malloc. The networks are those of the app, so that both programs compute
-the same graph.
+generated clips and, for the gradient penalty, interpolated clips; Adam updates the discriminator;
+the discriminator scores the generated clips again, and Adam updates the generator. The loop runs
+eagerly, in fp32 and NCDHW, with the system's malloc. The networks are those of the app, so that
+both programs compute the same graph.
 """
 
 from __future__ import annotations

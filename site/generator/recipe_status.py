@@ -59,7 +59,7 @@ class Number:
 
     @property
     def cited(self) -> str:
-        """The source with its date."""
+        """The source, followed by its date if it has one."""
         return self.source if self.date is None else f"{self.source}, {self.date}"
 
 

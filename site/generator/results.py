@@ -94,8 +94,8 @@ REAL = ["recipe", "metric", "accepted", "result", "verdicts", "machine", "date"]
 """Heads of the table of results."""
 
 CAPTION = """\
-Result: the median over the runs of that date. Verdicts: the verdicts of these runs by the recipe of
-that date; runs of a recipe without a bound are not counted."""
+Result: the median over all runs on that date. Verdicts: how many of these runs passed, judged by
+the recipe as it was then; runs of a recipe without a bound are not counted."""
 """Text below the table of results."""
 
 

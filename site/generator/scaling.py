@@ -13,7 +13,7 @@ from trimaran.report import charts, panels
 from trimaran.report.panels import Panel, Point
 
 INK = 6
-"""Index of the colour of text, for the line that others are compared with."""
+"""Index of the text colour, in which the line of perfect scaling is drawn."""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ IN_CACHE = "set TRIMARAN_CACHE to a writable folder with enough free space"
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add `path` to an OSError of the block without a file name, as for a full disk."""
+    """Add the name `path` to an OSError in the block that names no file, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -127,11 +127,11 @@ def check_space(
         folder: an existing folder on the file system.
         needed: bytes.
         what: the purpose, for the message.
-        error: the class of the error.
+        error: the class of the error that is raised.
         hint: the hint of the error.
 
     Raises:
-        TrimaranError: of the class `error`: the free space is smaller.
+        TrimaranError: The free space is smaller; the error has the class `error`.
     """
     free = shutil.disk_usage(folder).free
     if free < needed:

@@ -194,7 +194,7 @@ class _Loader(Composer, yaml.CSafeLoader):
         self._nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose the next node: the value at `index`, or a key of a mapping (None)."""
+        """Compose the next node, and record its line; `index` is None for a key of a mapping."""
         event: Any = self.peek_event()
         part = _part(index)
         if part is not None:

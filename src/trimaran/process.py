@@ -104,7 +104,7 @@ def run(
 
     Raises:
         UsageError: the program is not installed.
-        TrimaranError: of the class `check`; see there.
+        TrimaranError: The program failed or took too long; the error has the class `check`.
         TimeoutExpired: the time is over, and `check` is None.
     """
     try:
@@ -290,7 +290,7 @@ def follow(
 
     Raises:
         UsageError: the program is not installed.
-        TrimaranError: of the class `check`: the exit status is not 0.
+        TrimaranError: The exit status is not 0; the error has the class `check`.
         Interrupted: the user stopped the program, and it has ended.
     """
     last: deque[str] = deque(maxlen=20)

@@ -150,7 +150,7 @@ def test_a_shard_of_something_else_is_named(broken, kind: str) -> None:
     [
         (lambda text: text.replace("\n", " x\n", 1), "malformed: needs two"),
         (lambda text: text + "1\n", "malformed: needs two"),
-        (lambda text: text.partition("\n")[2], "39 samples are listed, dataset.json says 40"),
+        (lambda text: text.partition("\n")[2], "39 samples are listed, but dataset.json has 40"),
         (lambda text: text.rstrip() + "99999\n", "points beyond the end|does not belong"),
         (lambda text: "8 20\n" + text.partition("\n")[2], "does not belong to"),
         (lambda text: "\N{POUND SIGN}", "cannot be read"),

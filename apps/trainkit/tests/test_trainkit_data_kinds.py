@@ -206,7 +206,7 @@ def test_tables_of_hdf5_that_do_not_share_out_are_named(
     document = json.loads((folder / "dataset.json").read_text())
     document["splits"]["train"]["shards"][0]["bytes"] = shard.stat().st_size
     (folder / "dataset.json").write_text(json.dumps(document))
-    said = r"do not share out among the 3 samples" if wrong else "is not an HDF5 file with"
+    said = r"do not divide among the 3 samples" if wrong else "is not an HDF5 file with"
     with pytest.raises(DataError, match=rf"train-00000\.h5 .*{said}"):
         opened(folder)
 

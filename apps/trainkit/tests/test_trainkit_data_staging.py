@@ -129,8 +129,8 @@ def test_too_little_space_is_said_before_anything_is_copied(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda content: content[:-512], r"has \d+ bytes, dataset\.json says"),
-        (lambda content: content[:-1] + b"x", "another checksum"),
+        (lambda content: content[:-512], r"has \d+ bytes, but dataset\.json lists"),
+        (lambda content: content[:-1] + b"x", "does not have the checksum in"),
     ],
 )
 def test_a_damaged_shard_is_named_and_gets_no_name(

@@ -30,6 +30,8 @@ LARGEST_LIST = 16 << 20
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_PART}(?:/{_PART})*)")
 _AGAIN = "copy it again"
+_OTHER = "give a file that `trimaran bundle` wrote"
+_UNSAFE = "do not unpack it with another program; get the bundle again from where it was packed"
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,11 @@ class Archive:
         self.folder, _, name = first.name.partition("/") if first else ("", "", "")
         if first is None or name != SUMS or not re.fullmatch(_PART, self.folder):
             raise RunError(f"{file} is not a bundle: it does not begin with FOLDER/{SUMS}",
-                           code="bundle-invalid")
+                           code="bundle-invalid", hint=_OTHER)
         if not first.isreg() or first.size > LARGEST_LIST:
-            raise RunError(f"{file} is not a bundle: its {SUMS} is not a short text",
-                           code="bundle-invalid")
+            raise RunError(f"{file} is not a bundle: its {SUMS} is not a plain file, or"
+                           " is too large",
+                           code="bundle-invalid", hint=_OTHER)
         with self._content(first) as source:
             self._list = source.read()
         lines = self._list.decode("ascii", errors="replace").splitlines()
@@ -176,11 +179,12 @@ class Archive:
             RunError: the bundle has no such member, or it is too large.
         """
         if name not in self.sums:
-            raise RunError(f"{self._file} is not a bundle: it has no {name}", code="bundle-invalid")
+            raise RunError(f"{self._file} is not a bundle: it has no {name}", code="bundle-invalid",
+                           hint=_OTHER)
         member = self._tar.getmember(f"{self.folder}/{name}")
         if member.size > LARGEST_LIST:
             raise RunError(f"{self._file} is not a bundle: its {name} is too large",
-                           code="bundle-invalid")
+                           code="bundle-invalid", hint=_OTHER)
         with self._content(member) as source:
             return source.read()
 
@@ -192,12 +196,13 @@ class Archive:
         """
         folder, _, name = member.name.partition("/")
         if not member.isreg() or member.issparse():
-            raise RunError(f"{self._file}: refused: {member.name!r} is not a plain file",
-                           code="bundle-unsafe")
+            raise RunError(f"{self._file} is unsafe to unpack: {member.name!r} is not a plain file",
+                           code="bundle-unsafe", hint=_UNSAFE)
         if folder != self.folder or name not in left:
             raise RunError(
-                f"{self._file}: refused: {member.name!r} is not in its {SUMS}, or occurs twice",
-                code="bundle-unsafe",
+                f"{self._file} is unsafe to unpack: {member.name!r} is not in its {SUMS},"
+                " or occurs twice",
+                code="bundle-unsafe", hint=_UNSAFE,
             )
         return name
 

@@ -117,7 +117,8 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
     with reporter.bar("running sinfo", None):
         done = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
     if done.returncode != 0:
-        raise RunError(f"sinfo failed: {scheduler.words(done)}", code="scheduler-failed")
+        raise RunError(f"sinfo failed: {scheduler.words(done)}", code="scheduler-failed",
+                       hint="check here that `sinfo` lists the partitions of the cluster")
     partitions = _alone(done.stdout)
     default = next((name for name in partitions if name.endswith("*")), "".join(partitions[:1]))
     facts: dict[str, Any] = {"partition": default.rstrip("*")} if default else {}

@@ -187,7 +187,8 @@ class Scheduler(ABC):
         """
         done = ask([self.programs[2], job])
         if done.returncode != 0:
-            raise RunError(f"{self.programs[2]} {job}: {words(done)}", code="scheduler-failed")
+            raise RunError(f"`{self.programs[2]} {job}` failed: {words(done)}",
+                           code="scheduler-failed")
 
     def called(self, name: str) -> str:
         """Return a job name that the batch system accepts.
@@ -264,7 +265,7 @@ def queue(
     if done.returncode != 0:
         raise RunError(
             f"{argv[0]} refuses the job: {words(done)}", code="job-refused",
-            hint="partition, account and constraint are in the site file (`trimaran site show`)",
+            hint="correct partition, account and constraint in the site file: `trimaran site show`",
         )
     for line in scheduler.queued:
         numbers = {match[1] for match in re.finditer(rf"^[ \t]*{line}[ \t]*$", done.stdout, re.M)}

@@ -174,7 +174,8 @@ class Container(Engine):
             built = self._intact(part, reporter) if base is None else None
             below = built or self._build_one(part, below, base, offline, reporter)
         if below is None:
-            raise BuildError(f"{image.name} has no images to build", code="build-failed")
+            raise BuildError(f"{image.name}: the list of images to build is empty",
+                             code="build-failed")
         return below
 
     @contextmanager
@@ -207,7 +208,7 @@ class Container(Engine):
         return store.records(image, self.name, digest)
 
     def _intact(self, image: Image, reporter: Reporter) -> BuiltImage | None:
-        """Return the same image as `find`, after renaming damaged images."""
+        """Rename damaged images of `image`; return the image that `find` then returns, or None."""
         store.move_broken(image, self.name, reporter)
         for record in self._records(image):
             with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:

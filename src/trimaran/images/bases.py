@@ -28,6 +28,7 @@ from trimaran.images.lock import ARCHIVES, KEYRING
 from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter
 
+_ARCHIVES = "`podman save --format oci-archive` and `docker save` write image archives"
 REGISTRY_SECONDS = 4.0
 """Seconds to wait for the answer of a registry before the base image is assembled instead."""
 
@@ -184,7 +185,8 @@ def from_user(given: str) -> Base:
         agent = "localimage" if path.suffix == ".sif" else _kind(path)
         return Base(agent, str(path.resolve()), path.name, f"sha256:{sha256(path)}")
     if given.startswith(("/", "./", "../", "~")) or path.suffix in (".sif", ".tar"):
-        raise UsageError(f"--base {given}: the file does not exist", code="file-missing")
+        raise UsageError(f"--base {given}: the file does not exist", code="file-missing",
+                         hint="give the path of a SIF or image archive, or the name of an image")
     reference = given.removeprefix("docker://")
     _, at, digest = reference.partition("@")
     return Base("docker", reference, reference, digest if at else "unknown")
@@ -304,7 +306,8 @@ def _kind(path: Path) -> str:
             names = {member.name.removeprefix("./") for member in tar}
     except tarfile.TarError as error:
         raise UsageError(
-            f"--base {path}: the file is neither a SIF nor an image archive", code="base-invalid"
+            f"--base {path}: the file is neither a SIF nor an image archive", code="base-invalid",
+            hint=_ARCHIVES,
         ) from error
     if "manifest.json" in names:
         return "docker-archive"
@@ -312,7 +315,7 @@ def _kind(path: Path) -> str:
         return "oci-archive"
     raise UsageError(
         f"--base {path}: the tar file is not an image archive", code="base-invalid",
-        hint="`podman save --format oci-archive` and `docker save` write image archives",
+        hint=_ARCHIVES,
     )
 
 

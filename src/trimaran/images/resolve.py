@@ -281,7 +281,8 @@ def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
     missing = set(archives) - set(stamps)
     if missing:
         raise BuildError(f"apt downloaded no release file of {', '.join(missing)}",
-                         code="apt-unexpected")
+                         code="apt-unexpected",
+                         hint="check the network of this machine, then repeat the command")
     return stamps
 
 
@@ -296,5 +297,6 @@ def _package(line: str, stamps: dict[str, str]) -> DebianPackage:
                 snapshot=stamps[archive], path=url.removeprefix(f"{mirror}/"),
                 size=int(found["size"]), sha256=found["sha256"],
             )
-    raise BuildError(f"apt names a file outside the known archives: {url}",
-                     code="apt-unexpected")
+    known = " and ".join(mirror for mirror, _ in ARCHIVES.values())
+    raise BuildError(f"apt would download from an unknown archive: {url}", code="apt-unexpected",
+                     hint=f"the lock can contain packages of {known} only")

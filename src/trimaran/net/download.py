@@ -46,12 +46,12 @@ def fetch(
         size: the expected size in bytes (None: unknown); the free space is checked with it.
         offline: use only an existing file and local sources, and never the network.
         reporter: shows a bar, and gets a warning for each source that fails.
-        error: the class of the errors.
+        error: the class of the errors that are raised.
         session: sends the requests, for sources that need a login (None: a new session).
 
     Raises:
-        TrimaranError: of the class `error`: no source provides the file; the message contains the
-            reason of each source.
+        TrimaranError: No source provides the file; the message contains the reason of each
+            source. The error has the class `error`.
         Interrupted: the user pressed Ctrl-C; the `.part` is kept.
     """
     job = _Job(destination, sha256.lower(), size, reporter, error, session)

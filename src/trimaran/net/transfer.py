@@ -224,7 +224,7 @@ def _local(url: str) -> Path:
 
 
 def _validator(response: requests.Response) -> str | None:
-    """Return a strong ETag or else the date, for the header If-Range (RFC 9110, 13.1.5)."""
+    """Return the strong ETag, else the date, for the header If-Range (RFC 9110, 13.1.5)."""
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified")
 

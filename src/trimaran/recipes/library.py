@@ -71,7 +71,8 @@ def load(name: str) -> RecipeFile:
     """Load the recipe `name` (`<app>/<recipe>`; for a series, `<app>/<recipe>@<point>`).
 
     Raises:
-        UsageError: As for `definition`, or `name` has no valid point of a series.
+        UsageError: No recipe has this name, its file has faults, or `name` has no valid point of
+            a series.
     """
     file = name.partition("@")[0]
     app = definition(file).app
@@ -82,7 +83,8 @@ def sized(name: str, nodes: int) -> RecipeFile:
     """Load the recipe `name` for a number of nodes; for a series, the largest point with them.
 
     Raises:
-        UsageError: As for `load`, or the series has no point with this number of nodes.
+        UsageError: No recipe has this name, its file has faults, or the series has no point with
+            this number of nodes.
     """
     base, _, point = name.partition("@")
     recipe = definition(base)
@@ -184,7 +186,7 @@ Faults = Mapping[Location, str]
 
 
 def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return all faults of a recipe whose app has `card`."""
+    """Return all faults of `recipe`; `card` is the card of its app."""
     if recipe.verb not in card.verbs:
         problem = f"{recipe.app} has no verb '{recipe.verb}' ({nearest(recipe.verb, card.verbs)})"
         return {("verb",): problem}

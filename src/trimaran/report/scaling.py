@@ -89,7 +89,7 @@ def folders(directory: Path) -> dict[int, Path]:
     """Return number of nodes -> run directory, ordered; empty if `directory` is not a series.
 
     Raises:
-        UsageError: As for `load`.
+        UsageError: The list of runs is damaged, or names a folder in another place.
     """
     if not (directory / FILE).is_file():
         return {}
@@ -146,7 +146,8 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
         value = metrics_log.measure(events, metric, when)
         if value is not None and value > 0:
             return name, value, metric.unit
-    raise RunError(f"the run in {run} has reported no {name}", code="rate-missing")
+    raise RunError(f"{run / run_directory.METRICS} has no value of {name} to compare",
+                   code="rate-missing", hint="run the recipe again with more steps")
 
 
 def speedup(points: Sequence[ScalingRun]) -> Chart:

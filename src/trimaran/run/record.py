@@ -53,7 +53,7 @@ class SignatureRecord(BaseModel):
 
 
 class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
-    """An image in a file for other machines: by its digest, without a place.
+    """An image, as a file for other machines records it: with its digest, without its path.
 
     Attributes:
         digest: as in `ImageReference`; an image without a digest is not published.

@@ -249,8 +249,9 @@ def refuse_foreign(directory: Path) -> None:
     """
     if (path := leads_outside(directory)) is not None:
         raise UsageError(
-            f"{path} leads out of the run directory: it is not followed", code="path-outside",
-            hint="replace it by the file or folder itself",
+            f"{path} is a link out of the run directory, or a special file; the app must not"
+            " use it",
+            code="path-outside", hint="replace it by the file or folder itself, or remove it",
         )
     for path in sorted(job_chain.place(directory).glob("*")):
         if not stat.S_ISREG(path.lstat().st_mode):

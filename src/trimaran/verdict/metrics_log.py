@@ -106,7 +106,7 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values in the unit that `measure` uses; NaN: the value is not a finite number."""
+    """Return the values in the unit that `measure` uses, with NaN for those that are not finite."""
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])

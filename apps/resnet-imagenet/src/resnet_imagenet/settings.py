@@ -39,7 +39,7 @@ BATCH = up_to(1 << 20)
 
 
 def input_threads() -> Any:
-    """Return --threads of the input pipeline."""
+    """Return the option --threads of the input pipeline."""
     return option(
         DALI_THREADS, "threads of the input pipeline", up_to(1024),
         shown="one per usable core, at most 4",

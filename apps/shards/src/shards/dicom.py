@@ -142,7 +142,7 @@ def _is_signed(dataset: Any) -> bool:
 
 
 def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
-    """Return the values after the modality table or scale and the window, (Rows, Columns)."""
+    """Apply the modality table (or scale), then the window; return the values, (Rows, Columns)."""
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     with decoding(lambda error: ValueError(f"its window or tables cannot be applied: {error}")):

@@ -80,7 +80,7 @@ def check(content: bytes) -> None:
         ):
             raise fault(f"{where} does not have its checksum")
         if not name[0] & 0x20 and name not in (b"IHDR", b"PLTE", b"IDAT", b"IEND"):
-            raise fault(f"no decoder knows {where}")
+            raise fault(f"no decoder supports {where}")
         if name == b"IDAT":
             if rows.begun and before != b"IDAT":
                 raise fault(f"other pixels and other chunks lie before {where}")

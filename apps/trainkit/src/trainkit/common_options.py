@@ -28,44 +28,44 @@ USABLE_CORES = len(os.sched_getaffinity(0))
 
 
 def data(content: str) -> Any:
-    """Return --data of a command that reads a packed data set; `content` names the data."""
+    """Return the option --data of a command that reads packed data, described by `content`."""
     return option(None, f"folder of the packed {content} (dataset.json)", Path)
 
 
 def run_folder(content: str = "metrics, checkpoints, result") -> Any:
-    """Return --out of a command that writes a run with the files `content`."""
+    """Return the option --out of a command that writes a run with the files `content`."""
     return option(None, f"folder of this run: {content}", Path)
 
 
 def max_steps(remark: str = "") -> Any:
-    """Return --max-steps; `remark` ends the help text."""
+    """Return the option --max-steps; `remark` ends the help text."""
     return option(None, f"end after this many steps{remark}", positive_int)
 
 
 def seed(text: str) -> Any:
-    """Return --seed; `text` lists the random choices that the seed determines."""
+    """Return the option --seed; `text` lists the random choices that the seed determines."""
     return option(17, text, non_negative_int)
 
 
 def strategy(names: Sequence[str]) -> Any:
-    """Return --strategy with the strategies that a framework has."""
+    """Return the option --strategy with the strategies that a framework has."""
     return option("single", "how the ranks average their gradients", choices=names)
 
 
 def backend(names: Sequence[str]) -> Any:
-    """Return --backend of --strategy ddp."""
+    """Return the option --backend of --strategy ddp."""
     return option(
         None, "backend of --strategy ddp (default: nccl on GPUs, else gloo)", choices=names
     )
 
 
 def compression(names: Sequence[str]) -> Any:
-    """Return --compression."""
+    """Return the option --compression."""
     return option("none", "compression of the gradients between ranks", choices=names)
 
 
 def watchdog() -> Any:
-    """Return --watchdog."""
+    """Return the option --watchdog."""
     return option(
         300, "seconds without progress after which ranks that hang are ended and named; 0: never",
         non_negative_int,
@@ -73,18 +73,18 @@ def watchdog() -> Any:
 
 
 def rank_device() -> Any:
-    """Return --device of a training, in which each rank has its own device."""
+    """Return the option --device of a training, in which each rank has its own device."""
     return option("auto", "auto: the GPU of this rank if there is one, else the CPU",
                   choices=DEVICES)
 
 
 def device() -> Any:
-    """Return --device of a command of one process."""
+    """Return the option --device of a command of one process."""
     return option("auto", "auto: the GPU if there is one, else the CPU", choices=DEVICES)
 
 
 def resume() -> Any:
-    """Return --resume."""
+    """Return the option --resume."""
     return option(
         "never",
         "never; auto: continue from the newest checkpoint in --out; or a checkpoint file",
@@ -93,34 +93,34 @@ def resume() -> Any:
 
 
 def checkpoint_every() -> Any:
-    """Return --checkpoint-every."""
+    """Return the option --checkpoint-every."""
     return option(
         None, "steps between checkpoints (default: only at the end of each epoch)", positive_int
     )
 
 
 def keep() -> Any:
-    """Return --keep."""
+    """Return the option --keep."""
     return option(2, "number of checkpoints to keep", positive_int)
 
 
 def eval_every() -> Any:
-    """Return --eval-every."""
+    """Return the option --eval-every."""
     return option(1, "epochs between evaluations; 0: never", non_negative_int)
 
 
 def log_every(steps: int) -> Any:
-    """Return --log-every with a default of `steps` steps."""
+    """Return the option --log-every with a default of `steps` steps."""
     return option(steps, "steps between lines of progress", positive_int)
 
 
 def synthetic(samples: str) -> Any:
-    """Return --synthetic, which trains on random `samples`."""
+    """Return the option --synthetic, which trains on random `samples`."""
     return option(False, f"{samples} instead of --data: measures pure compute throughput")
 
 
 def profile(skipped: str) -> Any:
-    """Return --profile; `skipped` names the steps before the profile in words."""
+    """Return the option --profile; `skipped` names the steps before the profile in words."""
     return option(
         0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
         non_negative_int,
@@ -128,17 +128,17 @@ def profile(skipped: str) -> Any:
 
 
 def trained_run() -> Any:
-    """Return --out of a command that reads the newest checkpoint of a run."""
+    """Return the option --out of a command that reads the newest checkpoint of a run."""
     return option(None, "folder of the run whose newest checkpoint is used", Path)
 
 
 def checkpoint() -> Any:
-    """Return --checkpoint of a command that reads one checkpoint."""
+    """Return the option --checkpoint of a command that reads one checkpoint."""
     return option(None, "checkpoint file to use instead of --out", Path)
 
 
 def json(document: str = "one JSON object") -> Any:
-    """Return --json of a command that prints `document` for programs."""
+    """Return the option --json of a command that prints `document` for programs."""
     return option(False, f"print {document}")
 
 

@@ -46,12 +46,12 @@ def read(
         path: the file; its first line contains the names of the columns.
         needed: the required columns.
         hint: the hint for a faulty row.
-        error: the class of the errors.
+        error: the class of the errors that are raised.
 
     Raises:
-        TrimaranError: of the class `error`: the file cannot be read, lacks a column or repeats
-            one, or a row has more or fewer fields than the first line (the message names the
-            line).
+        TrimaranError: The file cannot be read, lacks a column or repeats one, or a row has more or
+            fewer fields than the first line (the message names the line). The error has the class
+            `error`.
     """
     text = _text(path, error)
     columns, delimiter = _header(path, text, needed, error)

@@ -185,8 +185,8 @@ class Client:
                 hint=f"log in with `apptainer registry login docker://{host}`"
                 f" or `podman login {host}`",
             )
-        raise BuildError(f"{host} answers {answer.phrase}", code="registry-failed",
-                         hint="try again later, or another --registry")
+        raise BuildError(f"the registry {host} answered {answer.phrase}", code="registry-failed",
+                         hint="try again later, or name another registry with --registry")
 
 
 def is_loopback(host: str) -> bool:

@@ -128,8 +128,8 @@ class Reader:
                     self._labels_at = _table(file, "label_offsets")
         except (OSError, KeyError, AttributeError, TypeError, ValueError) as error:
             raise ShardError(
-                f"shard {self.path} is not an HDF5 file with images, offsets and labels as "
-                f"dataset.json says: {error}"
+                f"shard {self.path} is not an HDF5 file with the images, offsets and labels "
+                f"that dataset.json requires: {error}"
             ) from error
         if element != np.uint8 or dimensions != 1 or (size and start is None):
             raise ShardError(f"shard {self.path}: 'images' must be contiguous bytes, uncompressed")
@@ -165,7 +165,7 @@ class Reader:
         if not fit:
             raise ShardError(
                 f"shard {self.path} has {len(self._labels)} labels and {images} images, which "
-                f"its tables do not share out among the {samples} samples that dataset.json says"
+                f"its tables do not divide among the {samples} samples in dataset.json"
             )
         ordered = (np.diff(self._offsets) >= 0).all() and self._offsets[0] >= 0
         if not ordered or self._offsets[-1] > len(self._images):

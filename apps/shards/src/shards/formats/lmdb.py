@@ -125,7 +125,7 @@ class Reader:
         if environment.entries != self._samples:
             raise ShardError(
                 f"shard {self.path} has {environment.entries} records, "
-                f"dataset.json says {self._samples}"
+                f"but dataset.json lists {self._samples}"
             )
         self._first = self._first_key()
 

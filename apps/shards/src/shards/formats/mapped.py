@@ -38,8 +38,8 @@ def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
         if ends is not None and (whole := int(np.searchsorted(ends, size, "right"))) < len(ends):
             cut = f" from record {whole} on"
         raise ShardError(
-            f"shard {path} has {size} bytes, dataset.json says {entry.bytes}: it is truncated"
-            f"{cut} or of another version; `trimaran data verify` tells more"
+            f"shard {path} has {size} bytes, but dataset.json lists {entry.bytes}: it is "
+            f"truncated{cut} or of another version; check all shards with `trimaran data verify`"
         )
     return path
 
@@ -64,8 +64,8 @@ def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
         content = path.read_bytes()
         if entry.index_sha256 not in (None, hashlib.sha256(content).hexdigest()):
             raise ShardError(
-                f"index {path} has another checksum than dataset.json says: it is damaged or of "
-                "another version; `trimaran data verify` tells more"
+                f"index {path} does not have the checksum in dataset.json: it is damaged or of "
+                "another version; check all shards with `trimaran data verify`"
             )
         return path, content.decode("ascii")
     except FileNotFoundError as error:
@@ -85,6 +85,6 @@ def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
         raise ShardError(f"index {path} is malformed: needs two whole numbers a line") from error
     if len(table) != entry.samples:
         raise ShardError(
-            f"index {path}: {len(table)} samples are listed, dataset.json says {entry.samples}"
+            f"index {path}: {len(table)} samples are listed, but dataset.json has {entry.samples}"
         )
     return path, table

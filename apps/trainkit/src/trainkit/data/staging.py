@@ -59,7 +59,7 @@ class File:
 
     @property
     def is_there(self) -> bool:
-        """Whether the target is complete; it gets its name only after verification."""
+        """Whether the target is complete: a copy gets this name only after it was verified."""
         try:
             if self.target.stat().st_size != self.size:
                 return False
@@ -198,13 +198,13 @@ def _copy_file(file: File, own: str, advance: Any) -> None:
             advance(len(chunk))
     if size != file.size:
         raise DataError(
-            f"shard {file.source} has {size} bytes, dataset.json says {file.size}: it is "
-            "truncated or of another version; `trimaran data verify` tells more",
+            f"shard {file.source} has {size} bytes, but dataset.json lists {file.size}: it "
+            "is truncated or of another version; check all shards with `trimaran data verify`",
             code="data-damaged",
         )
     if file.sha256 not in (None, digest.hexdigest()):
         raise DataError(
-            f"shard {file.source} has another checksum than dataset.json says", code="data-damaged"
+            f"shard {file.source} does not have the checksum in dataset.json", code="data-damaged"
         )
     file.part(own).replace(file.target)
 
