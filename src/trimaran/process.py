@@ -82,12 +82,8 @@ def in_utf8() -> None:
 
 
 def run(
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    timeout: float | None = None,
-    stdin: str | None = None,
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
+    timeout: float | None = None, stdin: str | None = None,
     check: type[TrimaranError] | None = None,
 ) -> Result:
     """Run `argv` to its end and capture its output.
@@ -110,8 +106,7 @@ def run(
     try:
         done = subprocess.run(
             list(argv), env=env, cwd=cwd, timeout=timeout, capture_output=True,
-            encoding="utf-8", errors="replace", check=False,
-            input=stdin if stdin is not None else "",
+            encoding="utf-8", errors="replace", check=False, input=stdin or "",
         )
     except FileNotFoundError as error:
         raise _not_found(argv) from error
@@ -128,25 +123,18 @@ def run(
 
 
 def ask(
-    argv: Sequence[str],
-    seconds: float,
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    stdin: str = "",
-    keep_open: Sequence[int] = (),
+    argv: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None,
+    cwd: Path | None = None, stdin: str = "", keep_open: Sequence[int] = (),
 ) -> Result:
     """Run a program that has to end within `seconds`, and capture its output.
 
     The program leads its own process group: Ctrl-C on the terminal stops only Trimaran, and the
     child processes of the program end with it.
 
+    The other arguments are those of `run`.
+
     Args:
-        argv: program and arguments.
         seconds: time limit.
-        env: the complete environment of the program (None: inherited).
-        cwd: working directory.
-        stdin: text for the standard input.
         keep_open: descriptors that the program inherits, such as that of a lock.
 
     Raises:
@@ -218,15 +206,9 @@ def interrupt(signum: int, frame: object) -> None:
 
 
 def stream(
-    argv: Sequence[str],
-    title: str | None,
-    reporter: Reporter,
-    *,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    log: Path | None = None,
-    on_line: Callable[[str], None] | None = None,
-    keep_open: Sequence[int] = (),
+    argv: Sequence[str], title: str | None, reporter: Reporter, *,
+    env: Mapping[str, str] | None = None, cwd: Path | None = None, log: Path | None = None,
+    on_line: Callable[[str], None] | None = None, keep_open: Sequence[int] = (),
 ) -> int:
     """Run `argv` with a progress bar, pass on each line of output, and return the exit status.
 
@@ -266,32 +248,20 @@ def stream(
 
 
 def follow(
-    argv: Sequence[str],
-    title: str,
-    reporter: Reporter,
-    *,
-    what: str,
-    check: type[TrimaranError],
-    hint: str | None = None,
-    env: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
+    argv: Sequence[str], title: str, reporter: Reporter, *, what: str, check: type[TrimaranError],
+    hint: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None,
 ) -> None:
     """Run `stream`, and raise an error with the last lines of output if the program fails.
 
+    The other arguments and errors are those of `stream`.
+
     Args:
-        argv: program and arguments.
-        title: title of the bar.
-        reporter: shows the bar, notes and the last line of output.
         what: the operation, for the message.
         check: class of the error.
         hint: hint of the error.
-        env: the complete environment of the program (None: inherited).
-        cwd: working directory.
 
     Raises:
-        UsageError: the program is not installed.
         TrimaranError: The exit status is not 0; the error has the class `check`.
-        Interrupted: the user stopped the program, and it has ended.
     """
     last: deque[str] = deque(maxlen=20)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
@@ -84,7 +85,7 @@ def transfer(
     Raises:
         SourceFailed: the source does not provide the file.
     """
-    attempt = _Attempt(url, part, name, size, reporter)
+    attempt = _Attempt(url, part, name, size, reporter, _length(part) > 0)
     if not is_remote(url):
         attempt.copy()
         return False
@@ -109,19 +110,17 @@ def transfer(
                 time.sleep(0.25 * 2**fruitless)
 
 
+@dataclass
 class _Attempt:
     """The state of one transfer over several connections."""
 
-    def __init__(
-        self, url: str, part: IO[bytes], name: str, size: int | None, reporter: Reporter
-    ) -> None:
-        self.url = url
-        self.part = part
-        self.name = name
-        self.size = size
-        self.reporter = reporter
-        self.validator: str | None = None
-        self.kept_old_bytes = _length(part) > 0
+    url: str
+    part: IO[bytes]
+    name: str
+    size: int | None
+    reporter: Reporter
+    kept_old_bytes: bool
+    validator: str | None = None
 
     def copy(self) -> None:
         """Copy a local file from its first byte; a copy is too fast to be worth resuming."""

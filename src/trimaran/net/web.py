@@ -104,14 +104,8 @@ def ask(asking: requests.Session, url: str, headers: dict[str, str]) -> requests
 
 
 def answer(
-    url: str,
-    *,
-    most: int,
-    asking: requests.Session | None = None,
-    method: str = "GET",
-    headers: dict[str, str] | None = None,
-    params: dict[str, str] | None = None,
-    auth: Any = None,
+    url: str, *, most: int, asking: requests.Session | None = None, method: str = "GET",
+    headers: dict[str, str] | None = None, params: dict[str, str] | None = None, auth: Any = None,
     seconds: float = ANSWER_SECONDS,
 ) -> Answer:
     """Send a request and return the complete answer.
@@ -202,12 +196,8 @@ NOBODY = _Nobody()
 
 
 def _follow(
-    asking: requests.Session,
-    method: str,
-    url: str,
-    headers: dict[str, str] | None,
-    params: dict[str, str] | None,
-    auth: Any,
+    asking: requests.Session, method: str, url: str, headers: dict[str, str] | None,
+    params: dict[str, str] | None, auth: Any,
 ) -> requests.Response:
     try:
         first = origin(url)

@@ -191,8 +191,4 @@ def no_train(root: Path, splits: Iterable[str]) -> UsageError:
 
 
 def _subfolders(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
-        broken = [f"{one.path} is a broken link" for one in shown if leftovers.is_broken(one)]
-        leftovers.refuse_lost(broken, PLACE)
-        return sorted(one.name for one in shown if one.is_dir())
+    return sorted(one.name for one in leftovers.shown(folder, PLACE) if one.is_dir())

@@ -81,6 +81,18 @@ def is_broken(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
 
 
+def shown(folder: Path | os.DirEntry[str], place: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder that are not hidden; a broken link is an error.
+
+    Raises:
+        UsageError: an entry is a broken link; `place` is the layout, as for `refuse_lost`.
+    """
+    with os.scandir(folder) as entries:
+        found = [entry for entry in entries if not entry.name.startswith(".")]
+    refuse_lost([f"{one.path} is a broken link" for one in found if is_broken(one)], place)
+    return found
+
+
 def refuse_lost(lines: list[str], place: str) -> None:
     """Raise an error if images would be left out although the user did not ask for it.
 

@@ -90,18 +90,10 @@ def _found(root: Path) -> list[Path]:
         raise UsageError(f"{root} is not a folder", code="layout-invalid",
                          hint=f"the layout is {LAYOUT}")
     return sorted(
-        Path(entry.path) for split in _shown(root) if split.is_dir() for entry in _shown(split)
+        Path(entry.path) for split in leftovers.shown(root, PLACE) if split.is_dir()
+        for entry in leftovers.shown(split, PLACE)
         if entry.is_dir() or (entry.is_file() and Path(entry).suffix.lower() in videos.ENDINGS)
     )
-
-
-def _shown(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder that are not hidden; a broken link is an error."""
-    with os.scandir(folder) as entries:
-        shown = [entry for entry in entries if not entry.name.startswith(".")]
-    broken = [f"{one.path} is a broken link" for one in shown if leftovers.is_broken(one)]
-    leftovers.refuse_lost(broken, PLACE)
-    return shown
 
 
 def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:

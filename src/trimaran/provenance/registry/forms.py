@@ -18,7 +18,7 @@ from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.images.definition import Image
 from trimaran.net import download
-from trimaran.provenance.registry.api import MANIFEST_BYTES, Client, Manifest
+from trimaran.provenance.registry.api import MANIFEST_BYTES, Client
 from trimaran.reporting import Reporter
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -167,7 +167,9 @@ class Oci(Form):
                 f"{client.repository} has no OCI image under {reference}",
                 code="image-other-engine", hint="--engine apptainer pulls a SIF",
             )
-        return Offer(manifest.content.config.digest, manifest.digest, _size(manifest))
+        content = manifest.content
+        size = sum(blob.size for blob in (content.config, *content.layers))
+        return Offer(content.config.digest, manifest.digest, size)
 
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
@@ -175,10 +177,6 @@ class Oci(Form):
         """Pull the image by the digest of its manifest."""
         source = f"{client.repository}@{offer.manifest}"
         return self.engine.pull(source, image, offer.digest, reporter=reporter, **_access(client))
-
-
-def _size(manifest: Manifest) -> int:
-    return sum(blob.size for blob in (manifest.content.config, *manifest.content.layers))
 
 
 class _Access(TypedDict):
