@@ -1,3 +1,3 @@
-"""Trimaran: from recipe to verdict, for deep learning on HPC."""
+"""Run deep-learning recipes on HPC systems, and judge the results."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
 """The codes of all expected errors, each with its meaning.
 
-The words of a message may change at any time, but its code stays. Scripts and tests use the code.
+The text of a message may change at any time, but its code is stable for scripts and tests.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ CODES = {
     "runs-incomparable": "The runs have different apps, or no metric in common.",
     "run-repeated": "One run is named twice.",
     # evidence
-    # Ground modules
+    # Basic modules
     "file-not-plain": "A path is a link, a directory or a special file, not a plain file.",
     "name-invalid": "A name contains characters that are not allowed.",
     "definitions-missing": "A directory contains no recipes, or lacks the layout of a checkout.",
@@ -173,4 +173,4 @@ CODES = {
     "source-changed": "A source file changed after it was listed.",
     "packing-conflict": "The directory contains an unfinished packing of other files or options.",
 }
-"""Code -> one sentence that describes the error."""
+"""Error code -> one sentence that describes the error."""

@@ -1,8 +1,8 @@
 """The classes of all expected errors.
 
-Each error contains what is wrong and where (`message`), a stable `code` for the kind of the
-failure, and what to do (`hint`). `cli` prints them and exits with `exit_code`. `of_system` converts
-errors of the operating system. Any other exception is a fault of Trimaran.
+Each error has a `message` (what is wrong and where), a stable `code` for the kind of the failure,
+and a `hint` (what to do). `cli` prints them and exits with `exit_code`. `of_system` converts errors
+of the operating system. Any other exception is a fault of Trimaran.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ class RunError(TrimaranError):
     exit_code = ExitCode.RUN
 
 
-class Fault(TrimaranError):  # noqa: N818 - the word that the user reads
+class Fault(TrimaranError):  # noqa: N818 - the term in messages to the user
     """An unexpected fault of Trimaran itself."""
 
     code = "fault"
     exit_code = ExitCode.FAULT
 
 
-class Interrupted(TrimaranError):  # noqa: N818 - a wish of the user, no error
+class Interrupted(TrimaranError):  # noqa: N818 - requested by the user, not an error
     """The user stopped the command; no incomplete files are left."""
 
     exit_code = ExitCode.INTERRUPTED
@@ -92,7 +92,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UsageError:
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield `error` and its causes, back to the first one."""
+    """Yield `error` and its chain of causes, the original cause last."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause
@@ -108,7 +108,7 @@ _WRONG_NAMES = {
     errno.ELOOP: "the link leads to itself: remove it, or name its target",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-"""Error number of the system -> hint, where a name that the user gave is wrong."""
+"""`errno` -> hint, for errors that a wrong file name from the user causes."""
 
 _REFUSALS = {
     errno.EACCES: "check the permissions (`ls -ld`), or choose another folder",
@@ -128,7 +128,7 @@ _REFUSALS = {
     errno.E2BIG: "use shorter arguments",
     errno.ETXTBSY: "another program writes the file: try again",
 }
-"""Error number of the system -> hint, where the cause is the state of the machine."""
+"""`errno` -> hint, for errors that the state of the machine causes."""
 
 
 _CODES = {
@@ -136,16 +136,16 @@ _CODES = {
     errno.EROFS: "file-unwritable", errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full",
     errno.EFBIG: "disk-full", errno.ENOMEM: "memory-full",
 }
-"""Error number of the system -> code of the error."""
+"""`errno` -> code of the error."""
 
 
 def way_out(error: OSError) -> str | None:
-    """Return the hint for an error of the system, or None if there is none."""
+    """Return the hint for an error of the operating system, or None if no hint is known."""
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
 
 
 def code_of(error: OSError, otherwise: str) -> str:
-    """Return the code for an error of the system; `otherwise` if it has no code of its own."""
+    """Return the code for an error of the operating system, or `otherwise` if none is defined."""
     return _CODES.get(error.errno or 0, otherwise)
 
 
@@ -158,7 +158,7 @@ def unreadable(
 
 
 def of_system(error: OSError) -> TrimaranError | None:
-    """Convert an error of the system; None if only a fault of Trimaran can cause it."""
+    """Convert an error of the operating system; None if only a fault of Trimaran can cause it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:
         code = "file-missing" if error.errno == errno.ENOENT else "argument-invalid"
         return UsageError(f"{error.filename}: {error.strerror}", code=code, hint=way_out(error))

@@ -1,7 +1,7 @@
 """Write files atomically, read plain files safely, lock and hash files.
 
-A folder may come from another person. A link in it could make a writer overwrite any file of the
-user, and a reader disclose a file outside of the folder. Therefore neither follows links.
+A folder may come from another person. A link in it could cause a write to any file of the user, or
+disclose a file outside of the folder. Therefore functions that read or write follow no links.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError, co
 from trimaran.reporting import Advance, Reporter
 
 SPARE_BYTES = 16 * 1024 * 1024
-"""Bytes that must stay free after a file was written, so that no download fills the disk."""
+"""Number of bytes that must stay free on a disk after a file was written, such as a download."""
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
@@ -55,7 +55,7 @@ def write_evidence(path: Path, content: str) -> None:
 
 
 def follow_umask(path: Path, *, program: bool = False) -> None:
-    """Give `path` the permissions of a new file or folder: `tempfile` makes it private."""
+    """Set the permissions of `path` by the umask, because `tempfile` creates private files."""
     # Only os.umask returns the mask. A file that a thread creates meanwhile is private, not open.
     masked = os.umask(0o077)
     os.umask(masked)
@@ -80,19 +80,19 @@ def set_aside(path: Path) -> Path:
 
 
 def make_folder(path: Path, reporter: Reporter) -> None:
-    """Create the folder `path`; rename a file with this name, with a warning."""
+    """Create the folder `path`; if a file has this name, rename the file and warn."""
     if os.path.lexists(path) and not path.is_dir():
         reporter.warn(f"{path} is not a folder; renamed to {set_aside(path).name}")
     path.mkdir(parents=True, exist_ok=True)
 
 
 IN_CACHE = "set TRIMARAN_CACHE to a writable folder with enough free space"
-"""The hint for a cache that cannot be written."""
+"""The hint for a cache that is not writable."""
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add the name `path` to an OSError in the block that names no file, such as a full disk."""
+    """Add `path` to an OSError of the block that has no file name, such as for a full disk."""
     try:
         yield
     except OSError as error:
@@ -102,7 +102,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 def room(path: Path) -> str:
-    """Return the mount point of the file system of `path`, and its free space in MB, as text."""
+    """Return the mount point and the free space in MB of the file system of `path`, as text."""
     place = path.absolute()
     while not place.exists():
         place = place.parent
@@ -125,8 +125,8 @@ def check_space(
 
     Args:
         folder: an existing folder on the file system.
-        needed: bytes.
-        what: the purpose, for the message.
+        needed: number of bytes.
+        what: the purpose of the space, for the message.
         error: the class of the error that is raised.
         hint: the hint of the error.
 
@@ -143,7 +143,7 @@ def check_space(
 
 
 def refusal(error: OSError, place: Path) -> str:
-    """Return the reason why `place` cannot be written; for a full disk with its mount point."""
+    """Return why `place` cannot be written; for a full disk, with the mount point."""
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
@@ -153,7 +153,7 @@ def refusal(error: OSError, place: Path) -> str:
 def writing(
     what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
 ) -> Iterator[None]:
-    """Turn an OSError of the block, which writes to `place`, into an `error` "cannot `what`"."""
+    """Convert an OSError of the block, which writes to `place`, to an `error` "cannot `what`"."""
     try:
         yield
     except OSError as problem:
@@ -163,7 +163,7 @@ def writing(
 
 @contextmanager
 def resumable(doing: str) -> Iterator[None]:
-    """Turn Ctrl-C in the block into Interrupted, whose hint explains how to resume `doing`."""
+    """Convert Ctrl-C in the block to Interrupted, whose hint explains how to resume `doing`."""
     try:
         yield
     except KeyboardInterrupt:
@@ -179,7 +179,7 @@ def open_plain(path: str | Path, flags: int) -> int:
     Raises:
         UsageError: `path` is a link, a folder or a special file, or it is opened for writing and
             has another hard link.
-        OSError: the system cannot open the file.
+        OSError: the file cannot be opened.
     """
     try:
         # Without NONBLOCK, opening a pipe would wait for its other end.
@@ -200,10 +200,10 @@ def open_plain(path: str | Path, flags: int) -> int:
 
 
 PLAIN_BYTES = 64 * 1024 * 1024
-"""Maximum size of a file that is read at once; Trimaran's own files have a hundredth of it."""
+"""Maximum size in bytes of a file that is read at once; Trimaran's files are far smaller."""
 
 LINES_BYTES = 1 << 30
-"""Maximum size of a file that is read by lines, such as metrics: about four million lines."""
+"""Maximum size in bytes of a file that is read by lines: about four million lines of metrics."""
 
 
 def read_plain(path: Path, limit: int = PLAIN_BYTES) -> bytes:
@@ -211,7 +211,7 @@ def read_plain(path: Path, limit: int = PLAIN_BYTES) -> bytes:
 
     Raises:
         UsageError: the file is larger, or not a plain file; see `open_plain`.
-        OSError: the system cannot read the file.
+        OSError: the file cannot be read.
     """
     with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         _check_size(file, path, limit)
@@ -225,7 +225,7 @@ def open_lines(path: Path) -> IO[str]:
 
     Raises:
         UsageError: the file is larger, or not a plain file; see `open_plain`.
-        OSError: the system cannot read the file.
+        OSError: the file cannot be read.
     """
     file = os.fdopen(open_plain(path, os.O_RDONLY), encoding="utf-8", errors="replace")
     try:
@@ -246,8 +246,8 @@ def read_text(path: Path) -> str:
     """Return the text of a plain file; see `read_plain`.
 
     Raises:
-        UsageError: the file is not UTF-8, is too large, or not a plain file.
-        OSError: the system cannot read the file.
+        UsageError: the file is not UTF-8, is too large, or is not a plain file.
+        OSError: the file cannot be read.
     """
     try:
         return read_plain(path).decode()
@@ -264,7 +264,7 @@ def read_end(path: Path, amount: int) -> bytes:
 
 
 def add_line(path: Path, line: str) -> None:
-    """Append a line to a plain file, which is created if needed; see `open_plain`."""
+    """Append a line to a plain file, and create the file if needed; see `open_plain`."""
     with os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file:
         file.write(f"{line}\n".encode())
         file.flush()
@@ -277,7 +277,7 @@ def touch_plain(path: Path) -> None:
 
 
 def leads_outside(folder: Path) -> Path | None:
-    """Return a link below `folder` that leads out of it, or a special file below it; or None."""
+    """Return a link below `folder` that leads out of it, or a special file below it, or None."""
     root = Path(os.path.realpath(folder))
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):
@@ -323,7 +323,7 @@ def locked(path: Path, taken: str) -> Iterator[int]:
 
 
 def is_still(file: IO[Any], path: Path) -> bool:
-    """Return True if `path` is still the open `file`: another process may have renamed it."""
+    """Return True if `path` still names the open `file`: another process may have renamed it."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:

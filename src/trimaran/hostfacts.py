@@ -1,4 +1,4 @@
-"""Facts of the machine on which a run happens, as reported by the operating system."""
+"""Collect the facts of the machine of a run, as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FLAGS = {
     ),
     "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 }
-"""Architecture -> recorded instruction sets, which speed up deep learning on CPUs.
+"""Architecture -> instruction sets to record: those that speed up deep learning on CPUs.
 
 The names are those of /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
 arch/arm64/kernel/cpuinfo.c).
 """
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
-"""Folder in which the driver of AMD GPUs describes them (Linux, drivers/gpu/drm/amd/amdkfd)."""
+"""Folder in which the AMD driver describes its GPUs (Linux, drivers/gpu/drm/amd/amdkfd)."""
 
 DRM = Path("/sys/class/drm")
 AMD = "4098"  # PCI vendor ID 0x1002
@@ -46,7 +46,7 @@ class HostFacts(BaseModel):
         cores: number of cores that this process may use (its affinity mask).
         memory_gib: total memory in GiB.
         cpu_flags: instruction sets from `FLAGS`.
-        accelerators: names of the GPUs from the drivers, first NVIDIA's, then AMD's.
+        accelerators: names of the GPUs as the drivers report them, NVIDIA's first, then AMD's.
         python: version of the tool's Python; None if `run.sh` of a bundle wrote the file.
     """
 
@@ -136,7 +136,7 @@ def amd(kfd: Path = KFD, drm: Path = DRM) -> list[str]:
 
 
 def _gfx(version: int) -> str:
-    """Return the name of an instruction set: 90010 is gfx90a (major 9, minor 0, step 10)."""
+    """Return the name of a GPU instruction set: 90010 is gfx90a (major 9, minor 0, step 10)."""
     major, minor, step = version // 10000, version // 100 % 100, version % 100
     return f"gfx{major}{minor:x}{step:x}"
 

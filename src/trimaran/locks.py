@@ -1,9 +1,9 @@
-"""Locks of the cache: one process creates or removes an item, or many processes use it.
+"""Lock items of the cache: one process creates or removes an item, or many processes use it.
 
 The lock of `images/X.sif` is the file `locks/images-X.sif`. A process that creates or removes the
 item holds the lock exclusively; processes that use the item share the lock. A child process that
 inherits the descriptor also holds the lock. The kernel releases the locks of a killed process. If
-the file system has no locks, or the cache is not writable, the work continues without locks.
+the file system supports no locks, or the cache is not writable, the work continues without locks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimaran.files import is_still
 from trimaran.reporting import Reporter
 
 STALE_SECONDS = 24 * 3600
-"""Age at which a scratch folder without a lock counts as abandoned: no build takes a day."""
+"""Age in seconds at which an unlocked scratch folder counts as abandoned: no build takes a day."""
 
 
 class InUseError(BuildError):
@@ -36,7 +36,7 @@ class InUseError(BuildError):
 
 @contextmanager
 def making(place: Path, reporter: Reporter) -> Iterator[None]:
-    """Hold the lock of `place` exclusively; wait for other processes, with a note."""
+    """Hold the lock of `place` exclusively; print a note while other processes hold it."""
     with _held(place, fcntl.LOCK_EX, reporter) as file:
         if file is not None:
             file.truncate(0)
@@ -57,8 +57,8 @@ def removing(place: Path) -> Iterator[None]:
     """Hold the lock of `place` exclusively, without waiting.
 
     Raises:
-        InUseError: another process holds the lock, or was started from `place`; the message
-            contains the process.
+        InUseError: another process, which the message names, holds the lock or was started from
+            `place`.
     """
     with _held(place, fcntl.LOCK_EX, None) as file:
         if users := processes(place):
@@ -81,7 +81,7 @@ def user_of(place: Path) -> str | None:
 
 @contextmanager
 def scratch(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new, locked folder in `parent`, a folder of the cache, and remove it afterwards."""
+    """Yield a new, locked folder in the cache folder `parent`, and remove it afterwards."""
     parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     with _held(place, fcntl.LOCK_EX, None) as file:
@@ -94,7 +94,7 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def left_over(place: Path) -> bool:
-    """Return True if no process uses this folder of `scratch` any more."""
+    """Return True if no process uses `place`, a folder of `scratch`, any more."""
     lock = path_of(place)
     if not lock.exists():  # the file system has no locks, or the folder is new
         return time.time() - place.lstat().st_mtime > STALE_SECONDS
@@ -153,7 +153,7 @@ def _files(process: Path) -> Iterator[str]:
 
 @contextmanager
 def _held(place: Path, mode: int, reporter: Reporter | None) -> Iterator[IO[str] | None]:
-    """Hold the lock of `place`; with a reporter wait for it, otherwise raise InUseError."""
+    """Hold the lock of `place`; wait for it if there is a reporter, else raise InUseError."""
     while (file := _open(place)) is not None:
         with file:
             try:

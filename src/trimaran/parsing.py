@@ -1,7 +1,7 @@
-"""Parse YAML and JSON with limits: any text gives its content or one `Malformed`.
+"""Parse YAML and JSON with limits: every text results in its content or in one `Malformed`.
 
-People write YAML, so that the files are small and errors need a line and a key. Programs, also
-foreign ones, write JSON.
+People write YAML: the files are small, and errors need a line and a key. Trimaran and other
+programs write JSON.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from trimaran.terminal_safety import excerpt
 Location = tuple[str | int, ...]
 
 YAML_BYTES = 1024 * 1024
-"""Maximum size of a YAML file; the largest of the project has a fiftieth of it."""
+"""Maximum size of a YAML file in bytes; the largest file of the project is fifty times smaller."""
 
 JSON_BYTES = 64 * 1024 * 1024
-"""Maximum size of a JSON file; that of a data set with ten thousand shards has 4 MB."""
+"""Maximum size of a JSON file in bytes; a data set with ten thousand shards needs 4 MB."""
 
 NODES = 20_000
-"""Maximum number of keys and values of a YAML file, with all expansions of aliases."""
+"""Maximum number of keys and values of a YAML file after all aliases are expanded."""
 
 DEPTH = 32
 """Maximum number of nested levels of lists and mappings."""
 
 DIGITS = 100
-"""Maximum length of a number."""
+"""Maximum length of a number in characters."""
 
 
 class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always handles
     """The text is not YAML or JSON, or exceeds a limit.
 
     Attributes:
-        line: the line of the problem, from 1 (None: unknown).
+        line: the line of the problem, counted from 1 (None: unknown).
     """
 
     def __init__(self, problem: str, *, line: int | None = None, at: Location = ()) -> None:
@@ -47,7 +47,7 @@ class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always h
 
 
 class NotYaml(Malformed):
-    """The text violates the grammar of YAML, as a word like `@a` does."""
+    """The text violates the grammar of YAML, for example by a word such as `@a`."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +118,9 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _is_flat(text: str) -> bool:
-    """Return True if a JSON text surely exceeds no limit; this is a quick test for metrics.
+    """Return True if a JSON text certainly exceeds no limit; this quick test is for metrics.
 
-    Such a text has too few brackets to be nested too deeply, and no escapes of half characters.
+    The text has too few brackets to exceed the nesting limit, and no escapes of surrogates.
     """
     return text.isascii() and "\\u" not in text and text.count("[") + text.count("{") < DEPTH
 
@@ -131,7 +131,7 @@ _TOO_DEEP = f"more than {DEPTH} nested levels"
 
 
 def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> None:
-    """Check nesting, number (with expanded aliases) and characters of all values.
+    """Check the nesting, the number (with expanded aliases) and the characters of all values.
 
     Raises:
         Malformed: the content exceeds a limit, or has text that cannot be written as UTF-8.
@@ -268,7 +268,7 @@ def _part(index: Any) -> str | int | None:
     """Return the key or index that `index` adds to the location of the parent node."""
     if isinstance(index, yaml.ScalarNode):
         text = str(index.value)
-        # pydantic uses an int for a key of a mapping with integer keys.
+        # pydantic reports the key of a mapping with integer keys as an int.
         return int(text) if text.isascii() and text.isdigit() and len(text) < DIGITS else text
     return index if isinstance(index, int) else None
 

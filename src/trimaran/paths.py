@@ -1,4 +1,4 @@
-"""Paths of the definitions (in a checkout or in the installation) and of the cache."""
+"""Find the definitions (in a checkout or in the installation) and the cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARE = Path(__file__).resolve().parent / "share"
 """Folder with the recipes, containers, apps and evidence that a wheel contains."""
 
 OWN = "TRIMARAN_RECIPES"
-"""Variable with the user's own folders of definitions, separated as in PATH."""
+"""Environment variable with the user's folders of definitions, separated as in PATH."""
 
 
 def repository() -> Path:
@@ -25,7 +25,7 @@ def repository() -> Path:
     installed with the package.
 
     Raises:
-        UsageError: the folder contains no recipes and containers.
+        UsageError: the folder has no subfolders `recipes` and `containers`.
     """
     named = os.environ.get("TRIMARAN_ROOT")
     places = [Path(named).absolute()] if named else [Path(__file__).resolve().parents[2], SHARE]
@@ -39,7 +39,7 @@ def repository() -> Path:
 
 
 def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
-    """Make this process and its child processes search definitions also in `folders`.
+    """Add `folders` to the definitions that this process and its child processes search.
 
     Raises:
         UsageError: a folder is missing or does not have the layout of a checkout.
@@ -84,7 +84,7 @@ class Definitions:
     Attributes:
         kind: the kind, for messages.
         patterns: glob patterns below a folder, such as `recipes/targets/*.yaml`.
-        name: returns the name of the definition in a file (None: the file is of another kind).
+        name: function that returns the name of the definition in a file (None: another kind).
     """
 
     kind: str
@@ -209,7 +209,7 @@ def user_folder(variable: str, below: str) -> Path | None:
 def home() -> Path | None:
     """Return $HOME if it is an absolute path, or else the home folder in the user database.
 
-    None: both are missing, as for a user of a directory service that this host does not use.
+    None is returned if both are missing, as for a user whom the host cannot look up.
     """
     named = os.environ.get("HOME", "")
     if Path(named).is_absolute():

@@ -1,4 +1,4 @@
-"""Run tasks in several processes with progress; they end at once if the parent is stopped."""
+"""Run tasks in several processes with progress; the processes end together with their parent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
 
     Raises:
         RunError: a worker process was killed.
-        Exception: `work` raises it; the other tasks are cancelled.
+        Exception: any error of `work`; the other tasks are cancelled.
     """
     workers = min(workers, len(tasks))
     if workers <= 1:
@@ -71,11 +71,11 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
 
 
 class _Stopped(BaseException):
-    """Ends the task of a worker process after the pool was cancelled."""
+    """Raised in a worker process to end its task after the pool was cancelled."""
 
 
 _shared: dict[str, Any] = {}
-"""State of a worker process: `done` (work done by all workers) and `stop`, shared by all."""
+"""State that all workers share: `done` (the amount of work of all workers) and `stop`."""
 
 
 def _begin(done: Any, stop: Any) -> None:
@@ -86,7 +86,7 @@ def _begin(done: Any, stop: Any) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent ends: a killed parent cannot stop its workers."""
+    """Exit when the parent process ends: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

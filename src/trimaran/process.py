@@ -26,10 +26,10 @@ from trimaran.files import named, open_plain
 from trimaran.reporting import Reporter
 
 GRACE_SECONDS = 30.0
-"""Time in which a stopped child process can write its checkpoint before it is killed."""
+"""Seconds in which a stopped child process can write its checkpoint before it is killed."""
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command: from Ctrl-C, the batch system, and a closed terminal."""
+"""Signals that end a command: they come from Ctrl-C, the batch system or a closed terminal."""
 
 _STEPS = (
     (signal.SIGTERM, "stopping: the program has {grace:.0f} s to end;"
@@ -53,9 +53,9 @@ def shell_line(argv: Sequence[str]) -> str:
 def quoted(word: str) -> str:
     """Return `word` quoted for a POSIX shell, with printable characters only.
 
-    A terminal, or a shell into which the text is pasted, would obey control characters. Therefore
-    printf generates them (not every sh supports `$'...'`). A line break stays: it is harmless in
-    quotes, and `$(...)` would drop it.
+    A terminal, or a shell into which the text is pasted, would execute control characters.
+    Therefore printf generates them (not every sh supports `$'...'`). Line breaks remain: they are
+    harmless in quotes, and `$(...)` would remove them.
     """
     if not word or all(char.isprintable() or char == "\n" for char in word):
         return shlex.quote(word)
@@ -73,7 +73,7 @@ def _octal(text: str) -> str:
 def in_utf8() -> None:
     """Restart the program in Python's UTF-8 mode if the locale has another encoding.
 
-    Names of files and classes are UTF-8: read as Latin-1, they would be stored as other names.
+    Names of files and classes are UTF-8; if decoded as Latin-1, they would be stored incorrectly.
     The program is restarted in the same process.
     """
     if sys.getfilesystemencoding().lower() != "utf-8":
@@ -101,7 +101,7 @@ def run(
     Raises:
         UsageError: the program is not installed.
         TrimaranError: The program failed or took too long; the error has the class `check`.
-        TimeoutExpired: the time is over, and `check` is None.
+        TimeoutExpired: the time limit was exceeded, and `check` is None.
     """
     try:
         done = subprocess.run(
@@ -126,10 +126,10 @@ def ask(
     argv: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None,
     cwd: Path | None = None, stdin: str = "", keep_open: Sequence[int] = (),
 ) -> Result:
-    """Run a program that has to end within `seconds`, and capture its output.
+    """Run a program that must end within `seconds`, and capture its output.
 
     The program leads its own process group: Ctrl-C on the terminal stops only Trimaran, and the
-    child processes of the program end with it.
+    child processes of the program end together with the program.
 
     The other arguments are those of `run`.
 
@@ -167,7 +167,7 @@ def ask(
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Delay the first signal of `STOPS` to the end of the block; a second one interrupts it.
+    """Delay the first signal of `STOPS` to the end of the block; a second signal interrupts it.
 
     Raises:
         KeyboardInterrupt: a signal arrived, and the block did not fail.
@@ -213,17 +213,17 @@ def stream(
     """Run `argv` with a progress bar, pass on each line of output, and return the exit status.
 
     The child process leads its own process group. The first signal of `STOPS` sends SIGTERM to the
-    group, the second SIGINT, and the third, or `GRACE_SECONDS` without an end, SIGKILL to the group
-    and all descendants. The output is passed on until the child process has ended.
+    group, and the second sends SIGINT. The third signal, or the end of `GRACE_SECONDS`, sends
+    SIGKILL to the group and all descendants. Output is passed on until the child process ends.
 
     Args:
         argv: program and arguments.
-        title: title of the bar (None: the caller shows a bar).
+        title: title of the bar (None: no bar, because the caller shows one).
         reporter: shows the bar and notes.
         env: the complete environment of the program (None: inherited).
         cwd: working directory.
         log: file to which the output is appended.
-        on_line: gets each line of output (None: the bar shows the last line).
+        on_line: is called with each line of output (None: the bar shows the last line).
         keep_open: descriptors that the child process inherits.
 
     Raises:
@@ -232,7 +232,7 @@ def stream(
     """
     with (
         reporter.bar(title, None) if title else nullcontext(),
-        _Stopper(reporter.note) as stopper,  # before the child: a signal may arrive at its start
+        _Stopper(reporter.note) as stopper,  # before the child: signals may arrive at once
         _child(argv, env, cwd, keep_open) as child,
     ):
         stopper.watch(child)
@@ -311,7 +311,7 @@ def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str
 
 
 def _drain(child: subprocess.Popen[str]) -> None:
-    """Read the remaining output of a child process: a full pipe would block its end."""
+    """Read the remaining output of a child process: a full pipe would block its exit."""
     assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
     for _ in child.stdout:
         pass
@@ -319,10 +319,10 @@ def _drain(child: subprocess.Popen[str]) -> None:
 
 
 class _Stopper:
-    """Executes the next of `_STEPS` for each signal, in a thread, as a handler must not wait.
+    """Executes the next of `_STEPS` for each signal, in a thread, because a handler must not wait.
 
-    Python writes the number of each signal to a pipe at once. The main thread would handle the
-    signal only when it returns from reading, at the end of the child process.
+    Python writes the number of each signal to a pipe at once. The main thread reads the output, and
+    would handle the signal only at the end of the child process.
 
     Attributes:
         stopped: whether a signal arrived, or `stop` was called.
@@ -344,7 +344,7 @@ class _Stopper:
         return self
 
     def watch(self, child: subprocess.Popen[str]) -> None:
-        """Stop `child` for signals from now on, and for those that arrived before."""
+        """Stop `child` at each signal, including signals that have already arrived."""
         self._child = child
         self._thread.start()
 
@@ -360,7 +360,7 @@ class _Stopper:
         os.close(self._ask)
 
     def stop(self) -> None:
-        """Execute the next step."""
+        """Execute the next of `_STEPS`."""
         self.stopped = True
         os.write(self._ask, bytes([signal.SIGTERM]))
 
@@ -385,8 +385,8 @@ class _Stopper:
             wait = GRACE_SECONDS
 
     def _send(self, signum: signal.Signals) -> None:
-        """Send `signum` to the group; SIGKILL also to descendants outside of it, such as ranks."""
-        assert self._child is not None  # noqa: S101 - narrows the type; `watch` gave it
+        """Send `signum` to the group, and SIGKILL also to its descendants outside of the group."""
+        assert self._child is not None  # noqa: S101 - narrows the type; `watch` set it
         others: list[psutil.Process] = []
         if signum == signal.SIGKILL:
             with suppress(psutil.Error):

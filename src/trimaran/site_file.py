@@ -1,7 +1,7 @@
-"""The site file: settings of this machine for every run, such as its registry and proxy.
+"""Read the site file: the settings of one machine, such as its registry and proxy.
 
-It is a file of the user outside of the checkout. The environment overrides it, and options of the
-command line override both.
+The user keeps the file outside of the checkout. Environment variables override its settings, and
+options of the command line override both.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from trimaran.errors import UsageError, unreadable
 OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin", "/data", "/dev",
               "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",
               "/opt/trimaran", "/opt/rocm", "/out", "/proc", "/root", "/sbin", "/singularity",
-              "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - of the container
+              "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - a path in the container
 """Folders in a container that no bind may hide: those of the image and those of every run."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-"""Variables with the trusted certificates for downloads by Trimaran and by the engines."""
+"""Environment variables with the trusted certificates for downloads by Trimaran and the engines."""
 
 PROXIES = ("http_proxy", "https_proxy")
 
 READ_PROXIES = (*PROXIES, "all_proxy")
-"""Variables that requests reads, in lower or upper case."""
+"""Environment variables that the library requests reads, in lower or upper case."""
 
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
-"""A registry and a namespace in it: `HOST[:PORT]/NAMESPACE`."""
+"""Regular expression of a registry with a namespace: `HOST[:PORT]/NAMESPACE`."""
 
 
 def _fingerprint(value: object) -> object:
@@ -127,7 +127,7 @@ class Signatures(strict.Model):
 
 
 OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
-"""Variables that the batch system, the engine or Trimaran set."""
+"""Environment variables that the batch system, the engine or Trimaran sets."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """Name of a partition or account in a batch system, without blanks and quotes."""
@@ -152,21 +152,21 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 DEVICE = r"^/dev(/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)+$"
-"""Pattern of a device file or folder; the shell gets it unquoted, so that it expands `*`."""
+"""Regular expression of a device path; it is not quoted in scripts: the shell expands `*`."""
 
 class Cluster(strict.Model):
     """The settings of one cluster, which recipes do not contain.
 
     Attributes:
         scheduler: the batch system.
-        partition: partition for the jobs (PBS, LSF: the queue); the default one if left out.
-        account: account that is charged.
+        partition: partition for the jobs (PBS, LSF: the queue); None: the default partition.
+        account: account that is charged for the jobs.
         qos: quality of service (LSF: the service class).
         constraint: features that the nodes must have (PBS: added to the chunk, LSF: -R).
         gres: Slurm's name of a GPU, such as `gpu` or `gpu:a100`.
         modules: environment modules that a job loads, such as Apptainer's.
         apptainer: path of Apptainer on the nodes, if it is not on PATH.
-        flags: options that Apptainer needs there in addition to those of every run.
+        flags: options that Apptainer needs on the nodes, in addition to those of every run.
         mpi: value of `srun --mpi=` for Open MPI; `srun --mpi=list` lists the choices.
         devices: device files below /dev that jobs of several nodes pass to the containers, in
             addition to those of known fabrics; `*` stands for any characters.
@@ -174,8 +174,8 @@ class Cluster(strict.Model):
         data: folder with packed data sets by name, used without `--data`.
         scratch: folder for run directories, on a file system that the nodes share.
         local_storage: folder on the local disk of a node, into which the image is copied.
-        stage_data: whether the data are copied there as well.
-        signal_seconds: time before the time limit at which a run gets the signal to write its
+        stage_data: whether the data are copied to `local_storage` as well.
+        signal_seconds: seconds before the time limit at which a run gets the signal to write its
             checkpoint.
     """
 
@@ -256,7 +256,7 @@ def load(path: Path | None) -> Site:
     Paths in the file may begin with `~`; relative paths start at the folder of the file.
 
     Raises:
-        UsageError: the file at `path` is missing, or a file is invalid (the message contains file
+        UsageError: the file at `path` is missing, or the file is invalid (the message contains file
             and line).
     """
     if path is None:
@@ -278,10 +278,10 @@ def _at_home(path: Path) -> Path:
 
 
 def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str]) -> None:
-    """Set the variables for certificates and proxies, which requests, uv, Apptainer, buildah read.
+    """Set the environment variables for certificates and proxies that the network clients read.
 
     Args:
-        site: its `ca_bundle` and `proxy` are used for variables that are not set.
+        site: the site file; `ca_bundle` and `proxy` set only variables that are not yet set.
         ca_bundle: file from the command line, which overrides the environment.
         environ: changed in place, usually `os.environ`.
 

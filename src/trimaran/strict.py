@@ -1,4 +1,4 @@
-"""Read YAML and JSON files into strict models; an error lists all faults with key and line."""
+"""Read YAML and JSON files into strict models; an error lists all faults with keys and lines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def load(model: type[M], path: Path) -> M:
     """Read `path` as YAML into `model`.
 
     Raises:
-        UsageError: the file is missing, is not YAML, or violates the model; the message has one
+        UsageError: the file is missing, is not YAML, or violates the model; the message has a
             line `file:line: key: problem` for each fault.
     """
     return load_one(lambda content: model, path)
@@ -75,9 +75,9 @@ def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) 
 def load_json(model: type[M], path: Path) -> M:
     """Read `path` as JSON into `model`; see `load`.
 
-    The YAML parser determines the lines of faults, because JSON's parser does not provide them. It
-    is slow and cannot read every JSON text (for example tabs as indentation), so that it is used
-    for faulty files only, and a fault may lack its line.
+    The YAML parser determines the lines of faults, because the JSON parser does not report them.
+    It is used only for faulty files, because it is slow. It cannot read every JSON text (for
+    example tabs as indentation), so that the line of a fault may be missing.
     """
     content = read_json(path)
     try:
@@ -163,7 +163,7 @@ def _line(path: Path, lines: dict[Location, int] | None, where: Location, proble
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:
-    """Return the keys that `model` allows at `where`; an empty list if the types are complex."""
+    """Return the keys that `model` allows at `where`; the list is empty for complex types."""
     current: object = model
     for part in where:
         if not (isinstance(current, type) and issubclass(current, BaseModel)):

@@ -1,4 +1,4 @@
-"""Make text from outside safe for a terminal: escape control characters, and limit its length.
+"""Make external text safe for a terminal: escape control characters, and limit its length.
 
 File names, values in YAML, answers of a registry and output of a container may contain control
 codes that move the cursor, change colours, or write from right to left.
@@ -22,7 +22,7 @@ _EXCERPT.maxstring = _EXCERPT.maxother = _EXCERPT.maxlong = 120
 def visible(text: str) -> str:
     r"""Return `text` with each control character in the form `\u001b`; line feeds and tabs stay.
 
-    This is the escape of JSON, so that JSON texts keep their meaning.
+    JSON uses the same escapes, so that a JSON text keeps its meaning.
     """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def message(text: str) -> str:
-    """Return `text` for a message: with visible characters, and long lines shortened."""
+    """Return `text` for a message, with control characters escaped and long lines shortened."""
     return "\n".join(
         line if len(line) <= LONGEST else f"{line[:LONGEST]}… ({len(line):,} characters)"
         for line in visible(text).split("\n")

@@ -1,1 +1,1 @@
-"""Runs: request, prepared image and data, exact command, run directory, resumption."""
+"""Execute runs: prepare the image and the data, build the exact command, start and resume it."""

@@ -1,4 +1,4 @@
-"""Additions to the launch of a run: overlays and packages of the user, binds and site flags."""
+"""Check additions to a run: overlays and packages of the user, binds and flags of the site file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trimaran.images.definition import Image
 
 VENV_INSIDE = "/venv"
-"""Path of the site-packages of the virtual environment in the container."""
+"""Path in the container of the `site-packages` of the user's virtual environment."""
 
 PAGE = "see containers/EXTENDING.md"
 
@@ -41,8 +41,8 @@ class Extension:
     """The additions to an image for one run, as absolute paths.
 
     Attributes:
-        overlay: folder with a subfolder `upper`, or file system image, mounted over the image.
-        packages: site-packages of a virtual environment for the Python of the image.
+        overlay: folder with a subfolder `upper`, or a file system image, to mount over the image.
+        packages: `site-packages` of a virtual environment for the Python of the image.
     """
 
     overlay: Path | None = None
@@ -73,7 +73,7 @@ class Extension:
 def extension(
     image: Image, engine: Engine, *, overlay: Path | None, venv: Path | None
 ) -> Extension:
-    """Return the additions of `--overlay` and `--venv`, after checking them.
+    """Check the values of `--overlay` and `--venv`, and return them as an extension.
 
     Raises:
         UsageError: the engine does not support them, or a path is not an overlay or environment.
@@ -91,10 +91,10 @@ def extension(
 
 
 def tree_sha256(folder: Path) -> str:
-    """Return a hash over every name, type, mode, content and link target below `folder`.
+    """Return a hash of the names, types, modes, contents and link targets of all files in `folder`.
 
     Raises:
-        UsageError: a file or folder in it cannot be read.
+        UsageError: a file or folder in `folder` cannot be read.
     """
     digest = hashlib.sha256()
     try:
@@ -130,12 +130,12 @@ def _overlay(path: Path) -> Path:
 
 
 def _packages(image: Image, venv: Path) -> Path:
-    """Return the site-packages of `venv`.
+    """Return the `site-packages` of `venv`.
 
     Raises:
         UsageError: `venv` is not a virtual environment for the Python of `image`.
     """
-    from trimaran.images import definition  # not needed to read what was added
+    from trimaran.images import definition  # not needed to read the additions
 
     python = definition.interpreter(image)
     packages = venv / "lib" / f"python{python.version}" / "site-packages"
@@ -153,10 +153,10 @@ FLAGS = frozenset({
     "--ipc", "--no-privs", "--nv", "--nvccli", "--pid", "--rocm", "--underlay", "--unsquash",
     "--userns", "--uts", "--writable-tmpfs",
 })
-"""Flags of Apptainer that show a GPU or decide how a container is started."""
+"""Flags of Apptainer that only make GPUs available or determine how a container is started."""
 
 LEFT_OUT = frozenset({"bind-paths", "cwd", "devpts", "home", "hostfs", "tmp"})
-"""Values of `--no-mount` that only leave out folders of the host."""
+"""Values of `--no-mount` that only exclude folders of the host."""
 
 BINDS = ("--bind", "--mount")
 
@@ -169,14 +169,14 @@ VARIABLES = re.compile(
     r"|STALL_CHECK_(DISABLE|TIME_SECONDS)|THREAD_AFFINITY)"
     r"|GOMP_CPU_AFFINITY|KMP_AFFINITY|OMP_(DISPLAY_AFFINITY|PLACES|PROC_BIND)"
 )
-"""Variables of network libraries, and variables that place threads on cores.
+"""Environment variables of network libraries, and those that bind threads to cores.
 
 Variables of launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not included, because
 apps read them.
 """
 
 READ_ONLY = frozenset({"NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE"})
-"""Variables whose value may be a path, because it does not name code, unlike that of a plugin."""
+"""Variables of `VARIABLES` whose value may be a path, because they load no code, unlike plugins."""
 
 _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target)=([^,]+)(?:,ro)?")
 
@@ -188,9 +188,9 @@ class SiteSettings(BaseModel):
 
     Attributes:
         flags: flags of the engine, as in the command.
-        env: variables of the app, without those that the recipe sets, which take precedence.
+        env: variables of the app, except those that the recipe sets, because they take precedence.
         binds: path in the container -> folder of the host.
-        devices: network devices that jobs on several nodes mount under the same path.
+        devices: network devices that jobs on several nodes mount at the same path.
     """
 
     flags: list[str] = Field(default_factory=list)
@@ -201,7 +201,7 @@ class SiteSettings(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changes(self) -> list[str]:
-        """The additions that change the experiment, without their values, which may be private."""
+        """The names of the additions that change the experiment; their values may be private."""
         return [
             *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
             *(f"the variable {name}" for name, value in self.env.items()
@@ -229,7 +229,7 @@ class SiteSettings(BaseModel):
 
 
 def is_network(name: str, value: str) -> bool:
-    """Return whether a variable is one of `VARIABLES` and its value loads no code from a path."""
+    """Return whether a variable is in `VARIABLES` and its value loads no code from a path."""
     if VARIABLES.fullmatch(name) is None:
         return False
     return name in READ_ONLY or _PATH.search(value) is None
@@ -258,7 +258,7 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind hides nothing of the container, or keeps the path of a device."""
+    """Return whether a bind hides no folder of the container, or keeps the path of a device."""
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:
         return source == target

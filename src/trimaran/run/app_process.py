@@ -1,4 +1,4 @@
-"""Execute the command of the app in its run directory, and report how it ended."""
+"""Execute the command of an app in its run directory, and report how it ended."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ APP_ERRORS = {
 """Exit status of the app contract (apps/README.md) -> code and message of the error."""
 
 _FINAL = (2, 3, 4, 70)
-"""Exit statuses that the same command would give again."""
+"""Exit statuses that would be the same if the command were repeated."""
 
 
 def perform(
     directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter
 ) -> None:
-    """Execute `command` in its run directory; `run.json` is complete at every moment.
+    """Execute `command` in its run directory; `run.json` is a valid record at any time.
 
-    The process of the app inherits the `lock` of the directory (see `run_directory.alone`) and that
-    of its image.
+    The process of the app inherits the `lock` of the directory (see `run_directory.alone`) and the
+    lock of its image.
 
     Raises:
         RunError: the app ended with an error.
@@ -71,7 +71,7 @@ def perform(
 
 
 def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> None:
-    """Complete `run.json`, without being interrupted: its status must not stay "running"."""
+    """Complete `run.json` without interruption, because its status must not stay "running"."""
     with process.handling(signal.SIG_IGN):
         run_directory.finish(directory, record, status, exit_status)
 
@@ -118,7 +118,7 @@ _MORE_MEMORY = (
 
 @dataclass(frozen=True)
 class OomKills:
-    """Numbers of processes that the kernel has killed for lack of memory; None: not available.
+    """Numbers of processes that the kernel killed for lack of memory; None: the number is unknown.
 
     Attributes:
         cgroup: number in the control group of this process, which limits a batch job or container.
@@ -145,12 +145,12 @@ def oom_kills() -> OomKills:
 
 
 def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str, str] | None:
-    """Return which signal ended a child, and a hint; None: no signal ended it.
+    """Return the signal that ended a child process, and a hint; None: no signal ended it.
 
     Args:
-        status: exit status: minus the number of the signal, or 128 plus it from a container
-            engine or launcher.
-        before: the counters before the child started.
+        status: the negative number of the signal, or 128 plus the number if a container engine or
+            launcher reports it.
+        before: the counters before the child process started.
         after: the counters now.
     """
     try:
@@ -166,7 +166,7 @@ def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str,
 
 
 def _cgroup_kills(own: Path, root: Path) -> int | None:
-    """Return the counter of the control group (version 2 or 1) that the file `own` names."""
+    """Return the number of kills in the control group (version 2 or 1) named in the file `own`."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -186,7 +186,7 @@ def _cgroup_kills(own: Path, root: Path) -> int | None:
 
 
 def _count(path: Path) -> int | None:
-    """Return the number after `oom_kill` in a file of counters, or None."""
+    """Return the counter `oom_kill` in a file of kernel counters, or None."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The data sets of a run: read the arguments, prepare the data, mount them for the app."""
+"""Prepare the data sets and the initial checkpoint of a run, and mount them for the app."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from trimaran.reporting import Reporter
 from trimaran.run.record import DataRecord, InitialRecord
 
 INSIDE = "/data"
-"""Path of the data set in the container, or of the folder with several data sets by name."""
+"""Path in the container of the data set, or of a folder with several data sets by name."""
 
 
 def below(recipe: Recipe, name: str) -> str:
-    """Return the path of a data set below the folder of all data sets; "" if it is the only one."""
+    """Return the path of a data set below the common folder; "" if there is only one data set."""
     return "" if len(recipe.data) == 1 else f"/{name}"
 
 
 def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
-    """Return the packed data sets that `--data [NAME=]PATH` names, by name of the data set.
+    """Return the paths of packed data sets in `--data [NAME=]PATH`, by the name of the data set.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.
@@ -63,7 +63,7 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
     """Check that `engine` can mount the data sets of the recipe.
 
     Raises:
-        UsageError: it cannot mount several data sets, or a file system image.
+        UsageError: the engine cannot mount several data sets, or a file system image.
     """
     if len(recipe.recipe.data) > 1 and not engine.container:
         raise UsageError(
@@ -83,7 +83,7 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
 
 
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the path of each data set: the given one, or its place in the cache."""
+    """Return the path of each data set: the given path, or else its path in the cache."""
     return {
         name: (folders.get(name) or cache.folder(contracts.load(name), use.format)).absolute()
         for name, use in recipe.recipe.data.items()
@@ -91,7 +91,7 @@ def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
-    """Return for each data set that is missing the command that makes it."""
+    """Return a line for each missing data set, with the command that makes it."""
     return [
         f"--data {folders[name]}: no packed data set" if name in folders
         else f"data set {name}: {getting(contracts.load(name), recipe.recipe.data[name].format)}"
@@ -103,12 +103,12 @@ def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
 def prepare(
     recipe: RecipeFile, folders: Mapping[str, Path], *, offline: bool, reporter: Reporter
 ) -> list[DataRecord]:
-    """Return the packed data sets, got if need be, with the SHA-256 of their `dataset.json`.
+    """Get missing data sets, and return all of them with the SHA-256 of their `dataset.json`.
 
-    Every shard of a folder is verified by its hash, those in a SquashFS image by their sizes.
+    Shards in a folder are verified by their hashes, and shards in a SquashFS image by their sizes.
 
     Raises:
-        RunError: the data cannot be had, or are not what the recipe and its app need.
+        RunError: the data are not available, or do not satisfy the recipe and its app.
     """
     return [
         _prepared(recipe, name, folders.get(name), offline, reporter)
@@ -150,21 +150,21 @@ def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mo
 
 
 def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
-    """Return the folder that the app gets as its data, or None if it reads no data."""
+    """Return the data folder in the arguments of the app, or None if the app reads no data."""
     if not data:
         return None
     return INSIDE if container else str(next(iter(data.values())).source)
 
 
 INITIAL_INSIDE = "/initial"
-"""Path of the file in the container, without its suffix."""
+"""Path of the initial checkpoint in the container, without its suffix."""
 
 OTHER_RUN = Path("/RUN/checkpoints")
-"""Placeholder in a printed command for the checkpoints of the first run."""
+"""Placeholder in a printed command for the checkpoints of the run that must precede this run."""
 
 
 def check_initial(recipe: RecipeFile, given: Path | None, *, to_print: bool = False) -> None:
-    """Check that `given` is the file that the recipe starts from.
+    """Check that `given` is the initial checkpoint of the recipe.
 
     Args:
         recipe: the recipe.
@@ -172,7 +172,7 @@ def check_initial(recipe: RecipeFile, given: Path | None, *, to_print: bool = Fa
         to_print: whether the command is only printed, which needs no file; see `planned_initial`.
 
     Raises:
-        UsageError: the file is missing or another one, or the recipe starts from no file.
+        UsageError: the file is missing or not the right file, or the recipe starts from no file.
     """
     asked = recipe.recipe.initial
     if asked is None:
@@ -219,7 +219,7 @@ def prepare_initial(
 
 
 def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
-    """Return the file that the run would start from, and the steps that are missing for it."""
+    """Return the file that the run would start from, and the steps that must be done before."""
     asked = recipe.recipe.initial
     if given is not None or asked is None:
         return given, []

@@ -1,7 +1,7 @@
 """Read the links of a job chain: the records of each start of a run by a batch system.
 
-The nodes do not have Trimaran. The script of the job writes small files into `job/`, and `run.json`
-stays as it was submitted. `fold` combines both.
+Trimaran is not installed on the nodes. The script of the job writes small files into `job/`, and
+`run.json` stays as it was submitted. `fold` combines both.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from trimaran.run.record import JobRecord, ResumptionRecord, RunRecord, status_a
 from trimaran.terminal_safety import excerpt
 
 FOLDER = "job"
-"""Folder of the batch system's files in a run directory."""
+"""Folder in a run directory with the files of the batch system."""
 
 SCRIPT = f"{FOLDER}/job.sh"
 
 FUNCTIONS = f"{FOLDER}/functions.sh"
-"""The functions that the script reads; a script of an older version contains its functions."""
+"""File with the functions of the job script; scripts of older versions contain their functions."""
 
 QUEUED, CANCELLED = "ids", "cancelled"
-"""Files with job numbers, beside the script, because batch systems soon forget old jobs."""
+"""Files with job numbers, beside the script, because batch systems do not list old jobs."""
 
 ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
 Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -50,7 +50,7 @@ class End(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The reason why the newest job of a run started no rank and therefore has no link."""
+    """The reason why the newest job of a run started no rank, and therefore has no link."""
 
     job: str
     exit_status: ExitStatus
@@ -82,13 +82,13 @@ def place(directory: Path) -> Path:
 
 
 _NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
-"""The number of a job, with the name of its server; it never looks like an option."""
+"""Regular expression of a job number, with the server's name; it cannot match an option."""
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
     """Return the job numbers of a run, the newest last.
 
-    Other text that older versions have written, such as a greeting of the site, is left out.
+    Other text from older versions, such as a message of the site in the output, is left out.
 
     Args:
         directory: the run directory.
@@ -155,7 +155,7 @@ def _record(model: type[Record], path: Path) -> Record | None:
 
 
 def refusal(directory: Path) -> Refusal | None:
-    """Return why the script of the newest job refused to start ranks; None: it did not refuse.
+    """Return why the script of the newest job started no ranks; None: it refused nothing.
 
     Raises:
         UsageError: the record is damaged.

@@ -1,4 +1,4 @@
-"""The launch specification of a run: from a recipe, its data, its image and the machine.
+"""Build the launch specification of a run from its recipe, data, image and machine.
 
 Only this module builds the command of a run. The verdict on a finished run builds the specification
 again from the values in `run.json`, and compares the two.
@@ -29,7 +29,7 @@ class Places:
     Attributes:
         data: mount of each packed data set, by name, in the order of the recipe.
         out: path of the run directory on the host, the only folder that the run writes.
-        initial: mount of the checkpoint that the run starts from, if any.
+        initial: mount of the checkpoint that the run starts from, if there is one.
     """
 
     data: Mapping[str, Mount]
@@ -79,12 +79,12 @@ def app_arguments(
 ) -> list[str]:
     """Return the arguments of the app: verb, folders, and the recipe's arguments in their order.
 
-    A true value becomes `--key`, a false value `--no-key`, any other value `--key=value`. Each is
-    one word, so that a value cannot be parsed as an option.
+    The value true becomes `--key`, false becomes `--no-key`, and other values `--key=value`. Each
+    argument is one word, so that a value cannot be parsed as an option.
 
     Args:
         recipe: the recipe.
-        changes: options in place of those of the recipe, or in addition.
+        changes: options that replace those of the recipe, or are added to them.
         data: folder of the data, in the container; None: the app reads no data.
         out: output folder, in the container.
     """
@@ -100,7 +100,7 @@ def app_arguments(
 def launcher(recipe: Recipe) -> list[str]:
     """Return the words that start the ranks inside a container, including the interpreter.
 
-    torchrun, Open MPI or Horovod of the image starts all ranks of the node inside one container. If
+    The torchrun, Open MPI or Horovod of the image starts all ranks of the node in one container. If
     the batch system or the host's mpirun starts one container for each rank, the list is empty, and
     the entry point of the image runs.
     """
@@ -130,7 +130,7 @@ def _path(text: Text) -> str:
     """Return `text` as a path for the app.
 
     Raises:
-        UsageError: the path is a shell variable; in a container it would be a fixed path.
+        UsageError: the path is a shell variable, but in a container it must be a fixed path.
     """
     if not isinstance(text, str):
         raise UsageError("a script can only contain a run in a container",
@@ -139,11 +139,11 @@ def _path(text: Text) -> str:
 
 
 def command(spec: LaunchSpec) -> Command:
-    """Return the exact command of a specification for the machine in it.
+    """Return the exact command of a specification, for the machine in the specification.
 
     Raises:
         UsageError: the image has no app to launch.
-        ValueError: a part is a shell variable.
+        ValueError: a part of the command is a shell variable.
     """
     return selection.row(spec.image.engine).render(spec).command()
 
@@ -162,7 +162,7 @@ def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
 
 
 def _first(found: object, wanted: object) -> str:
-    """Return the first elements in which two values differ, as text."""
+    """Return the first pair of elements that differ in two values, as text."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         found, wanted = list(found.items()), list(wanted.items())
     if isinstance(found, list | tuple) and isinstance(wanted, list | tuple):

@@ -1,7 +1,7 @@
 """Render shell scripts that run and record a run on machines without Trimaran.
 
-All scripts contain the functions of `functions.sh`, which find Apptainer, collect facts of the
-machine and write JSON, with sh and coreutils only.
+All scripts use the functions of `functions.sh`, which find Apptainer, collect facts of the
+machine and write JSON. They need only sh and coreutils.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fill(package: str, name: str, values: Mapping[str, object]) -> str:
     environment = Environment(
         loader=PackageLoader(package), undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - no HTML; what reaches the shell is quoted word by word
+        autoescape=False,  # noqa: S701 - no HTML; each word for the shell is quoted
     )
     return environment.get_template(name).render(values)
 
@@ -39,7 +39,7 @@ def functions() -> str:
 def gpu_device(image: str) -> str:
     """Return the device file of the driver for the GPUs of `image`, quoted for the shell.
 
-    "" is returned for an image that uses no GPUs.
+    Return "" for an image that uses no GPUs.
     """
     vendor = commands.gpu_vendor(image)
     return "" if vendor is None else shlex.quote(str(commands.GPU_DEVICES[vendor]))
@@ -60,5 +60,5 @@ def node(image: str) -> Node:
 
 
 def assignments(environment: Mapping[str, Text]) -> list[str]:
-    """Return each variable as the shell source of a word `NAME=VALUE`."""
+    """Return the shell source of a word `NAME=VALUE` for each variable."""
     return [shell_source(join(f"{name}=", value)) for name, value in environment.items()]

@@ -1,4 +1,4 @@
-"""Prepare and execute a run: data, image, exact command, run directory."""
+"""Prepare the data and the image of a run, and execute its exact command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
 from trimaran.site_file import Site
 
 STEPS = 4
-"""Number of steps: data, image, training, and the verdict, which the caller makes."""
+"""Number of steps of a run: data, image, training, and the verdict, which the caller makes."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Request:
         changes: arguments from `--set`, which replace those of the recipe.
         folders: packed data sets to use instead of those in the cache, by name.
         initial: checkpoint that the run starts from.
-        out: run directory to make; None: a new folder below `runs`.
-        base: base image to build on instead of the pinned one.
+        out: run directory to create; None: a new folder below `runs`.
+        base: base image to build on instead of the pinned base image.
         offline: do not use the network.
         site: the site file: registry, accepted signers, binds.
         extension: additions to the image.
-        queued: whether a batch system starts the tasks, on the number of nodes in the recipe.
+        queued: whether a batch system starts the tasks on the nodes that the recipe requests.
     """
 
     recipe: RecipeFile
@@ -64,19 +64,19 @@ class Request:
 
     @property
     def pinned(self) -> str | None:
-        """The digest that the image must have; None: any digest, or the host, which has none."""
+        """The digest that the image must have; None: any digest, or a run on the host."""
         return self.recipe.recipe.image.digest if self.engine.container else None
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that is only printed.
+    """A planned run, which is printed and not started.
 
     Attributes:
         command: the command of the run.
         built: the image of the run.
         directory: the run directory.
-        missing: the steps that are necessary before the run.
+        missing: the steps that must be done before the run.
         unchecked: why the arguments of the app could not be checked; None: they were checked.
         initial: the file that the run would start from.
     """
@@ -121,7 +121,7 @@ def plan(request: Request) -> Plan:
 
 
 def execute(request: Request, reporter: Reporter) -> Path:
-    """Prepare what is missing and run the recipe: the first three of STEPS.
+    """Prepare missing data and images, and run the recipe: the first three of STEPS.
 
     Returns:
         The run directory of the completed run.
@@ -151,7 +151,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
 def prepare(
     request: Request, steps: int, reporter: Reporter
 ) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
-    """Prepare data, checkpoint and image of the run, in the first two of `steps`.
+    """Prepare the data, the checkpoint and the image of the run: the first two of `steps`.
 
     Returns:
         The request with the checkpoint that the run starts from, the data sets, the image, and its
@@ -183,11 +183,11 @@ def data_title(recipe: RecipeFile) -> str:
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
-    """Return the image that the recipe pins, after pulling it if needed; else build the image.
+    """Return the image that the recipe pins, and pull it if needed; without a pin, build the image.
 
     Raises:
         BuildError: the image cannot be built or pulled.
-        RunError: the image has another digest than the recipe pins.
+        RunError: the digest of the image differs from the pinned digest.
     """
     image = request.image
     built = _pinned_image(request, reporter) or request.engine.build(
@@ -209,7 +209,7 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
 
 
 def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
-    """Return the pinned image from this machine or a registry; None: it is in neither."""
+    """Return the pinned image from this machine or a registry; None: it was not found."""
     if request.pinned is None or request.base is not None:
         return None
     image = request.image
@@ -217,7 +217,7 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
         found = request.engine.find(image, request.pinned)
     if found is not None or request.offline:
         return found
-    from trimaran.provenance import registry  # its client is slow to import
+    from trimaran.provenance import registry  # the registry client is slow to import
 
     place = registry.configured(None, request.site)
     if not registry.knows(image, request.engine, request.pinned, place):
@@ -244,7 +244,7 @@ def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | No
 
 
 def _accepted(request: Request) -> list[list[str]]:
-    """Return lists of keys: one key of each list must have signed the image."""
+    """Return lists of keys: at least one key of each list must have signed the image."""
     site = request.site.signatures
     asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
     return [keys for keys in asked if keys]
@@ -324,7 +324,7 @@ def site_settings(request: Request) -> SiteSettings:
 
 
 def script(planned: Plan) -> str:
-    """Return `planned` as shell lines that start the same run when they are pasted."""
+    """Return `planned` as shell lines, which start the same run when they are pasted."""
     lines = [f"# {planned.unchecked}"] if planned.unchecked else []
     lines += [f"# first: {what}" for what in planned.missing]
     lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))

@@ -1,4 +1,4 @@
-"""The model of `run.json`, the record of a run and of the origin of its parts."""
+"""Model `run.json`, the record of a run and of the origin of its parts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RecipeRecord(BaseModel):
     Attributes:
         name: name of the recipe.
         sha256: hash of the file of the recipe.
-        card_sha256: hash of the app card, by which the run is judged; older versions recorded none.
+        card_sha256: hash of the app card, which judges the run; None in records of older versions.
         changed: arguments that the command line replaced.
         nodes: number of nodes of the run; None: the number in the recipe.
     """
@@ -53,10 +53,10 @@ class SignatureRecord(BaseModel):
 
 
 class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
-    """An image, as a file for other machines records it: with its digest, without its path.
+    """An image in a record for other machines: with its digest, but without its path.
 
     Attributes:
-        digest: as in `ImageReference`; an image without a digest is not published.
+        digest: as in `ImageReference`; None: the image must not be published.
         inputs: as in `ImageReference`.
         signature: the signature that was verified, if the recipe or the site file demands one.
     """
@@ -74,7 +74,7 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the image ran in a container and has a digest; the value in a file is ignored."""
+        """Whether the image ran in a container and has a digest; never read from the file."""
         return selection.is_container(self.engine) and self.digest is not None
 
 
@@ -94,7 +94,7 @@ class DataRecord(BaseModel):
 
 
 class GitRecord(BaseModel):
-    """State of the checkout; `dirty`: whether tracked files differ from the revision."""
+    """State of the checkout; `dirty` is true if tracked files differ from the revision."""
 
     revision: str | None
     dirty: bool | None
@@ -115,9 +115,9 @@ class JobRecord(BaseModel):
         scheduler: the batch system.
         cluster: name of the cluster in the site file.
         script_sha256: hash of the submitted script.
-        functions_sha256: hash of the functions beside it; a script of an older version contains
-            its functions.
-        name: unique name of the jobs of this run; older versions recorded none.
+        functions_sha256: hash of the functions file beside the script; None in records of older
+            versions, whose scripts contain the functions.
+        name: unique name of the jobs of this run; None in records of older versions.
     """
 
     scheduler: str
@@ -128,7 +128,7 @@ class JobRecord(BaseModel):
 
 
 class ResumptionRecord(BaseModel):
-    """One resumption of a run: time, revision and machines; `nodes` lists those besides `host`."""
+    """One resumption of a run; `nodes` lists the machines in addition to `host`."""
 
     started: AwareDatetime
     trimaran: str
@@ -138,7 +138,7 @@ class ResumptionRecord(BaseModel):
 
 
 def as_list(data: object) -> object:
-    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote a single one."""
+    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote one without a list."""
     return [data] if isinstance(data, dict) else data
 
 
@@ -146,11 +146,11 @@ class RunRecord(BaseModel):
     """The content of `run.json`, which is written when the run starts and completed when it ends.
 
     Attributes:
-        launch: the launch specification that `command` was rendered from; older versions wrote
-            none.
-        site: the additions of the site file; older versions wrote none.
-        nodes: the machines besides `host`.
-        seconds: duration of the training command over all parts of the run, without a part that
+        launch: the launch specification that `command` was rendered from; None in records of
+            older versions.
+        site: the additions of the site file; None in records of older versions.
+        nodes: the machines in addition to `host`.
+        seconds: duration of the training command over all parts of the run, except a part that
             was killed together with Trimaran.
         files: SHA-256 of the files that the app has written; empty until the app has ended.
     """

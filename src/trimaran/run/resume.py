@@ -24,17 +24,17 @@ OPTION = "--resume=auto"
 def resume(directory: Path, site: Site, reporter: Reporter) -> None:
     """Resume the run in `directory`.
 
-    Recipe, data, image and additions to the image must have the hashes in `run.json`, and the
+    The recipe, the data, the image and its additions must have the hashes in `run.json`, and the
     command must be the same.
 
     Raises:
         UsageError: `directory` is not a run directory, the run has completed or is running, or
-            something that it uses has changed.
+            a file that it uses has changed.
         RunError: the image or the data are missing, or the app failed again.
         Interrupted: the user stopped the run again.
     """
     directory = directory.absolute()
-    run_directory.load(directory)  # before `alone`, which would make a lock in any folder
+    run_directory.load(directory)  # before `alone`, which would create a lock file in any folder
     with run_directory.alone(directory) as lock:
         record = run_directory.load(directory)
         if record.status == "completed":
@@ -56,10 +56,10 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
 
 
 def _request(directory: Path, record: RunRecord, site: Site) -> Request:
-    """Return the request with which the run began, from `run.json`.
+    """Return the original request of the run, from `run.json`.
 
     Raises:
-        UsageError: something that the run uses has changed, or its app cannot resume.
+        UsageError: a file that the run uses has changed, or its app cannot resume.
     """
     added = {one.kind: Path(one.path) for one in record.modified}
     extension = Extension(added.get("overlay"), added.get("venv"))

@@ -1,4 +1,4 @@
-"""Make, read and complete run directories; `run.json` in each records the run."""
+"""Create, read and complete run directories; `run.json` in each of them records the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from trimaran.run.record import (
 )
 
 RUNS = "runs"
-"""Folder in which run directories are made, unless the user names one."""
+"""Folder in which run directories are created, unless the user chooses another path."""
 
 LOCK = ".lock"
 
@@ -61,7 +61,7 @@ METRICS, RESULT = "metrics.jsonl", "result.json"
 """Files that the app writes (app contract) and the verdict reads."""
 
 RECIPE, CARD = "recipe.yaml", "app.yaml"
-"""Copies of recipe and app card, by which the run is judged, because the originals may change."""
+"""Copies of the recipe and the app card, which judge the run because the originals may change."""
 
 
 def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
@@ -93,7 +93,7 @@ def refuse_used(out: Path) -> None:
     Raises:
         UsageError: `out` contains files: a run is never overwritten.
     """
-    # A run that was killed before it began has left only the lock.
+    # A run that was killed before it began left only the lock file.
     if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
         raise UsageError(
             f"{out} exists and is not empty: a run is never overwritten", code="run-not-empty",
@@ -103,13 +103,13 @@ def refuse_used(out: Path) -> None:
 
 @contextmanager
 def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
-    """Make the run directory and lock it; yield its path and the descriptor of its lock.
+    """Create and lock the run directory; yield its path and the descriptor of its lock.
 
     The directory is deleted afterwards if no run was started in it.
 
     Raises:
         UsageError: `out` contains files, or another run has locked it.
-        RunError: the directory cannot be made, or the disk space is too small.
+        RunError: the directory cannot be created, or the disk space is too small.
     """
     directory, made = _made(recipe, out)
     with alone(directory) as lock:
@@ -127,7 +127,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
-    """Return the run directory, and whether this call has made it."""
+    """Return the run directory, and whether this call created it."""
     while True:
         directory = new_directory(recipe, out)
         with writing(f"make the run directory {directory}", directory, hint="choose another --out"):
@@ -137,7 +137,7 @@ def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
             except FileExistsError:
                 if out is not None and directory.is_dir():
                     return directory, False
-                if not directory.is_dir():  # a broken link; else another run was faster
+                if not directory.is_dir():  # a broken link; otherwise another run created it first
                     raise RunError(f"cannot make the run directory {directory}: it is a file",
                                    code="file-exists", hint="choose another --out") from None
 
@@ -154,13 +154,13 @@ def start(
     site: SiteSettings | None = None,
     job: JobRecord | None = None,
 ) -> RunRecord:
-    """Write recipe, app card and `run.json` with the status "running" into `directory`.
+    """Write the recipe, the app card and `run.json` with the status "running" into `directory`.
 
     The status is "queued" if `job` is given, for a batch system.
 
     Raises:
-        RunError: the directory cannot be written, or another run began in it, on a file system
-            without locks.
+        RunError: the directory cannot be written, or another run began in it because the file
+            system supports no locks.
     """
     record = new_record(recipe, changed, image, data, launch, launch_spec.command(launch),
                         git_state(recipe.path.parent))
@@ -194,7 +194,7 @@ def new_record(
 
 
 def recipe_record(recipe: RecipeFile, changed: dict[str, Argument]) -> RecipeRecord:
-    """Return the entry of the recipe and its changes in `run.json`."""
+    """Return the entry for `run.json` of the recipe and its changes."""
     return RecipeRecord(
         name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed,
         nodes=recipe.nodes,
@@ -225,7 +225,7 @@ def go_on(directory: Path, record: RunRecord) -> RunRecord:
 def _reserve(directory: Path) -> None:
     path = directory / RESERVE
     with named(path), os.fdopen(open_plain(path, os.O_WRONLY | os.O_CREAT), "wb") as file:
-        file.write(os.urandom(_RESERVED_BYTES))  # some file systems store no zeros
+        file.write(os.urandom(_RESERVED_BYTES))  # some file systems do not store zeros
         os.fsync(file.fileno())
 
 
@@ -260,7 +260,7 @@ def refuse_foreign(directory: Path) -> None:
 
 
 def finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> RunRecord:
-    """Complete `run.json` with the end of the run and the environment that the app reported."""
+    """Complete `run.json` with the result of the run and the environment that the app reported."""
     ended = datetime.now(timezone.utc)
     begun = record.resumed[-1].started if record.resumed else record.started
     done = record.model_copy(update={
@@ -285,7 +285,7 @@ def hashes(directory: Path) -> dict[str, str]:
 
 
 def load(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Read `run.json` of a run directory, and with `chain` the records of its jobs.
+    """Read `run.json` of a run directory, and the records of its jobs if `chain` is true.
 
     Raises:
         UsageError: `directory` is not a run directory, or `run.json` or a link is damaged.
@@ -331,16 +331,16 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 
 def git_state(folder: Path) -> GitRecord:
-    """Return the state of the checkout of `folder`; all None if `folder` is in no checkout."""
+    """Return the state of the checkout of `folder`; its values are None outside of a checkout."""
     head = commands.git(folder, "rev-parse", "HEAD")
     changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))
 
 
 def recipe_as_run(directory: Path, record: RunRecord) -> RecipeFile:
-    """Load the copies of recipe and app card in the run directory, and check their hashes.
+    """Load the copies of the recipe and the app card in the run directory, and check their hashes.
 
-    For a run of an older version, which has no copy of the card, the card of this checkout is used.
+    Runs of older versions have no copy of the card; the card of this checkout is used for them.
 
     Raises:
         UsageError: a copy cannot be read, or differs from its hash in `run.json`.

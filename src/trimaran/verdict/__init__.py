@@ -1,1 +1,1 @@
-"""Reach the verdict of a run: compare its files with each other, then judge its metrics."""
+"""Determine the verdict of a run: compare its files with each other, then judge its metrics."""

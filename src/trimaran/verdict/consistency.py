@@ -44,7 +44,7 @@ def check(
         events: the metrics.
 
     Returns:
-        One line for each comparison, for readers of the verdict.
+        One line for each comparison, to print with the verdict.
 
     Raises:
         RunError: Files disagree; the message lists all disagreements.
@@ -111,7 +111,7 @@ def _result(path: Path) -> Mapping[str, object]:
 
 
 def ended(record: RunRecord) -> Iterator[str]:
-    """Yield the faults in exit status and times of a completed run."""
+    """Yield the faults in the exit status and the times of a completed run."""
     if record.exit_status != 0:
         yield f"run.json: the status is completed, but the exit status is {record.exit_status}"
     # Only the times of the last part are compared, because clocks of two machines may differ.
@@ -130,7 +130,7 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
-    """Yield the differences of data, launch specification and command from those of the recipe."""
+    """Yield the differences of the data, launch specification and command from the recipe."""
     names = [data.name for data in record.data]
     if names != list(recipe.data):
         yield (f"run.json: the run read {', '.join(names) or 'no data'},"
@@ -153,8 +153,8 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
 def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSpec:
     """Return the specification that follows from the recipe and the other records of the run.
 
-    Values that depend on the machine are copied from `launch`: the path of the run directory, which
-    data sets were file system images, and options of the engine.
+    Values that depend on the machine are copied from `launch`: the path of the run directory, the
+    use of file system images for data sets, and options of the engine.
     """
     images = {mount.source for mount in launch.mounts if mount.image}
     added = {modification.kind: Path(modification.path) for modification in record.modified}
@@ -191,7 +191,7 @@ def _image(record: RunRecord) -> Iterator[str]:
 def _metrics(
     record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event]
 ) -> Iterator[str]:
-    """Yield the faults of metrics that are not those of one complete run of this recipe."""
+    """Yield the reasons why the metrics are not those of one complete run of this recipe."""
     keys = [event.key for event in events]
     if keys.count("run_start") != 1:
         yield f"{METRICS} has {keys.count('run_start')} events run_start, not 1"
@@ -202,7 +202,7 @@ def _metrics(
     if steps != sorted(steps):
         yield f"{METRICS}: the steps decrease"
     arguments = {**recipe.args, **record.recipe.changed}
-    wanted: dict[str, list[object]] = {}  # lists, because a value may not be hashable
+    wanted: dict[str, list[object]] = {}  # lists, because values may not be hashable
     if "seed" in arguments:
         wanted["seed"] = [arguments["seed"]]
     # For sequences, the metrics have the number of clips, which differs from that of samples.
@@ -244,13 +244,13 @@ def last_step(events: Sequence[Event]) -> int | None:
 def chain_faults(
     directory: Path, record: RunRecord, recipe: Recipe, last_step: int | None
 ) -> Iterator[str]:
-    """Yield the disagreements between the files of a submitted run that has completed.
+    """Yield the contradictions between the files of a submitted run that has completed.
 
     Args:
         directory: the run directory.
         record: content of `run.json`, combined with the links.
         recipe: the recipe, with the requested number of nodes.
-        last_step: last step in the metrics; None: they have no step.
+        last_step: last step in the metrics; None: the metrics contain no step.
     """
     if record.job is not None:
         yield from _script(directory, record.job)
@@ -285,7 +285,7 @@ def chain_notes(directory: Path) -> list[str]:
 
 
 def _script(directory: Path, job: JobRecord) -> Iterator[str]:
-    """Yield the differences between the scripts of the job and those that were submitted."""
+    """Yield the differences between the scripts of the job and the submitted scripts."""
     for name, submitted in job_chain.submitted_files(job).items():
         try:
             digest = hashlib.sha256(read_plain(directory / name)).hexdigest()
@@ -308,5 +308,5 @@ def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
 
 
 def _sequence(number: str) -> str:
-    """Return the number of a job without the name of its server, which some commands add."""
+    """Return the number of a job without the name of the server, which some commands append."""
     return re.split(r"[.;]", number, maxsplit=1)[0]

@@ -38,7 +38,7 @@ def _range(row: Row) -> str:
 
 
 class Fact(NamedTuple):
-    """A fact about the environment of an app, such as the name `packages`, text `torch 2.13.0`."""
+    """A fact about the environment of an app, such as `torch 2.13.0` with the name `packages`."""
 
     name: str
     text: str
@@ -48,7 +48,7 @@ def facts(environment: Mapping[str, object] | None) -> list[Fact]:
     """Return the facts in the `environment.json` of an app, which has no fixed form."""
     return [
         Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
-        if name != "argv" and (text := _flat(value, 0))  # reports show the complete command
+        if name != "argv" and (text := _flat(value, 0))  # reports contain the complete command
     ]
 
 

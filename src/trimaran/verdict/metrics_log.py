@@ -14,12 +14,12 @@ from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Metric
 
 BEGINNINGS = ("run_start", "resumed_from_step")
-"""Keys of the events at the start and at a resumption; `ranks` in their metadata is the number."""
+"""Keys of the events at the start and at each resumption; their metadata has the number `ranks`."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line of `metrics.jsonl`; a dataclass, because thousands of pydantic models are slow."""
+    """One line of `metrics.jsonl`; a dataclass is faster than thousands of pydantic models."""
 
     time_ms: int
     key: str
@@ -41,7 +41,7 @@ class Event:
         raise ValueError("the line is not an event")
 
     def number(self, name: str) -> int | None:
-        """Return an integer of the metadata (`step`, `epoch_num`), or None."""
+        """Return an integer of the metadata, such as `step` or `epoch_num`, or None."""
         value = self.metadata.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -58,7 +58,7 @@ class Event:
 
 
 def read_events(path: Path) -> list[Event]:
-    """Read `metrics.jsonl`; an incomplete last line, as a killed run leaves it, is ignored.
+    """Read `metrics.jsonl`; an incomplete last line, such as of a killed run, is ignored.
 
     Raises:
         RunError: The file is missing or unreadable, or a line other than the last is not an event.
@@ -87,7 +87,7 @@ def read_events(path: Path) -> list[Event]:
 def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
     """Return the value of `metric` in its unit; None: the run has not reported it.
 
-    The value is NaN if a used value is not finite or not possible for the metric.
+    The result is NaN if it depends on a value that is not finite or not possible for the metric.
 
     Args:
         events: the events of the run.
@@ -106,7 +106,7 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values in the unit that `measure` uses, with NaN for those that are not finite."""
+    """Return the values that `measure` uses, in their unit; NaN for values that are not finite."""
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])

@@ -1,4 +1,4 @@
-"""Judge a run directory: compare its files with each other, then judge its metrics."""
+"""Judge a run directory: compare its files with each other, then judge the metrics."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Verdict(BaseModel):
         reasons: why no reference is valid for this run.
         notes: circumstances that readers of the outcome must know.
         rows: the metrics.
-        checked: comparisons of files that were made before, for readers.
+        checked: one line for each comparison of files that preceded the judgement.
     """
 
     outcome: Outcome
@@ -162,7 +162,7 @@ def judge_metrics(
         site: additions of the site file that change the experiment.
         other_data: how the data differ from those of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
-        checked: comparisons that were made before, for readers.
+        checked: one line for each comparison of files that preceded the judgement.
     """
     another = bool(changed or site or other_data)
     rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
@@ -204,7 +204,7 @@ def _row(
 
 
 def within(measured: float, low: float | None, high: float | None) -> bool:
-    """Return whether a value is within the bounds; None: there is no such bound."""
+    """Return whether a value is within the bounds; a bound that is None does not exist."""
     return (low is None or measured >= low) and (high is None or measured <= high)
 
 
@@ -219,7 +219,7 @@ def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
 
 
 def _ranks(events: Sequence[Event]) -> list[str]:
-    """Return a note for each resumption with a different number of ranks."""
+    """Return a note for each resumption with another number of ranks than before."""
     begun = [event for event in events if event.key in BEGINNINGS and event.number("ranks")]
     return [
         f"from step {now.number('step')} on {now.number('ranks')} ranks, before"
