@@ -1,7 +1,7 @@
-"""The tar file of a bundle: one folder, whose first member lists the hashes of the other members.
+"""Read and write the tar file of a bundle: one folder, whose first member lists all hashes.
 
-A reader can therefore check each member while it reads the file once. The tar file is not
-compressed, because a SIF file already is.
+Therefore each member can be checked while the tar file is read once. The tar file is not
+compressed, because SIF files are compressed already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimaran.reporting import Advance, Reporter
 SUMS = "SHA256SUMS"
 BLOCK = 1 << 20
 LARGEST_LIST = 16 << 20
-"""The largest list of checksums in bytes: it is read into memory, and lists 100,000 files."""
+"""Maximum size in bytes of the list of hashes, which is read into memory: about 100,000 files."""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_PART}(?:/{_PART})*)")
@@ -39,9 +39,9 @@ class Member:
     """One file in the bundle.
 
     Attributes:
-        name: the path below the bundle's folder.
-        source: the path of the file to copy, or its content.
-        size: in bytes.
+        name: path below the folder of the bundle.
+        source: path of the file to copy, or the content as bytes.
+        size: size in bytes.
         sha256: hash of the content.
         mtime: modification time in seconds since 1970.
         mode: permissions of the file.
@@ -78,9 +78,9 @@ def check_new(file: Path) -> None:
 
 
 def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter) -> str:
-    """Write `members`, below `folder`, to the tar `file`, and return its SHA-256.
+    """Write `members` below `folder` to the tar file `file`, and return its SHA-256.
 
-    The file gets its name only when it is complete. Equal members give equal bytes.
+    The file gets its name only when it is complete. Equal members result in equal bytes.
 
     Raises:
         UsageError: `file` exists.
@@ -106,7 +106,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
             target.flush()
             os.fsync(target.fileno())
         follow_umask(temporary)
-        check_new(file)  # another process may have made it in the meantime
+        check_new(file)  # another process may have created it in the meantime
         temporary.replace(file)
     except OSError as error:
         raise RunError(
@@ -176,7 +176,7 @@ class Archive:
         """Return the content of a short member of a bundle that `check` has read.
 
         Raises:
-            RunError: the bundle has no such member, or it is too large.
+            RunError: the bundle has no member of this name, or the member is too large.
         """
         if name not in self.sums:
             raise RunError(f"{self._file} is not a bundle: it has no {name}", code="bundle-invalid",
@@ -192,7 +192,7 @@ class Archive:
         """Return the path of `member` below the folder.
 
         Raises:
-            RunError: `member` is not a plain file, or is not in `left`, the members to come.
+            RunError: `member` is not a plain file, or is not in `left`, the expected members.
         """
         folder, _, name = member.name.partition("/")
         if not member.isreg() or member.issparse():

@@ -45,7 +45,7 @@ STEPS = 3
 
 
 class BundledImage(PublishedImage, store.History, frozen=True):
-    """The image in the bundle: its `store.Record` without the path, and its signature.
+    """The image in the bundle: its record in the cache without the path, and its signature.
 
     Attributes:
         name: as in `PublishedImage`; the unpacked image gets a file name from it.
@@ -100,7 +100,7 @@ class Packed:
 def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter) -> Packed:
     """Write all that the run `request` needs to the tar file `output`.
 
-    An image or data that are missing on this machine are made first.
+    If the image or data are missing on this machine, they are prepared first.
 
     Raises:
         UsageError: `output` exists, its folder does not exist, or the recipe cannot be bundled.
@@ -137,7 +137,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
 
 
 def _engine(request: Request) -> Apptainer:
-    """Return the engine of a request that can be bundled.
+    """Return the engine of `request`, if the run can be bundled.
 
     Raises:
         UsageError: the engine is not Apptainer, or the run cannot be put into a bundle.
@@ -163,7 +163,7 @@ def _engine(request: Request) -> Apptainer:
 def _members(
     request: Request, manifest: Manifest, built: BuiltImage, data: Sequence[DataRecord]
 ) -> list[Member]:
-    """Return the members in their order: text files first, the large files last."""
+    """Return the members in order: the text files first, and the large files last."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = int(epoch or time.time())
 

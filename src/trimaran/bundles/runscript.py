@@ -42,7 +42,7 @@ class Contents:
 
     Attributes:
         recipe: the recipe to run.
-        changes: its arguments replaced by `--set`.
+        changes: arguments from `--set`, which replace those of the recipe.
         built: the image on this machine.
         signature: the verified signature of the image, if the recipe or the site file demands one.
         datasets: SHA-256 of each `dataset.json`, by name of the data set.
@@ -60,7 +60,7 @@ class Contents:
 
     @property
     def getting(self) -> dict[str, str]:
-        """The command that downloads and packs each data set, by its name."""
+        """The command that downloads and packs each data set, by the name of the data set."""
         used = self.recipe.recipe.data
         return {name: places.getting(contracts.load(name), used[name].format)
                 for name in self.datasets}
@@ -122,7 +122,7 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
         contents.recipe, dict(contents.changes), image, data, launch, Command((), {}), contents.git
     )
     document = record.model_dump(mode="json")
-    document["host"]["python"] = None  # the run needs no Python of the host
+    document["host"]["python"] = None  # the run does not need the host's Python
     same = ("status", "started", "ended", "seconds", "exit_status", "files")
     document |= {key: ShellJson(f"${{{key}}}") for key in same}
     document["image"]["reference"] = ShellJson("${image_path}")

@@ -26,7 +26,7 @@ from trimaran.run import run_directory
 
 
 def verify(file: Path, reporter: Reporter) -> Manifest:
-    """Check every member of the bundle `file`, and write nothing.
+    """Check every member of the bundle `file` without writing any file.
 
     Raises:
         UsageError: `file` cannot be read.
@@ -38,7 +38,7 @@ def verify(file: Path, reporter: Reporter) -> Manifest:
 
 
 def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Manifest]:
-    """Unpack the bundle `file` into the folder `to`, which appears when all of it is verified.
+    """Unpack the bundle `file` into the folder `to`, which is created after everything is verified.
 
     Args:
         file: the bundle.
@@ -123,7 +123,7 @@ def _take_in_data(place: Path, name: str, reporter: Reporter) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Link or copy the file `source` to `target`, which is replaced in one step."""
+    """Link or copy the file `source` to `target`, which is replaced atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:

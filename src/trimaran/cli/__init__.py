@@ -1,7 +1,7 @@
-"""The command line: parse arguments, call the library, print a table or JSON, set the exit code.
+"""The command line: parse arguments, call the library, print a table or JSON, and exit.
 
-Each group of commands has a module. `common` has shared definitions, and `error_boundary` turns
-errors of any command into messages and exit codes. The commands import the library inside their
+Each group of commands has a module. `common` has shared definitions, and `error_boundary` converts
+the errors of all commands to messages and exit codes. The commands import the library inside their
 functions, so that `trimaran --help` answers at once.
 """
 

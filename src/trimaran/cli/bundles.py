@@ -1,4 +1,4 @@
-"""Commands for machines without a network: bundle, unbundle."""
+"""Commands for machines without a network: `bundle` and `unbundle`."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def cache_prune(
 
 
 def _copies(site: Site) -> list[Holding]:
-    """Return the copies that jobs made on this machine's own disk."""
+    """Return the copies of images and data that jobs made on this machine's own disk."""
     from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 

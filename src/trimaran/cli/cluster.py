@@ -1,4 +1,4 @@
-"""Commands for clusters: submit, status, logs, cancel."""
+"""Commands for clusters: `submit`, `status`, `logs`, `cancel` and `site`."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from trimaran.site_file import Site
 
 MOST_NODES = 100_000
-"""Largest accepted number of nodes; no machine has more."""
+"""Maximum accepted number of nodes; no machine has more nodes."""
 
 LAST = 50
-"""Number of ended runs that `status` shows."""
+"""Maximum number of ended runs that `status` shows."""
 
 ClusterName = Annotated[
     str | None,
@@ -181,7 +181,7 @@ def _counts(text: str) -> list[int]:
         UsageError: a part of the text is not a number from 1 to MOST_NODES.
     """
     words = text.split(",")
-    longest = len(str(MOST_NODES))  # Python refuses to read thousands of digits
+    longest = len(str(MOST_NODES))  # Python does not parse thousands of digits
     if not all(
         word.isascii() and word.isdigit() and len(word) <= longest and 1 <= int(word) <= MOST_NODES
         for word in words
@@ -272,7 +272,7 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
 
 def _runs_of(run: Path) -> list[Path]:
-    """Return the submitted runs of a series, or the single run; print which were not submitted."""
+    """Return the submitted runs of a series, or the single run; print missing submissions."""
     from trimaran.report import scaling
 
     points = scaling.folders(run).values()

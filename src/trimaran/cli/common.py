@@ -38,11 +38,11 @@ GROUPS = {
     "Supply chain": ("pull", "push", "sign", "verify", "sbom", "audit", "bundle", "unbundle"),
     "Inspect and clean": ("list", "show", "inspect", "doctor", "cache", "schema"),
 }
-"""The headings of `trimaran --help`, each with its commands in the order of their use."""
+"""Heading in `trimaran --help` -> its commands, in the order of their use."""
 
 
 class TopLevel(TyperGroup):
-    """The commands of `trimaran`: list them in groups in the help, and handle signals.
+    """The commands of `trimaran`, which are listed in groups in the help.
 
     Ctrl-C, SIGTERM and a closed terminal end a command after it has cleaned up.
     """
@@ -56,7 +56,7 @@ class TopLevel(TyperGroup):
                 formatter.write_dl(summaries, col_max=12)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and turn a signal that stops it into an error after its cleanup."""
+        """Run the command; if a signal stops it, raise an error after its cleanup."""
         from trimaran import process
         from trimaran.errors import Interrupted
 
@@ -89,7 +89,7 @@ def _say_version(wanted: bool) -> None:
 
 
 def _revision() -> str:
-    """Return the revision of the checkout for the version message; "" without a checkout."""
+    """Return the revision of the checkout for the version message, or "" outside of a checkout."""
     from trimaran import paths
     from trimaran.run.run_directory import git_state
 
@@ -113,7 +113,7 @@ def load_image(name: str) -> Image:
     """Return the definition of the image called `name`.
 
     Raises:
-        UsageError: no image has this name, or its definition is faulty.
+        UsageError: no image has this name, or its definition has faults.
     """
     from trimaran.images import definition
 
@@ -121,7 +121,7 @@ def load_image(name: str) -> Image:
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
-    """Return a shell completion of the names of `kind`."""
+    """Return a shell completion for the names of definitions of `kind`."""
 
     def names(incomplete: str) -> list[str]:
         return _completions(kind, incomplete)
@@ -130,7 +130,7 @@ def complete(kind: str) -> Callable[[str], list[str]]:
 
 
 def complete_by_kind(context: typer.Context, incomplete: str) -> list[str]:
-    """Complete the name of a definition, whose kind is the argument before (`show KIND NAME`)."""
+    """Complete the name of a definition; the previous argument is its kind (`show KIND NAME`)."""
     kind = context.params["kind"]
     return _completions(kind, incomplete) if kind else []  # the kind is invalid
 
@@ -242,7 +242,7 @@ def command(
     ]
 
     def add(function: Callable[..., None]) -> Callable[..., None]:
-        # Its type is not imported before a command runs, because this would slow down the help.
+        # Its type is imported only when a command runs, because importing it slows down the help.
         wants_site = function.__annotations__.pop("site", None) is not None
         own = inspect.signature(function, eval_str=True).parameters
 

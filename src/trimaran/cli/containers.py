@@ -1,4 +1,4 @@
-"""Commands that make images: lock, render, fetch, build, test-image, extend."""
+"""Commands that make images: `lock`, `render`, `fetch`, `build`, `test-image` and `extend`."""
 
 from __future__ import annotations
 

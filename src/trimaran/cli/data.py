@@ -89,8 +89,8 @@ def _asked(
         recipe: recipe whose formats are used.
 
     Raises:
-        UsageError: no name and no recipe is given, the format is given twice, or the recipe does
-            not read the data set.
+        UsageError: neither a name nor a recipe is given, the format is given twice, or the recipe
+            does not read the data set.
     """
     from trimaran.errors import UsageError, nearest
     from trimaran.recipes import library

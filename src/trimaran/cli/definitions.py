@@ -1,4 +1,4 @@
-"""Commands on the definitions of the checkout: list, show, schema."""
+"""Commands on the definitions of the checkout: `list`, `show` and `schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The boundary around every command: check arguments, report errors and faults, set exit codes."""
+"""Run commands with checked arguments, report their errors and faults, and set exit codes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trimaran import __version__
 from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""Environment variables that name folders, besides `TRIMARAN_…`."""
+"""Environment variables with paths of folders, besides `TRIMARAN_…`."""
 
 
 def guarded(command: Callable[[], object]) -> int:
     """Call `command`, report an error if it fails, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # the terminal may lack characters of a name
+        if isinstance(stream, io.TextIOWrapper):  # a name may not be printable
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_words()
@@ -59,7 +59,7 @@ def _called(command: Callable[[], object]) -> int:
 
 
 def _check_words() -> None:
-    """Check arguments, working directory and environment before the command starts.
+    """Check the arguments, the working directory and the environment before a command starts.
 
     Text that is not UTF-8 cannot be written into JSON files.
 
@@ -110,7 +110,7 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Discard output that could not be written: Python would write it again at exit, and fail."""
+    """Discard output that could not be written: Python would try again at exit, and fail."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -120,7 +120,7 @@ def _discard_output() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print the error, or a fault with its traceback file, and return the exit code."""
+    """Print the error, or a fault with the path of its traceback, and return the exit code."""
     known: TrimaranError | None = None
     if isinstance(error, TrimaranError):
         known = error

@@ -1,4 +1,4 @@
-"""Commands that examine built images: inspect, sbom, audit."""
+"""Commands that examine built images: `inspect`, `sbom` and `audit`."""
 
 from __future__ import annotations
 

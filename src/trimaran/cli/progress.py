@@ -1,7 +1,7 @@
 """Show the progress of long work: a bar on a terminal; elsewhere lines every few seconds.
 
-All long work runs inside a bar, even if its amount is unknown, so that no command is silent for
-long.
+All long operations have a bar, even if the amount of work is unknown, so that no command is silent
+for long.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from trimaran.reporting import Advance
 from trimaran.terminal_safety import message
 
 SILENT_SECONDS = 4.0
-"""Seconds without output after which a line reports the progress."""
+"""Number of seconds without output after which a line reports the progress."""
 
 LONGEST_SILENCE = 60.0
-"""The seconds between two such lines double up to this limit, which keeps long logs short."""
+"""Maximum number of seconds between two progress lines; the intervals double up to this limit."""
 
 
 def silences() -> Iterator[float]:
@@ -39,14 +39,14 @@ def silences() -> Iterator[float]:
 
 @dataclass
 class Bar:
-    """Progress of one piece of work.
+    """Progress of one operation.
 
     Attributes:
         title: description of the work.
         total: amount of work in `unit`; None: unknown.
         unit: unit of the amounts; "B": bytes.
         done: amount that is done.
-        begun: start on the monotonic clock, in seconds.
+        begun: time of the start on the monotonic clock, in seconds.
         detail: last output line of the child process that does the work.
         before: amount that was done before the start.
     """
@@ -64,7 +64,7 @@ class Bar:
         self.before = self.done
 
     def advance(self, amount: float) -> None:
-        """Add an amount that was done since the last call. Any thread may call this."""
+        """Add the amount that was done since the last call; this method is thread-safe."""
         with self._lock:
             self.done += amount
 
@@ -92,7 +92,7 @@ class Bar:
 
 
 class Bars:
-    """The nested open progress bars of one console.
+    """The open progress bars of one console, which are nested.
 
     Args:
         console: the console to draw on.
@@ -109,7 +109,7 @@ class Bars:
         self._heard = time.monotonic()
 
     def detail(self, text: str) -> None:
-        """Show an output line of a child process beside the innermost bar."""
+        """Show an output line of a child process next to the innermost bar."""
         if self._open:
             self._open[-1].detail = text.strip()
 
@@ -117,7 +117,7 @@ class Bars:
     def bar(self, title: str, total: float | None, unit: str, done: float) -> Iterator[Advance]:
         """Show a bar, and print a line with the elapsed time at its end.
 
-        Work of unknown amount that takes less than a second leaves no line.
+        An operation of unknown amount that takes less than a second prints no line.
         """
         bar = Bar(title, total, unit, done)
         first = not self._open
@@ -134,7 +134,7 @@ class Bars:
             self._say(f"  {title} ({bar.seconds:.1f} s)")
 
     def _has_room(self) -> bool:
-        """Return whether the console is wide enough for a bar (under mpirun it has 0 columns)."""
+        """Return whether the console is wide enough for a bar (under mpirun, its width is 0)."""
         try:
             columns = os.get_terminal_size(self._console.file.fileno()).columns
         except (OSError, ValueError):
@@ -161,7 +161,7 @@ class Bars:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Print a line of progress after each silence, at increasing intervals."""
+        """Print a line of progress when there was no output, at increasing intervals."""
         ended = threading.Event()
 
         def tell() -> None:

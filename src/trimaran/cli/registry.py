@@ -1,4 +1,4 @@
-"""Commands that publish images and download published ones: push, pull."""
+"""Commands that publish images, and download published images: `push` and `pull`."""
 
 from __future__ import annotations
 

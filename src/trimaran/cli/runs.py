@@ -1,4 +1,4 @@
-"""Commands that run, judge and compare: run, resume, report, compare, doctor."""
+"""Commands that run, judge and compare: `run`, `resume`, `report`, `compare` and `doctor`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
 
 
 def _judge(directory: Path) -> NoReturn:
-    """Judge a run that has just completed (last step of `run` and `resume`), and exit."""
+    """Judge a run that has just completed (the last step of `run` and `resume`), and exit."""
     from trimaran.report import report
     from trimaran.run.pipeline import STEPS
 

@@ -1,4 +1,4 @@
-"""Commands on signatures: sign, verify."""
+"""Commands on signatures: `sign` and `verify`."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ def verify(
 
 
 def _file(name: str) -> Path:
-    """Return a SIF file: `name` itself, or the file in the cache of the image called `name`.
+    """Return the path of a SIF file: `name` itself, or the file of the image `name` in the cache.
 
     Raises:
-        UsageError: `name` is a path, and no file exists there.
+        UsageError: `name` is a path that does not exist.
     """
     from trimaran.errors import UsageError
     from trimaran.provenance import signing
@@ -103,7 +103,7 @@ def _file(name: str) -> Path:
 
 
 def _ask() -> str:
-    """Return the passphrase from a hidden prompt on a terminal, else a line of standard input."""
+    """Return the passphrase from a hidden prompt on a terminal, or else from standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt("Passphrase of the key", hide_input=True, err=True))
     return sys.stdin.readline().rstrip("\n")

@@ -1,4 +1,4 @@
-"""Output on the terminal with rich: progress, errors, tables and verdicts."""
+"""Print progress, errors, tables and verdicts on the terminal, with the library rich."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "y
 
 
 class Screen(Console):
-    """A console that shows strings safely: no markup, no control codes, and limited length.
+    """A console that shows strings safely: no markup, no control codes, and a limited length.
 
-    Text from outside, such as a file name, is passed as a plain string. `Text` objects are shown
-    unchanged and are only for Trimaran's own text.
+    External text, such as a file name, must be passed as a plain string. `Text` objects are shown
+    unchanged, and are only for Trimaran's own text.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text that is shown for a string, with control codes escaped."""
+        """Return the text to show for a string, with control codes escaped."""
         return super().render_str(message(text), **options)
 
 
 class _Lasting:
-    """Standard error that ignores errors, so that a closed terminal does not end a training."""
+    """Standard error without write errors, so that a closed terminal does not end a training."""
 
     encoding = "utf-8"
 
@@ -85,7 +85,7 @@ class Terminal:
         self._print(f"  {text}", style="dim")
 
     def detail(self, text: str) -> None:
-        """Show a line beside the innermost progress bar, in place of the line before."""
+        """Show a line next to the innermost progress bar, in place of the previous line."""
         self._bars.detail(text)
 
     def _print(self, *parts: str | Text, style: str | None = None) -> None:
@@ -95,19 +95,19 @@ class Terminal:
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
     ) -> AbstractContextManager[Advance]:
-        """Show a progress bar, or a line every few seconds, and at its end a line with the time.
+        """Show a progress bar or a line every few seconds, and at the end a line with the time.
 
         Args:
             description: title of the work.
             total: amount of work in `unit`; None: unknown.
             unit: unit of the amounts; "B": bytes.
-            done: amount that was done before.
+            done: amount that is done already.
         """
         return self._bars.bar(description, total, unit, done)
 
     @contextmanager
     def step(self, number: int, of: int, title: str) -> Iterator[None]:
-        """Print the title of a step of a run, and at its end the time that it took."""
+        """Print the title of a step of a run, and at the end of the step its duration."""
         self._print(Text(f"[{number}/{of}]", "cyan"), title, style="bold")
         begin = time.monotonic()
         yield
@@ -136,9 +136,9 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:
-    """Print `table`, and never wrap a cell of the columns `whole`, which users copy.
+    """Print `table`, and never wrap a cell of the columns `whole`, because users copy these cells.
 
-    If the terminal is too narrow for this, the lines of the table exceed its width.
+    If the terminal is too narrow, the lines of the table exceed its width.
     """
     least, most = [], []
     for column in table.columns:
@@ -162,7 +162,7 @@ def _width(cell: object) -> int:
 
 
 def show_verdict(verdict: Verdict, title: str, notes: Sequence[str]) -> None:
-    """Print the table of a verdict, its reasons and notes, and the outcome."""
+    """Print the table of a verdict, then its reasons and notes, and the outcome."""
     console = Screen()
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in ("metric", "measured", "accepted", "reference", "verdict"):

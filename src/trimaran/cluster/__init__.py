@@ -1,5 +1,5 @@
-"""Runs on clusters: submit them to the batch system of the site, watch them, and resume them.
+"""Submit runs to the batch system of a cluster, watch them, and resume them.
 
-The script of a job is rendered from the same exact command as a run on this machine. On the nodes
-it needs Apptainer and sh, but no Python.
+The script of a job is rendered from the same exact command as a run on this machine. The nodes
+need Apptainer and sh, but no Python.
 """

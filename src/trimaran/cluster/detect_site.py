@@ -37,7 +37,7 @@ QUESTIONS = {
     "scratch": "Folder for runs, which all nodes see (empty: where trimaran is called)",
     "local_storage": "A node's own disk, to copy images to (empty: none)",
 }
-"""Key of the site file -> question to the user."""
+"""Key of the site file -> question for the user."""
 
 _WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
 """Key of the site file -> batch systems that support it; all support the keys not listed."""
@@ -49,7 +49,7 @@ NETWORK = Path("/sys/class/net")
 
 
 def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the questions for a cluster, by key: the text, and the answer that Enter accepts."""
+    """Return the questions about a cluster by key, each with its text and its default answer."""
     loaded = os.environ.get("LOADEDMODULES", "").split(":")
     modules = [name for name in loaded if name.startswith(("apptainer", "singularity"))]
     fast = sorted(path.name for path in NETWORK.glob("ib*"))
@@ -62,7 +62,7 @@ def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def answered(key: str, answer: str) -> object:
-    """Return the value of a key for the site file; None if the answer is empty.
+    """Return the value of `key` for the site file from an answer; None if the answer is empty.
 
     Raises:
         UsageError: a variable of `env` does not have the form NAME=VALUE.
@@ -135,12 +135,12 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
 
 
 def _alone(text: str) -> list[str]:
-    """Return the lines that are a single name: a site may have its commands print further lines."""
+    """Return the lines that are a single name, because commands of some sites print more lines."""
     return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", text, re.M)
 
 
 def _pbs(reporter: Reporter) -> dict[str, Any]:
-    """Return the default queue, which qstat prints as JSON, or as text in older versions."""
+    """Return the default queue of PBS, which qstat prints as JSON, or in older versions as text."""
     output = _output(["qstat", "-B", "-f", "-F", "json"], reporter)
     try:
         servers = parse_json(output)["Server"]
@@ -197,7 +197,7 @@ def write(path: Path, name: str, facts: Mapping[str, object]) -> None:
     """Write a site file with one cluster. An existing file is not changed.
 
     Raises:
-        UsageError: the file exists, or a fact is not valid in a site file. No file is left then.
+        UsageError: the file exists, or a fact is not valid in a site file; no file is written.
     """
     refuse_old(path, name)
     cluster = {key: value for key, value in facts.items() if value is not None}

@@ -1,7 +1,7 @@
-"""Print the run of a recipe as a script for Docker on one machine.
+"""Render the run of a recipe as a script for Docker on one machine.
 
-The script takes the OCI image from a registry. Trimaran does not run it, so there is no `run.json`
-and no verdict.
+The script uses the OCI image in a registry. Trimaran does not run the script, so that there is no
+`run.json` and no verdict.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def render(request: Request, cluster: Cluster) -> str:
         UsageError: no registry is configured, the recipe needs several nodes, or Docker cannot
             mount a path.
     """
-    from trimaran.provenance import registry  # its client is slow to import
+    from trimaran.provenance import registry  # the registry client is slow to import
 
     request = jobs.at_home(request, cluster)
     pipeline.check(request, to_print=True)
@@ -62,7 +62,7 @@ def render(request: Request, cluster: Cluster) -> str:
         f"# {request.recipe.name} with Docker. Trimaran does not run it: no run.json, no verdict.",
         *(f"# first: {what}" for what in lacking),
         shell_line(["mkdir", "-p", out]),
-        # The user owns the output, not root.
+        # The output belongs to the user, not to root.
         f'docker run --rm --user "$(id -u):$(id -g)" {shell_line(_words(spec))}',
         "",
     ])

@@ -1,4 +1,4 @@
-"""Submit a recipe as a job: prepare data, image and script on the login node, and queue the job."""
+"""Submit a recipe as a job: prepare its data, image and script on the login node, and queue it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from trimaran.site_file import Cluster, Site
 STEPS = 3
 
 QUEUEING = "queueing"
-"""A file beside the script, which exists while a job is queued and its number is not recorded.
+"""Name of a file beside the script, which exists until the number of a new job is recorded.
 
-It remains if the process is killed at that moment. The job, if it was queued, is then found by its
+The file remains if the process is killed before. If the job was queued, it is then found by its
 name.
 """
 
@@ -47,7 +47,7 @@ def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
 
     Args:
         site: the site file.
-        name: name of the cluster; None: the first one, or a Slurm with all defaults if the site
+        name: name of the cluster; None: the first cluster, or Slurm with all defaults if the site
             file defines no cluster.
 
     Raises:
@@ -63,9 +63,9 @@ def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
 
 
 def at_home(request: Request, cluster: Cluster) -> Request:
-    """Return the request with the data sets and the scratch folder of the cluster filled in.
+    """Add the data sets and the scratch folder of the cluster to the request, and return it.
 
-    What the request itself names is kept.
+    Data sets and a run directory that the request already contains are kept.
     """
     known = {
         name: cluster.data / name
@@ -82,7 +82,7 @@ def preview(request: Request, cluster: Cluster) -> str:
     """Return the script that `submit` would queue, without making or queueing anything.
 
     Raises:
-        UsageError: the recipe cannot be run so, or the batch system cannot use the run directory.
+        UsageError: the recipe cannot be a job, or the batch system cannot use the run directory.
     """
     request = at_home(request, cluster)
     _check_place(request.out, cluster)
@@ -98,7 +98,7 @@ def preview(request: Request, cluster: Cluster) -> str:
 
 
 def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) -> Submitted:
-    """Prepare data and image, make the run directory, and queue the job.
+    """Prepare the data and the image, create the run directory, and queue the job.
 
     Raises:
         UsageError: the recipe cannot be a job of this cluster, or a command of the batch system is
@@ -161,7 +161,7 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     """Queue a new job for a stopped run, which continues from the newest checkpoint.
 
     Raises:
-        UsageError: the run has completed, its job has not ended, or a file of it has changed.
+        UsageError: the run has completed, its job has not ended, or a file of the run has changed.
         RunError: the batch system does not answer, or refuses the job.
     """
     directory = directory.absolute()
@@ -188,10 +188,10 @@ def _refuse_completed(directory: Path, record: RunRecord) -> None:
 
 
 def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[str]:
-    """Cancel the jobs of runs, and return the numbers of the jobs. Files of the runs stay.
+    """Cancel the jobs of runs, and return the numbers of the jobs. Files of the runs remain.
 
-    An error with one run does not stop the cancellation of the others: their jobs are cancelled and
-    reported before the error is raised.
+    If an error occurs with one run, the jobs of the other runs are cancelled and reported before
+    the error is raised.
 
     Raises:
         UsageError: a directory is not a submitted run, or no job is queued or running.
@@ -222,10 +222,10 @@ def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[st
 def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    If the batch system does not report which jobs are active, the newest one is cancelled:
-    cancelling a job that has ended does no harm.
+    If the batch system does not report which jobs are active, the newest job is cancelled:
+    cancelling a job that has ended has no effect.
     """
-    record = submitted(directory, chain=False)  # damaged link files must not prevent it
+    record = submitted(directory, chain=False)  # damaged links must not prevent it
     scheduler = scheduler_of(record)
     with asking(scheduler, reporter):
         try:
@@ -252,7 +252,7 @@ def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
 def asking(
     scheduler: Scheduler, reporter: Reporter | None
 ) -> AbstractContextManager[object]:
-    """Return a context that shows progress while the batch system is asked."""
+    """Return a context that shows progress while a command of the batch system runs."""
     return (reporter or Silent()).bar(f"querying {scheduler.title}", None)
 
 
@@ -294,12 +294,12 @@ def numbers(directory: Path, file: str = QUEUED) -> list[str]:
 
 
 def is_queueing(directory: Path) -> bool:
-    """Return whether the queue may contain a job of the run whose number was not recorded."""
+    """Return whether the queue may contain a job of the run without a recorded number."""
     return (job_chain.place(directory) / QUEUEING).exists()
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
-    """Return the numbers of all jobs of a run: the recorded ones, and those found by their name.
+    """Return the numbers of all jobs of a run: recorded jobs, and jobs found by their name.
 
     Raises:
         RunError: the batch system does not answer.
@@ -307,7 +307,7 @@ def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]
     own, name = numbers(directory), record.job.name if record.job else None
     try:
         known = scheduler.named(name) if name else []
-    except UsageError:  # PBS needs qselect for it, which may be missing
+    except UsageError:  # PBS needs qselect to find names, and it may be missing
         if is_queueing(directory):
             raise
         known = []
@@ -321,7 +321,7 @@ def still_active(
 ) -> list[tuple[str, State]]:
     """Return the active jobs of a run with their states, the newest job first.
 
-    Numbers of jobs that were found by their name are recorded in the run directory.
+    The numbers of jobs that were found by their name are recorded in the run directory.
 
     Raises:
         RunError: the batch system does not answer.
@@ -340,7 +340,7 @@ def _check_place(out: Path | None, cluster: Cluster) -> None:
     """Check that the batch system uses the path of the run directory unchanged.
 
     Args:
-        out: the run directory; None: a folder below the working directory.
+        out: the run directory; None: a new folder below the working directory.
         cluster: the cluster.
 
     Raises:
@@ -392,12 +392,12 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
 
 
 def _taken(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> str:
-    """Queue a job, and return the number that is printed, or else that of an active job by name."""
+    """Queue a job, and return the printed number, or else the number of an active job by name."""
     try:
         return scheduler.submit(Path(SCRIPT), directory, (lock,))
     except RunError as error:
-        # The command may fail although the job was queued: sbatch does so if its connection breaks
-        # before the answer.
+        # The command may fail although the job was queued: sbatch fails if its connection breaks
+        # before the response.
         with suppress(TrimaranError):
             named = scheduler.named(job.name or "")
             known = scheduler.states(named) if named else {}
@@ -439,6 +439,6 @@ def _check_submitted(directory: Path, job: JobRecord) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Return the SHA-256 of the description of a data set; zeros if the data set does not exist."""
+    """Return the SHA-256 of the `dataset.json` of a data set; zeros if the data set is missing."""
     description = path / DATASET
     return sha256(description) if description.is_file() else "0" * 64

@@ -1,6 +1,6 @@
 """LSF with jsrun: the commands, and the options of a job.
 
-This module follows IBM's manuals and the user guide of Summit. No real LSF has run it.
+This module follows IBM's manuals and the user guide of Summit; it was not tested with LSF.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STATES = {"PEND": "PENDING", "PROV": "CONFIGURING", "RUN": "RUNNING", "WAIT": "PENDING",
           "PSUSP": "SUSPENDED", "USUSP": "SUSPENDED", "SSUSP": "SUSPENDED", "UNKWN": "RUNNING"}
-"""States of an active job (bjobs(1)), and the names that Trimaran shows for them.
+"""State of an active job in bjobs(1) -> name that Trimaran shows.
 
 DONE, EXIT and ZOMBI are the states of a job that has ended.
 """
@@ -36,7 +36,7 @@ class Lsf(Scheduler):
     programs = ("bsub", "bjobs", "bkill")
     directive = "#BSUB"
     number = "LSB_JOBID"
-    reads = ("%",)  # %J, %I and others, of -o (bsub(1))
+    reads = ("%",)  # %J, %I and other patterns of -o (bsub(1))
     queued = (r".*\bJob <([0-9]+)> is submitted\b.*",)
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
@@ -57,7 +57,7 @@ class Lsf(Scheduler):
         ]
 
     def early(self, cluster: Cluster) -> int:
-        """Return `signal_seconds` rounded up to whole minutes, because bsub accepts only those."""
+        """Return `signal_seconds` rounded up to whole minutes, which bsub requires."""
         return -(-cluster.signal_seconds // 60) * 60
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
@@ -92,7 +92,7 @@ class Lsf(Scheduler):
     def states(self, numbers: list[str]) -> dict[str, State]:
         """Return the states of the jobs that LSF still lists.
 
-        If bjobs prints no valid JSON, as before LSF 10.1 or with a quote in a reason, its text
+        If bjobs prints no valid JSON (before LSF 10.1, or if a reason contains a quote), its text
         output is parsed.
         """
         done = _bjobs("-json", "-o", " ".join(COLUMNS), *numbers)
@@ -115,7 +115,7 @@ COLUMNS = ("jobid", "stat", "exit_reason", "pend_reason")
 _ROW = r"^([0-9]+)\|([A-Z]+)\|([^|\n]*)\|(.*)$"
 
 _UNKNOWN = re.compile(r"is not found|No .*job found", re.I)
-"""Messages of bjobs about a job that it does not list, or no longer lists."""
+"""Regular expression of the messages of bjobs about a job that it does not list."""
 
 
 def _bjobs(*words: str) -> Result:

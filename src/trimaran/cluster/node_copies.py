@@ -1,7 +1,7 @@
 """Find and remove copies of images and data that jobs left on the disk of this node.
 
 A job removes its copies when it ends or is cancelled. If it is killed, the next job of the same
-user on that node removes them (functions.sh), or `trimaran cache prune` or `trimaran cancel` does.
+user on that node (functions.sh), `trimaran cache prune` or `trimaran cancel` removes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trimaran.run import job_chain
 from trimaran.site_file import Site
 
 JOB = ".job"
-"""File with the job number in the folder of the copies of a job."""
+"""Name of the file with the job number in the folder of a job's copies."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Copies:
 
     @property
     def size(self) -> int:
-        """Bytes of all files, without those that are removed meanwhile."""
+        """Total size of the files in bytes, without files that are removed meanwhile."""
         size = 0
         for place, _, names in os.walk(self.path):
             for name in names:
@@ -52,7 +52,7 @@ class Copies:
         """Remove the folder.
 
         Raises:
-            OSError: the file system refuses.
+            OSError: the folder cannot be removed.
         """
         shutil.rmtree(self.path)
 
@@ -81,7 +81,7 @@ def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
 
     Raises:
         UsageError: the job numbers of a run cannot be read.
-        RunError: the file system refuses.
+        RunError: the copies cannot be removed.
     """
     own = {job for directory in directories for job in job_chain.numbers(directory)}
     copies = [left for left in find(site, own) if left.ended]
@@ -103,9 +103,9 @@ def _folders(place: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _ended(schedulers: Collection[str], jobs: Collection[str]) -> dict[str, bool | None]:
-    """Return for each job whether it has ended, according to all batch systems of the disk.
+    """Return job -> whether it has ended, according to all batch systems that use the disk.
 
-    The value is None if one of the batch systems does not answer.
+    The value is None if a batch system does not answer.
     """
     try:
         answers = [SCHEDULERS[name].states(sorted(jobs)) for name in schedulers]

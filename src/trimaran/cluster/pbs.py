@@ -1,6 +1,6 @@
 """PBS Professional and OpenPBS: the commands, and the options of a job.
 
-The Open MPI of the host starts the tasks. It reads the nodes of the job from PBS_NODEFILE.
+The host's Open MPI starts the tasks, and reads the nodes of the job from PBS_NODEFILE.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 STATES = {"Q": "PENDING", "H": "PENDING", "W": "PENDING", "T": "PENDING", "M": "PENDING",
           "R": "RUNNING", "S": "SUSPENDED", "U": "SUSPENDED", "E": "COMPLETING", "B": "RUNNING"}
-"""State letters of an active job (qstat(1B)), and the names that Trimaran shows for them.
+"""State letter of an active job in qstat(1B) -> name that Trimaran shows.
 
 F and X are the states of a job that has ended.
 """
 
 _NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
-"""Characters that qsub refuses in the name of a job (some versions accept a full stop)."""
+"""Characters that qsub rejects in the name of a job (some versions accept a full stop)."""
 
 _HEADING = rf'(?:^Job Id: *|[{{,]\s*")(?P<job>{NUMBER})(?: *$|"\s*:\s*\{{)'
 _KEY = r'(?:^ *|[{,]\s*")(?P<key>job_state|Exit_status|comment)"? *[:=] *"?(?P<value>[^\n"]*)'
 _FACT = re.compile(f"{_HEADING}|{_KEY}", re.M)
-"""Heading of a job, or one of its facts, in the text output or the JSON output of qstat."""
+"""Regular expression of a job's heading or fact in the text or JSON output of qstat."""
 
 _UNKNOWN = re.compile(r"Unknown Job|has finished", re.I)
-"""Messages of qstat about a job that it does not list, or no longer lists."""
+"""Regular expression of the messages of qstat about a job that it does not list."""
 
 
 class Pbs(Scheduler):
@@ -52,7 +52,7 @@ class Pbs(Scheduler):
     directive = "#PBS"
     number = "PBS_JOBID"
     silent = True
-    reads = ("^array_index^",)  # of -o (qsub(1B))
+    reads = ("^array_index^",)  # patterns of -o (qsub(1B))
     queued = (r"([0-9]+(?:\[[0-9]*\])?\.[A-Za-z][A-Za-z0-9_.-]*)", f"({NUMBER})")
 
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
@@ -90,7 +90,7 @@ class Pbs(Scheduler):
         return scheduler.queue(self, ["qsub", str(script)], folder, keep_open)
 
     def called(self, name: str) -> str:
-        """Return the name with `-` in place of the characters that qsub refuses."""
+        """Return the name with `-` in place of the characters that qsub rejects."""
         return re.sub(_NOT_IN_NAMES, "-", name)
 
     def named(self, name: str) -> list[str]:
@@ -104,9 +104,9 @@ class Pbs(Scheduler):
         """Return the states of the jobs that PBS still lists.
 
         The JSON of qstat is invalid if a value has a leading zero, a tab or a quote, or if a key
-        occurs twice. Any variable of a job can cause this. The text output is parsed then.
+        occurs twice. Any variable of a job can cause this; the text output is parsed instead.
         """
-        # If one of the jobs is unknown, qstat exits with 35 and prints the others.
+        # If one of the jobs is unknown, qstat prints the other jobs and exits with 35.
         done = scheduler.ask(["qstat", "-x", "-f", "-F", "json", *numbers])
         try:
             # If all jobs are unknown, the JSON has no "Jobs".
@@ -118,7 +118,7 @@ class Pbs(Scheduler):
             if not jobs and not _UNKNOWN.search(done.stderr):
                 raise RunError(f"qstat failed: {scheduler.words(done)}",
                                code="scheduler-failed") from None
-        # qsub may print the number without the name of the server.
+        # qsub may print the number without the server's name.
         own = {number.partition(".")[0]: number for number in numbers}
         return {
             own.get(number.partition(".")[0], number): _state(job) for number, job in jobs.items()

@@ -1,7 +1,7 @@
 """The interface to a batch system: options of a job, start of its ranks, queue and job states.
 
-`slurm`, `pbs` and `lsf` implement it. Commands that a running job needs are in `functions.sh`,
-which distinguishes the batch systems by their names.
+`slurm`, `pbs` and `lsf` implement the interface. Commands that a running job needs are in
+`functions.sh`, which distinguishes the batch systems by their names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from trimaran.site_file import Cluster
 
 NODES, TASKS = Variable("nodes"), Variable("tasks")
-"""Shell variables with the numbers of nodes and tasks, which decrease when an elastic run loses
-a node."""
+"""Shell variables: numbers of nodes and tasks, which decrease if an elastic run loses a node."""
 
 ANSWER_SECONDS = 20.0
 """Time limit for a command of a batch system, in seconds."""
@@ -40,7 +39,7 @@ class State:
 
     Attributes:
         name: name of the state, such as `PENDING`.
-        reason: why the job is in this state; "None" without one.
+        reason: why the job is in this state; "None" without a reason.
         active: whether the job has not ended.
     """
 
@@ -63,7 +62,7 @@ class Shape:
         gpus_per_node: GPUs of each node.
         walltime: time limit as HH:MM:SS.
         sockets: sockets of a node, over which the tasks are spread; None: unknown.
-        ranks_told: whether each task is a rank that gets rank and world size from its starter.
+        ranks_told: whether each task is a rank, to which its starter gives rank and world size.
         mpirun: whether the mpirun of the host starts the tasks, instead of the batch system.
         restarts: whether the agents of torchrun continue after the loss of a node.
     """
@@ -107,9 +106,9 @@ class Scheduler(ABC):
 
     Attributes:
         name: name in the site file.
-        programs: commands to queue a job, to print its state, to cancel it, and further ones.
+        programs: commands to queue a job, to print its state, to cancel it, and other commands.
         directive: prefix of the lines of the script that the batch system reads.
-        number: environment variable with the number of the job.
+        number: environment variable of a job with its number.
         silent: whether the batch system sends no signal to a job before its time limit.
         reads: character sequences that the batch system replaces in the path of an output file,
             and therefore in the path of a run directory.
@@ -127,7 +126,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return the options of the job: resources of the recipe, and names of the site file.
+        """Return the options of the job, from resources of the recipe and names in the site file.
 
         Args:
             name: name of the job.
@@ -136,7 +135,7 @@ class Scheduler(ABC):
             elastic: whether the job continues after the loss of a node.
 
         Raises:
-            UsageError: the batch system does not support one of them.
+            UsageError: the batch system does not support a setting.
         """
 
     @abstractmethod
@@ -163,7 +162,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def named(self, name: str) -> list[str]:
-        """Return the numbers of the user's jobs called `name` that the batch system still lists.
+        """Return the numbers of the user's jobs with this name that the batch system still lists.
 
         Raises:
             RunError: the batch system does not answer.
@@ -183,7 +182,7 @@ class Scheduler(ABC):
         The configuration of the batch system sets the delay (Slurm: KillWait, PBS: kill_delay).
 
         Raises:
-            RunError: the batch system refuses or does not answer.
+            RunError: the batch system refuses the cancellation, or does not answer.
         """
         done = ask([self.programs[2], job])
         if done.returncode != 0:
@@ -194,12 +193,12 @@ class Scheduler(ABC):
         """Return a job name that the batch system accepts.
 
         Args:
-            name: the wanted name, of letters, digits and `/@.-`.
+            name: the desired name, of letters, digits and `/@.-`.
         """
         return name
 
     def early(self, cluster: Cluster) -> int:
-        """Return how many seconds before its time limit a job is warned."""
+        """Return how many seconds before its time limit a job gets a signal."""
         return cluster.signal_seconds
 
     def check(self) -> None:
@@ -242,7 +241,7 @@ def ask(argv: list[str], seconds: float | None = None) -> process.Result:
 
 
 def words(done: process.Result) -> str:
-    """Return the message of a failed command: its standard error, else its standard output."""
+    """Return the message of a failed command: its standard error, or else its standard output."""
     message = done.stderr.strip() or done.stdout.strip()
     return message or f"exit status {done.returncode}"
 
@@ -252,7 +251,7 @@ def queue(
 ) -> str:
     """Run the command that queues a job in `folder`, and return the job number.
 
-    The number is found by its form, because a site may have the command print further lines.
+    A regular expression finds the number, because the command may print more lines at a site.
 
     Raises:
         RunError: as in `Scheduler.submit`.
@@ -284,8 +283,8 @@ def called_so(text: str, name: str) -> list[str]:
 def host_mpirun(shape: Shape, tasks: Text) -> tuple[Text, ...]:
     """Return the mpirun command of the host's Open MPI, which gets the nodes from the batch system.
 
-    mpirun binds no rank to cores: ranks place their threads themselves (`trainkit.affinity`), or
-    variables of the site file do.
+    mpirun binds no rank to cores: the ranks bind their threads (`trainkit.affinity`), or variables
+    of the site file do this.
     """
     return (
         "mpirun", "-n", tasks, "--map-by", f"ppr:{shape.tasks_per_node}:node", "--bind-to", "none",

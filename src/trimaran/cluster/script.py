@@ -1,4 +1,4 @@
-"""Render the script of a job: its resources, checks on every node, and the start of the ranks."""
+"""Render the script of a job: resources, checks on each node, and the start of the ranks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ SCRIPT, FUNCTIONS = job_chain.SCRIPT, job_chain.FUNCTIONS
 SCHEDULERS: Mapping[str, Scheduler] = {
     system.name: system for system in (slurm.Slurm(), pbs.Pbs(), lsf.Lsf())
 }
-"""The batch systems, by their names in a site file."""
+"""Name of a batch system in the site file -> batch system."""
 
 WIDTH = 100
-"""Greatest width of a line in a script, in characters; only a single long word may exceed it."""
+"""Maximum width of a script's lines in characters; only a single long word may exceed it."""
 
 PLANNED = "ranks"
-"""The app's option with the number of ranks that share the work (app contract)."""
+"""Name of the app's option for the number of ranks that share the work (app contract)."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Job:
         return self.started(self.task(self.engine.node(self.built), places))
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
-        """Return the specification of a task, completed by the task starter and the site file."""
+        """Return `task` with the task starter and the settings of the site file added."""
         starts = self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
@@ -125,7 +125,7 @@ class Job:
     def site_settings(self) -> SiteSettings:
         """Return the settings of the site file, including those of the cluster."""
         env = {name: value for name, value in self.cluster.env.items()
-               if name not in self.recipe.env}  # variables of the recipe have precedence
+               if name not in self.recipe.env}  # variables of the recipe take precedence
         return pipeline.site_settings(self.request).model_copy(update={
             "flags": list(self.cluster.flags), "env": env,
             "devices": list(self.cluster.devices),
@@ -133,13 +133,13 @@ class Job:
 
     @property
     def first(self) -> list[Mount]:
-        """The mount of the checkpoint that the run begins with, if there is one."""
+        """The mount of the checkpoint that the run starts from, if there is one."""
         return inputs.initial_mounts(self.request.initial)
 
     def task(self, node: Node, places: Places) -> LaunchSpec:
         """Return the launch specification of one task, without the settings of the cluster."""
         spec = pipeline.specify(self.request, self.built, node, places)
-        # torchrun identifies its agents by host name and process number, which must be the host's.
+        # torchrun identifies its agents by the host's name and the host's process number.
         return replace(spec, shared_node=self.shape.tasks_per_node > 1 or self.meets)
 
 
@@ -231,13 +231,13 @@ def render(job: Job) -> str:
 
 @cache
 def functions() -> str:
-    """Return the text of `functions.sh`, which every job script reads."""
+    """Return the text of `functions.sh`, which every job script sources."""
     own = Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
     return own + node_scripts.functions()
 
 
 def _command(job: Job) -> CommandLine:
-    """Return the command of a rank; with `stage_data` it reads the copies on its node."""
+    """Return the command of a task, which reads copies of the data on its node if `stage_data`."""
     mounts = inputs.mounts(job.recipe, job.folders)
     if job.cluster.stage_data:
         mounts = {
@@ -251,14 +251,14 @@ def _command(job: Job) -> CommandLine:
 
 
 def _digest(data: DataRecord) -> str | None:
-    """Return the SHA-256 of the `dataset.json` of a folder; None for a SquashFS image."""
+    """Return the SHA-256 of `dataset.json` in the folder of `data`; None for a SquashFS image."""
     return None if Path(data.path).is_file() else data.sha256
 
 
 def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = False) -> str:
     """Return the command of a launcher as shell source."""
     more: list[Word] = []
-    if elastic:  # Slurm frees the resources of a step on a lost node only after a long time
+    if elastic:  # Slurm frees a step's resources on a lost node only after a long time
         more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]
     elif beside:  # a service shares the nodes with the ranks
         more = [IfSet("beside", "--overlap")]
@@ -266,7 +266,7 @@ def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = Fa
 
 
 def _lines(words: Iterable[str]) -> list[str]:
-    """Join words to lines of at most WIDTH characters; a longer word gets a line of its own."""
+    """Return words as lines of at most WIDTH characters; a longer word is a line of its own."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= WIDTH:

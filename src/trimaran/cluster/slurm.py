@@ -27,8 +27,7 @@ class Slurm(Scheduler):
     directive = "#SBATCH"
     number = "SLURM_JOB_ID"
     # sbatch replaces patterns such as %j in the whole path of --output, which begins with the run
-    # directory. After a backslash it replaces nothing, not even the job number that is wanted
-    # (sbatch(1), filename pattern).
+    # directory. After a backslash it replaces nothing, not even %j (sbatch(1), filename pattern).
     reads = ("%", "\\")
     queued = (r"Submitted batch job ([0-9]+)(?: .*)?", r"([0-9]+)(?:;[A-Za-z0-9_.-]+)?")
 
@@ -48,7 +47,7 @@ class Slurm(Scheduler):
         ]
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return an srun command that binds each task to separate cores, with the site's MPI."""
+        """Return an srun command that binds each task to its own cores, with the site's MPI."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
         sockets = shape.sockets or 0

@@ -1,4 +1,4 @@
-"""Show submitted runs: their states, and their logs."""
+"""Show the states and the logs of submitted runs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from trimaran.run.run_directory import RUNS
 from trimaran.site_file import Site
 
 TAIL, LOG_TAIL = 4096, 1 << 20
-"""Bytes that are read at the end of a metrics file, and at the end of a log."""
+"""Number of bytes to read from the end of a metrics file, and from the end of a log."""
 
 LONGEST = 1 << 16
-"""Characters of a log that are printed at once: a longer line is printed in parts."""
+"""Maximum number of characters of a log to print at once; longer lines are printed in parts."""
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
 """States of a run that continues only after `trimaran resume`."""
@@ -35,10 +35,10 @@ UNKNOWN = "unknown"
 """State of a run whose batch system does not answer, or whose files are damaged."""
 
 _BEGAN = re.compile(r"job\.sh: job .*, link \d+: ")
-"""The line that a job script writes into the log when it starts the ranks."""
+"""Regular expression of the line in the log with which a job script starts the ranks."""
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks at a log. The batch system is asked at every fourth look."""
+"""Seconds between two reads of a log. Every fourth read also queries the batch system."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Watched:
         recipe: name of the recipe.
         job: number of the newest job; "-" without a job.
         state: state from `run.json`, the links and the batch system.
-        nodes: number of nodes of the newest link.
+        nodes: number of nodes in the newest link.
         links: number of links.
-        step: last step in the metrics; None before the first.
+        step: last step in the metrics; None before the first step.
         reason: why the run waits, ended or was stopped.
     """
 
@@ -67,7 +67,7 @@ class Watched:
 
 
 def folders(site: Site) -> list[Path]:
-    """Return the folders of runs: in the working directory, and on the scratch of each cluster."""
+    """Return the folders of runs: in the working directory and in each cluster's scratch folder."""
     scratch = [cluster.scratch / RUNS for cluster in site.clusters.values()
                if cluster.scratch is not None]
     known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # without duplicates
@@ -95,7 +95,7 @@ class _Answer:
     Attributes:
         job: number of the newest job of the run; "-" without a job.
         state: state of that job; None: the batch system does not list it.
-        silence: why the batch system gave no answer; empty if it answered.
+        silence: why the batch system did not answer; empty if it answered.
     """
 
     job: str
@@ -104,7 +104,7 @@ class _Answer:
 
 
 def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
-    """Return the status of each run; each batch system is asked once.
+    """Return the status of each run; each batch system is queried once.
 
     If a batch system does not answer, the state of its runs is UNKNOWN.
 
@@ -136,7 +136,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
 
 @contextmanager
 def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
-    """Put an UNKNOWN row into `rows` if the enclosed block fails for this run."""
+    """Put an UNKNOWN row for the run into `rows` if the enclosed block fails."""
     try:
         yield
     except (TrimaranError, OSError) as error:  # OSError: a run of another user may be unreadable
@@ -146,7 +146,7 @@ def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
 def _ask(
     records: Mapping[Path, RunRecord], own: Mapping[Path, list[str]], reporter: Reporter | None
 ) -> dict[Path, _Answer]:
-    """Return the answer of the batch system for each run.
+    """Return the answer of the batch system about each run.
 
     Args:
         records: the records of the runs.
@@ -173,7 +173,7 @@ def _ask(
 
 
 def _watched(directory: Path, answer: _Answer) -> Watched:
-    # Read after the answer: a job may write its end between an earlier reading and the answer.
+    # Read after the answer: an end that a job wrote in between would be missed.
     record = jobs.submitted(directory)
     chain, job, now = job_chain.read(directory), answer.job, answer.state
     state: str = record.status
@@ -197,7 +197,7 @@ def _watched(directory: Path, answer: _Answer) -> Watched:
 
 
 def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
-    """Return the state, and its reason, of a run whose job ended without a record of its end."""
+    """Return the state and its reason for a run whose job ended without a record of its end."""
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:
@@ -212,7 +212,7 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     lines = [text for line in log.splitlines() if (text := line.strip())]
     began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
     messages = [line for line in lines[began:] if line.startswith("job.sh: ")]
-    if now.name == "FAILED" and not messages:  # other states, such as TIMEOUT, name the reason
+    if now.name == "FAILED" and not messages:  # other states, such as TIMEOUT, are the reason
         messages = lines[began:]
     return "failed", messages[-1] if messages else ended
 

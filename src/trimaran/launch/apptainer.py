@@ -23,19 +23,19 @@ ISOLATION = ("--containall", "--no-home", "--cleanenv", "--no-eval")
 """Options of every run.
 
 --containall: separate /tmp, /dev and processes, no folders of the host. --no-home: no home folder.
---cleanenv: no variables of the host, except those that are given. --no-eval: the shell in the
+--cleanenv: no variables of the host, except the variables of the run. --no-eval: the shell in the
 container does not expand `$` and backquotes in the values of variables.
 """
 
 SHARED_NODE = ("--no-mount", "home,cwd,tmp,hostfs", "--scratch", "/tmp")  # noqa: S108
-"""Options in place of --containall, if a run has several containers on a node.
+"""Options that replace --containall if a run has several containers on a node.
 
-The ranks share the node's /dev/shm. If each had its own, MPI and NCCL would use the network, or
-fail. Home folder, working directory and /tmp of the host are not mounted.
+The ranks share the node's /dev/shm. With a separate /dev/shm for each rank, MPI and NCCL would use
+the network or fail. The host's home folder, working directory and /tmp are not mounted.
 """
 
 USERNS = "--userns"
-"""Apptainer's option to run in a user namespace, even if a setuid installation is possible."""
+"""Apptainer's option to run in a user namespace, even if its setuid program is installed."""
 
 
 def render(spec: LaunchSpec) -> CommandLine:
@@ -50,7 +50,7 @@ def render(spec: LaunchSpec) -> CommandLine:
 
 
 def groups(spec: LaunchSpec) -> list[tuple[Word, ...]]:
-    """Return the words of the command in groups that belong together, for display in lines.
+    """Return the words of the command in groups, to display each group on its own line.
 
     The groups are: task starter, engine, isolation, options, working directory, each mount,
     overlay, image, start of the app with its verb, and options of the app. A group may be empty.
@@ -67,7 +67,7 @@ def groups(spec: LaunchSpec) -> list[tuple[Word, ...]]:
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
-    """Return variables for Apptainer's process that set `env` in the container.
+    """Return the variables of Apptainer's process that set `env` in the container.
 
     `--env` is not used, because it splits its argument at commas.
     """

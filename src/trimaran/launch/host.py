@@ -1,4 +1,4 @@
-"""Render a launch specification as a command of a virtual environment, without a container."""
+"""Render a launch specification as a command in a virtual environment, without a container."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimaran.launch.specification import CommandLine, LaunchSpec, Text
 def render(spec: LaunchSpec) -> CommandLine:
     """Return the command that runs the app of `spec`, with paths of the host."""
     module = () if spec.module is None else ("-m", spec.module)
-    # PATH begins with the programs of the environment, so the name of the launcher is sufficient.
+    # PATH begins with the folder of the environment's programs, so that the launcher is found.
     words: tuple[Text, ...] = spec.in_container or (spec.node.program, *module)
     return CommandLine(
         (*words, *spec.arguments),

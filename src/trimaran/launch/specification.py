@@ -15,7 +15,7 @@ from trimaran.process import quoted
 
 @dataclass(frozen=True)
 class Mount:
-    """A folder or file of the host in the container; read-only unless `writable`.
+    """A folder or file of the host that is mounted in the container; read-only unless `writable`.
 
     Attributes:
         source: path on the host.
@@ -35,7 +35,7 @@ class Node:
     """The parts of a command that depend on the machine.
 
     Attributes:
-        program: executable of the engine; for the host engine, the Python interpreter.
+        program: executable of the engine; for the host engine, that of the Python interpreter.
         image: location of the image: a file, a name in the engine's storage, or the folder of a
             virtual environment.
         global_options: options of the engine before its subcommand.
@@ -66,7 +66,7 @@ class LaunchSpec:
             the entry point of the image runs.
         arguments: verb and options of the app.
         overlay: folder or file system image to mount over the image, read-only.
-        task_starter: words that start the tasks, one container each: srun, mpirun or jsrun.
+        task_starter: words that start the tasks, such as srun; each task is one container.
         shared_node: whether containers of other tasks are on the same node and share /dev/shm.
         site_options: options of the engine from the site file.
         site_environment: variables of the app from the site file; `environment` takes precedence.
@@ -87,12 +87,12 @@ class LaunchSpec:
     site_environment: Mapping[str, str] = field(default_factory=dict)
 
     def with_arguments(self, *more: str) -> LaunchSpec:
-        """Return a copy of the specification with `more` arguments of the app at the end."""
+        """Return a copy of the specification with the arguments `more` of the app at the end."""
         return replace(self, arguments=(*self.arguments, *more))
 
     @property
     def in_container(self) -> tuple[str, ...]:
-        """The launcher and the app's module, as words of the container; () without a launcher.
+        """The words of the command in the container: launcher and module; () without a launcher.
 
         Raises:
             UsageError: The image contains no app.
@@ -138,7 +138,7 @@ class CommandLine:
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of the shell script, whose value is unknown until the script runs.
+    """A variable in a shell script, whose value is unknown until the script runs.
 
     Attributes:
         name: name of the variable.
@@ -153,7 +153,7 @@ class Variable:
 class CsvField:
     """A text as a field of comma-separated values, which the script quotes where necessary.
 
-    A script with such a word needs the function `csv_field` of `run/functions.sh`.
+    A script with this field needs the function `csv_field` of `run/functions.sh`.
     """
 
     text: Text
@@ -164,7 +164,7 @@ Part: TypeAlias = str | Variable | CsvField
 
 @dataclass(frozen=True)
 class Joined:
-    """Strings, variables and fields, concatenated to one word."""
+    """Strings, variables and CSV fields, concatenated to one word."""
 
     parts: tuple[Part, ...]
 
@@ -213,7 +213,7 @@ def plain(word: Word) -> str:
     """Return `word` as a string.
 
     Raises:
-        ValueError: The word has a variable, whose value only the script has.
+        ValueError: The word has a variable, whose value is known only in the script.
     """
     if not isinstance(word, str):
         raise ValueError(f"the word contains a shell variable: {word}")
@@ -221,7 +221,7 @@ def plain(word: Word) -> str:
 
 
 def shell_source(word: Word) -> str:
-    """Return `word` as shell source that expands to one word, or to none (`IfSet`).
+    """Return `word` as shell source that expands to one word, or for `IfSet` possibly to no word.
 
     Raises:
         UsageError: The word has control characters.
@@ -242,7 +242,7 @@ def _part_source(part: Part) -> str:
 
 
 def quote(word: object) -> str:
-    """Return a string as shell source on one line, quoted.
+    """Return a string as quoted shell source on one line.
 
     Raises:
         UsageError: The string has control characters; a line break could become a directive of a

@@ -1,3 +1,3 @@
-"""Recipes, targets, app cards and app options: their models, files and checks.
+"""Load and check recipes, targets, app cards and app options.
 
 Nothing in this package creates files or starts programs."""

@@ -152,7 +152,7 @@ def load(app: str) -> CardFile:
 
 
 def _faults(card: Card, verbs: Mapping[str, Verb]) -> Mapping[Location, str]:
-    """Return place -> fault, where `card` does not agree with `verbs` of `options.json`."""
+    """Return key path -> fault, for keys of `card` that contradict `verbs` of `options.json`."""
     found: dict[Location, str] = {
         ("verbs", verb): f"options.json has no verb '{verb}' ({nearest(verb, verbs)})"
         for verb in card.verbs if verb not in verbs
@@ -179,7 +179,7 @@ _WORDS = {"integer": "a whole number", "number": "a number", "string": "a number
 
 
 class Option(strict.Model):
-    """One option: type and limits, default (null: none, or it depends on the machine) and help."""
+    """One option of a verb; if `default` is null, it has none, or the machine determines it."""
 
     type: Literal["integer", "number", "boolean", "string"]
     enum: list[str] | None = None
@@ -190,7 +190,7 @@ class Option(strict.Model):
     description: str
 
     def fault(self, value: Argument) -> str | None:
-        """Return why the app would refuse `value`, which it gets as a word, or None."""
+        """Return why the app would refuse `value` on its command line, or None."""
         word = str(value).lower() if isinstance(value, bool) else str(value)
         if (self.type == "boolean") != isinstance(value, bool):
             allowed = "true or false" if self.type == "boolean" else _WORDS[self.type]
@@ -249,7 +249,7 @@ def verbs(app: str) -> dict[str, Verb]:
 
 
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return argument -> fault, for the arguments of a verb of `app`; empty if `unchecked`.
+    """Return argument -> fault for a verb of `app`; empty if its options cannot be checked.
 
     Raises:
         UsageError: `options.json` is damaged, or lacks the verb.

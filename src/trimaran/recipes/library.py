@@ -28,7 +28,7 @@ class RecipeFile:
         sha256: SHA-256 of the file.
         recipe: the recipe; for a series, the recipe of the point.
         card: the card of its app.
-        nodes: number of nodes that replaces that of the recipe; None: it is not replaced.
+        nodes: number of nodes that replaces the recipe's number; None: it is not replaced.
     """
 
     name: str
@@ -49,12 +49,12 @@ names, files = _DEFINED.names, _DEFINED.files
 
 
 def file_of(name: str) -> Path | None:
-    """Return the path of the recipe `name`, with or without a point; None: it is unknown."""
+    """Return the path of the recipe `name`, with or without a point; None: the name is unknown."""
     return files().get(name.partition("@")[0])
 
 
 def definition(name: str) -> Recipe:
-    """Return the content of a recipe's file; for a series, with all points.
+    """Return the content of a recipe's file, which has all points of a series.
 
     Raises:
         UsageError: No recipe has this name (similar names are suggested), or its file has faults.
@@ -80,7 +80,7 @@ def load(name: str) -> RecipeFile:
 
 
 def sized(name: str, nodes: int) -> RecipeFile:
-    """Load the recipe `name` for a number of nodes; for a series, the largest point with them.
+    """Load the recipe `name` for a number of nodes; for a series, its largest point on these nodes.
 
     Raises:
         UsageError: No recipe has this name, its file has faults, or the series has no point with
@@ -99,7 +99,7 @@ def sized(name: str, nodes: int) -> RecipeFile:
 
 
 def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
-    """Return the recipe with another number of nodes; None: unchanged."""
+    """Return the recipe with `nodes` as its number of nodes; None: return it unchanged."""
     if nodes is None or nodes == file.recipe.resources.nodes:
         return file
     resources = file.recipe.resources.model_copy(update={"nodes": nodes, "min_nodes": None})
@@ -158,7 +158,7 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
 
 
 def _check_initial(path: Path, recipe: Recipe) -> None:
-    """Raise UsageError if `initial` names unknown weights, an unknown recipe or wrong steps."""
+    """Raise UsageError if `initial` contains unknown weights, an unknown recipe or wrong steps."""
     before = recipe.initial
     try:
         if before is not None and before.weights is not None:
@@ -182,7 +182,7 @@ def _check_points(before: Initial, other: Recipe) -> None:
 
 
 Faults = Mapping[Location, str]
-"""Place in the recipe's file -> fault."""
+"""Key path in the recipe's file -> fault."""
 
 
 def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
@@ -205,7 +205,7 @@ def _target_fault(recipe: Recipe) -> Faults:
 
 
 def _kind_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return the data sets that are undefined, or have samples that the app cannot read."""
+    """Return the data sets without a contract, and those whose samples the app cannot read."""
     found: dict[Location, str] = {}
     for name in recipe.data:
         if name not in contracts.names():
@@ -217,7 +217,7 @@ def _kind_faults(recipe: Recipe, card: Card) -> Faults:
 
 
 def _data_fault(recipe: Recipe, card: Card) -> Faults:
-    """Compare the number of data sets; with synthetic samples, the recipe may have none."""
+    """Check the number of data sets; a recipe with synthetic samples may have no data set."""
     count = len(recipe.data)
     least, most = {"zero": (0, 0), "one": (1, 1), "several": (1, count)}[card.data.sets]
     if recipe.args.get(SYNTHETIC) is True:
@@ -240,7 +240,7 @@ def _expectation_faults(recipe: Recipe, card: Card) -> Faults:
 
 
 def _expectation_fault(expected: Expectation, app: str, card: Card) -> tuple[str, str]:
-    """Return the faulty key and the fault; an empty fault: the expectation is correct."""
+    """Return the faulty key and the fault, which is empty if the expectation is correct."""
     metric = card.metrics.get(expected.metric)
     if metric is None:
         near = nearest(expected.metric, card.metrics)
@@ -254,7 +254,7 @@ def _expectation_fault(expected: Expectation, app: str, card: Card) -> tuple[str
 
 
 def _bound_fault(expected: Expectation, metric: Metric) -> tuple[str, str]:
-    """Return the key of the bound by which a run can fail, and its fault; empty: no fault."""
+    """Return the key of the bound by which a run can fail, and its fault, or an empty fault."""
     if metric.better == "higher":
         key, bound, limit = "lower", expected.bounds[0], metric.least
         idle = bound is not None and limit is not None and bound <= limit
@@ -276,7 +276,7 @@ def _argument_faults(recipe: Recipe) -> Faults:
 
 
 def _place(recipe: Recipe, point: int | None, key: str) -> Location:
-    """Return the place of an argument: at a point of a series, or in `args` of the recipe."""
+    """Return the key path of an argument: at a point of a series, or in `args` of the recipe."""
     if recipe.series is None or point is None or key not in recipe.series.points[point].args:
         return ("args", key)
     return ("series", "points", point, "args", key)
@@ -314,7 +314,7 @@ def parse_changes(settings: list[str]) -> dict[str, Argument]:
 
 
 def real_changes(recipe: Recipe, card: Card, changes: Mapping[str, Argument]) -> list[str]:
-    """Return the changed options that make the run a different experiment from the recipe's."""
+    """Return the changed options that make the run a different experiment than the recipe."""
     return [
         key
         for key, value in changes.items()

@@ -1,4 +1,4 @@
-"""The model of a recipe: app, target and purpose, exact arguments, expected result."""
+"""Model a recipe: its app, target and purpose, exact arguments, and expected result."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ OWN_OPTIONS = frozenset({"data", "out", "initial"})
 """App options that Trimaran sets."""
 
 SYNTHETIC = "synthetic"
-"""The option by which an app generates its samples and reads no data (app contract)."""
+"""The option with which an app generates its samples and reads no data (app contract)."""
 
 
 class Measured(strict.Model):
-    """The origin of a number that this project has measured."""
+    """The origin of a value that this project has measured."""
 
     date: date
     host: str
@@ -70,7 +70,7 @@ class Expectation(strict.Model):
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
-        """Lowest and highest accepted value, in `unit`; None: no limit."""
+        """The lowest and the highest accepted value, in `unit`; None: no limit."""
         way = 1 if self.value >= 0 else -1  # a lower bound is below a negative value, too
         low = None if self.lower is None else self.value * (1 + way * self.lower)
         high = None if self.upper is None else self.value * (1 + way * self.upper)
@@ -78,7 +78,7 @@ class Expectation(strict.Model):
 
 
 class ImageChoice(strict.Model):
-    """The app image; a digest pins a published image, null uses the image built in the cache."""
+    """The app image: a published image with this digest, or without a digest the cached image."""
 
     name: Name
     digest: Digest | None = None
@@ -98,9 +98,9 @@ class Initial(strict.Model):
     """The initial weights of a training: a checkpoint of another recipe, or published weights.
 
     Attributes:
-        recipe: name of the other recipe; the user gives a run of it.
+        recipe: name of the other recipe; the user provides a run of it.
         step: step of the checkpoint.
-        steps: step of the checkpoint for each point of the other recipe, if that is a series.
+        steps: step of the checkpoint for each point of the other recipe, if it is a series.
         weights: name of published weights to download: `recipes/data/weights/NAME.yaml`.
     """
 
@@ -156,12 +156,12 @@ class Resources(strict.Model):
 
     @property
     def gpus_per_node(self) -> int:
-        """Number of GPUs of all tasks of a node."""
+        """Number of GPUs that the tasks of a node use."""
         return self.gpus_per_task * self.tasks_per_node // (self.mps or 1)
 
 
 class PointResources(strict.Model):
-    """Resources of a point of a series, except the number of its tasks."""
+    """Resources of a point of a series, without the number of tasks."""
 
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     gpus_per_task: Annotated[int, Field(ge=0)] | None = None
@@ -169,7 +169,7 @@ class PointResources(strict.Model):
 
 
 class SeriesPoint(strict.Model):
-    """One point of a series: its expectations, and values that differ from the recipe's."""
+    """One point of a series: its expectations, and values that replace those of the recipe."""
 
     resources: PointResources | None = None
     launcher: Launcher | None = None
@@ -191,7 +191,7 @@ class Series(strict.Model):
 
         Args:
             number: size of the point.
-            resources: resources of the recipe; they have the number of tasks of a full node.
+            resources: resources of the recipe, with the number of tasks of a full node.
 
         Raises:
             ValueError: The ranks do not fill whole nodes.
@@ -241,7 +241,7 @@ class Recipe(strict.Model):
     @model_validator(mode="after")
     def _launched(self) -> Recipe:
         if self.series is not None:
-            return self  # `_whole_points` checks the points
+            return self  # `_whole_points` checks the points of a series
         ranks = self.resources.nodes * self.resources.tasks_per_node
         if (self.launcher == "none") != (ranks == 1):
             raise ValueError(f"launcher: '{self.launcher}' cannot start {ranks} tasks")
@@ -283,14 +283,14 @@ class Recipe(strict.Model):
         })
 
     def variants(self) -> Iterator[tuple[int | None, Recipe]]:
-        """Yield each point of a series with its recipe; for other recipes, None and the recipe."""
+        """Yield each point of a series with its recipe; without a series, None and the recipe."""
         if self.series is None:
             yield None, self
         else:
             yield from ((number, self.at(number)) for number in self.series.points)
 
     def expectations(self) -> Iterator[tuple[Location, Expectation]]:
-        """Yield every expectation with its place in the file, including those of all points."""
+        """Yield every expectation with its key path in the file, including those of all points."""
         tables: dict[Location, list[Expectation]] = {("expected",): self.expected}
         for number, point in (self.series.points if self.series else {}).items():
             tables["series", "points", number, "expected"] = point.expected

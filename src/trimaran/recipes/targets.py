@@ -12,7 +12,7 @@ from trimaran.hostfacts import FLAGS, HostFacts
 
 
 class Node(strict.Model):
-    """The hardware facts of one node, as its operating system shows them."""
+    """The hardware facts of one node, as its operating system reports them."""
 
     architecture: Literal["x86_64", "aarch64"]
     cores: Annotated[int, Field(ge=1)] | None = Field(
@@ -66,7 +66,7 @@ def load(name: str) -> Target:
 
 
 def differences(target: Target, host: HostFacts) -> list[str]:
-    """Return the differences between `host` and `target`; empty if `host` is such a machine."""
+    """Return the differences between `host` and `target`; empty if `host` matches `target`."""
     node = target.node
     found = []
     if host.architecture != node.architecture:

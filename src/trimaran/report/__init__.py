@@ -1,1 +1,1 @@
-"""Write the report of a run with its curves, published evidence, and scaling series."""
+"""Write reports of runs with their curves, files of evidence, and reports of scaling series."""

@@ -1,4 +1,4 @@
-"""Draw curves as SVG in an HTML page, with the values for a script that shows them.
+"""Draw curves as SVG in an HTML page, with their values for a script that displays them.
 
 Without the script, and on paper, the curves are a static picture.
 """
@@ -18,26 +18,26 @@ from trimaran.report.panels import MARKED, Line, Panel, Point
 By = Literal["steps", "time"]
 
 WIDTH, HEIGHT = 400, 240
-"""Size of a chart in the SVG. A phone is about 330 CSS pixels wide."""
+"""Size of a chart in SVG units, for phones with a width of about 330 CSS pixels."""
 
 LEFT, RIGHT, TOP, BOTTOM = 52, WIDTH - 22, 10, HEIGHT - 38
-"""Positions of the axes in the SVG."""
+"""Positions of the edges of the plot area in SVG units."""
 
 LETTER = 6.6
-"""Width of a letter or digit of 12 units, on average."""
+"""Average width of a letter or digit in SVG units, at a font size of 12 units."""
 
 COLORS = 7
 """Number of colours and dash patterns in the style sheet of the page."""
 
 MOST = 10
-"""Largest number of ticks of an axis."""
+"""Maximum number of ticks of an axis."""
 
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
-"""(smallest time in seconds, seconds of the unit, unit); the first match decides."""
+"""(shortest time in seconds, seconds in the unit, unit); the first matching entry is used."""
 
 
 class Tick(NamedTuple):
-    """A position on an axis and its text."""
+    """A tick: its position on an axis, and its text."""
 
     place: float
     text: str
@@ -47,7 +47,7 @@ class Tick(NamedTuple):
 class Axis:
     """A linear or logarithmic axis, which maps values to positions.
 
-    `doubling` selects powers of two as ticks of a logarithmic axis.
+    `doubling` makes the ticks of a logarithmic axis powers of two.
     """
 
     low: float
@@ -80,7 +80,7 @@ class Axis:
         return ticks
 
     def _choices(self) -> Iterator[list[Tick]]:
-        """Yield ticks at round values, fewer each time."""
+        """Yield lists of ticks at round values, each with fewer ticks than the list before."""
         choices: Iterator[list[float]]
         if not self.log:
             choices = (_round(self.low, self.high, parts) for parts in range(6, 1, -1))
@@ -94,7 +94,7 @@ class Axis:
 
 
 class Mark(NamedTuple):
-    """A marked point of a line, with its tooltip, or ""."""
+    """A marked point of a line, with its tooltip, which may be ""."""
 
     x: float
     y: float
@@ -102,7 +102,7 @@ class Mark(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """One line: its SVG path, marked points, values as JSON for the script, and a description."""
+    """One line: SVG path, marked points, values as JSON for the script, and description."""
 
     label: str
     color: int
@@ -114,7 +114,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """One panel for the template; `scale` is JSON for the script, `box` the area of the axes."""
+    """One panel for the template; `scale` is JSON for the script, and `box` is the plot area."""
 
     title: str
     by: By
@@ -130,12 +130,12 @@ class Chart(NamedTuple):
 
     @property
     def keys(self) -> list[tuple[int, str]]:
-        """Colours and labels of the legend; lines with the same label have one entry."""
+        """Colours and labels of the legend; lines with the same label share an entry."""
         return list(dict.fromkeys((curve.color, curve.label) for curve in self.curves))
 
 
 def charts(panels: Sequence[Panel]) -> list[Chart]:
-    """Return charts of the panels over steps and, if the events have times, over time."""
+    """Return charts of the panels over steps, and over time if the events have times."""
     timed = any(point.seconds > 0 for panel in panels for line in panel.lines
                 for point in line.points)
     over: tuple[By, ...] = ("steps", "time") if timed else ("steps",)
@@ -154,10 +154,10 @@ def chart(
     """Return the drawing of a panel.
 
     Args:
-        panel: what is drawn.
-        by: the quantity of the horizontal axis.
-        unit: label of the horizontal axis, unless it is the time.
-        width: width of the drawing.
+        panel: the panel to draw.
+        by: quantity of the horizontal axis.
+        unit: label of the horizontal axis, unless its quantity is the time.
+        width: width of the drawing in SVG units.
         doubling: whether the horizontal axis is logarithmic, with powers of two.
     """
     points = [point for line in panel.lines for point in line.points]
@@ -225,7 +225,7 @@ def _time(longest: float) -> tuple[float, str]:
 
 
 def _round(low: float, high: float, parts: int) -> list[float]:
-    """Return about `parts` values in the range: multiples of 1, 2 or 5 times a power of ten."""
+    """Return about `parts` values in a range, which are multiples of 1, 2 or 5 powers of ten."""
     rough = (high - low) / parts
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -236,7 +236,7 @@ def _round(low: float, high: float, parts: int) -> list[float]:
 def _powers(
     low: float, high: float, base: int, factors: Sequence[int], every: int
 ) -> list[float]:
-    """Return the values of a range that are a factor times each `every`th power of `base`."""
+    """Return the products of each factor and every `every`th power of `base` in a range."""
     powers = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
     values = (factor * float(base) ** power for power in powers if power % every == 0
               for factor in factors)

@@ -58,7 +58,7 @@ def machine(record: RunRecord) -> str:
 
 
 def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
-    """Return each part with its start, in percent."""
+    """Return each part of the time with its start in percent."""
     begins = accumulate((100 * part.share for part in parts), initial=0.0)
     return [(part, round(begin, 3)) for part, begin in zip(parts, begins, strict=False)]
 
@@ -75,7 +75,7 @@ def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
-    """Return (names of hosts, their facts) for each kind of machine."""
+    """Return the names and the common facts of the hosts for each kind of machine."""
     kinds: dict[str, tuple[list[str], HostFacts]] = {}
     for host in record.hosts:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()
@@ -84,14 +84,14 @@ def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
 
 
 def _shown(value: Argument | None) -> str:
-    """Return the text of an argument; None: the recipe does not set it."""
+    """Return the text of an argument, which is None if the recipe does not set it."""
     if value is None:
         return "the app's default"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _published(recipe: RecipeFile, record: RunRecord, judged: Verdict) -> dict[str, Any]:
-    """Return the values about earlier evidence, compared with this run."""
+    """Return the values of the report about earlier evidence, compared with this run."""
     found = history.find(recipe, record.recipe.changed, record.started)
     card = recipe.card.card
     standings = [history.standing(row, card, record.host, found) for row in judged.rows]

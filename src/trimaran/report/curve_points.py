@@ -1,4 +1,4 @@
-"""Collect the curves of a run for evidence: values of each metric with step and time."""
+"""Collect the curves of a run for its evidence: the values of each metric with step and time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trimaran.recipes.cards import Card
 from trimaran.verdict.metrics_log import Event
 
 MOST = 120
-"""Largest number of points of a metric, including its first and last one."""
+"""Maximum number of points of a metric, including the first and the last point."""
 
 DIGITS = 6
-"""Significant digits of the values."""
+"""Number of significant digits of the values."""
 
 
 class KeptCurve(BaseModel):
@@ -22,7 +22,7 @@ class KeptCurve(BaseModel):
     Attributes:
         metric: name of the metric in the app card.
         unit: unit of the values.
-        points: (step, seconds since the start of the run including pauses, value), ordered by time.
+        points: (step, seconds since the start of the run with pauses, value), ordered by time.
     """
 
     metric: str

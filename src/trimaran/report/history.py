@@ -16,10 +16,10 @@ from trimaran.report.run_evidence import Machine, RunEvidence
 from trimaran.verdict.run_verdict import Row
 
 RESULTS = "site/results"
-"""Folder of evidence in a checkout, in a wheel and in folders of the user."""
+"""Folder of evidence in a checkout, in the installed package and in folders of the user."""
 
 MOST = 12
-"""Largest number of runs in a report; the newest are shown."""
+"""Maximum number of earlier runs in a report, which shows the newest runs."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Earlier:
 
     Attributes:
         runs: runs with the same arguments, the newest first.
-        others: number of runs with other arguments, or with changes by a site file.
+        others: number of runs with other arguments, or with changes from a site file.
         faults: one message for each unreadable file.
     """
 
@@ -54,7 +54,7 @@ def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> 
             continue
         if one.run.recipe.name != recipe.name or one.run.started == but:
             continue
-        # Evidence has only the names of changes by a site file, so such runs cannot be compared.
+        # Evidence has only the names of changes from a site file, so that they cannot be compared.
         other = one.run.site is not None and bool(one.run.site.changes)
         if not other and _matters(one.run.recipe.changed, recipe) == _matters(changed, recipe):
             runs.append(one)
@@ -75,7 +75,7 @@ def _matters(changed: Mapping[str, Argument], recipe: RecipeFile) -> dict[str, A
 
 
 def standing(row: Row, card: Card, host: HostFacts, earlier: Earlier) -> str | None:
-    """Return a sentence that compares a value with those of earlier runs; None: fewer than two.
+    """Return a sentence that compares a value with earlier runs; None: there are fewer than two.
 
     A hardware-bound metric is compared only with runs on the same kind of machine.
 

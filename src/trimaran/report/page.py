@@ -19,7 +19,7 @@ from markupsafe import Markup
 from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
-"""Limit in seconds for the notation with hours, because a file may contain any number."""
+"""Maximum time in seconds that is shown in hours, because a file may contain any number."""
 
 STYLES, SCRIPT = ("charts.css", "look.css"), "charts.js"
 """Names of the style sheets and the script, which are part of every page."""
@@ -43,15 +43,15 @@ def _environment(package: str) -> Environment:
 
 
 def asset(name: str) -> str:
-    """Return a style sheet or script."""
+    """Return the text of a style sheet or script."""
     return (resources.files("trimaran.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _own() -> dict[str, Markup | str]:
-    """Return style sheet, script, and a content security policy that allows only these two."""
+    """Return the style sheet, the script, and a content security policy that allows only these."""
     style, script = "".join(map(asset, STYLES)), asset(SCRIPT)
     return {
-        "style": Markup(style), "script": Markup(script),  # noqa: S704 - our own
+        "style": Markup(style), "script": Markup(script),  # noqa: S704 - our own files
         "policy": f"default-src 'none'; style-src 'sha256-{_hash(style)}';"
                   f" script-src 'sha256-{_hash(script)}'; img-src data:",
     }
@@ -62,7 +62,7 @@ def _hash(text: str) -> str:
 
 
 def _shown(value: object) -> object:
-    """Return a value with control characters, such as those that reverse text, made visible."""
+    """Return a value with control characters escaped, such as those that reverse text."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def short(digest: str | None) -> str:
-    """Return the beginning of an image's digest."""
+    """Return the first characters of an image's digest."""
     return "no image" if digest is None else f"{digest[:19]}…"
 
 

@@ -1,4 +1,4 @@
-"""Select the curves of a run to draw: the panels of the app card, with few points a line."""
+"""Select the curves of a run to draw: the panels of the app card, with few points per line."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from trimaran.recipes.cards import AxisKind, Card, Metric
 from trimaran.verdict.metrics_log import Event
 
 MOST = 400
-"""Largest number of drawn points of a line; a picture is a few hundred pixels wide."""
+"""Maximum number of drawn points of a line; a picture is a few hundred pixels wide."""
 
 LARGEST = 1e30
-"""Values from this limit on are not drawn, because they would hide all others."""
+"""Limit of the absolute values that are drawn; larger values would make all others invisible."""
 
 MARKED = 30
-"""Largest number of points that get markers; a line of one point is invisible otherwise."""
+"""Maximum number of points of a line that gets markers; a single point needs one to be visible."""
 
 DECADE = 10.0
 
 
 class Point(NamedTuple):
-    """One value of a line; NaN: the line has a gap.
+    """One value of a line; NaN is a gap in the line.
 
-    `seconds` is the time since the start of the run, including pauses of a stopped run.
+    `seconds` is the time since the start of the run, including pauses while it was stopped.
     """
 
     step: int
@@ -35,8 +35,8 @@ class Point(NamedTuple):
 class Line(NamedTuple):
     """One metric; `color` is the index of its colour, from 0.
 
-    `tip` is the tooltip of the line, and the beginning of the tooltip of each marked point; without
-    it, the line has no tooltips.
+    `tip` is the tooltip of the line, and the beginning of the tooltip of each marked point. Without
+    `tip`, the line has no tooltips.
     """
 
     label: str
@@ -61,13 +61,13 @@ class Panel(NamedTuple):
 
     @property
     def logarithmic(self) -> bool:
-        """Whether the axis is logarithmic: the card requests it, and the values span a decade."""
+        """Whether the axis is logarithmic: the card requests this, and the values span a decade."""
         low, high = self.span
         return self.axis == "log" and low > 0 and high >= DECADE * low
 
 
 def collect(events: Sequence[Event], card: Card) -> list[Panel]:
-    """Return the panels in the card for which the run has reported metrics."""
+    """Return the panels of the card for which the run has reported metrics."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
         begun = events[0].time_ms if events else 0
@@ -98,7 +98,7 @@ def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
 
 
 def drawable(values: Iterable[tuple[int, float, float]]) -> list[Point]:
-    """Return (step, seconds, value) as points; a NaN or too large value becomes a gap.
+    """Return tuples (step, seconds, value) as points; a value that is NaN or too large is a gap.
 
     The result is empty if all values are gaps.
     """
@@ -110,7 +110,7 @@ def drawable(values: Iterable[tuple[int, float, float]]) -> list[Point]:
 
 
 def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
-    """Return at most `most` of the points: the smallest and the largest of each interval.
+    """Return at most `most` points: the smallest and the largest value of each interval.
 
     No peak is lost. The first and the last point are kept; an interval without values is a gap.
     """
@@ -125,7 +125,7 @@ def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
             kept.append(stretch[0])
             continue
         ends = {min(valued, key=_value), max(valued, key=_value)}
-        kept += sorted(ends)  # by step, which is the order of time
+        kept += sorted(ends)  # by step, which is the order in time
     return [*kept, points[-1]]
 
 

@@ -1,4 +1,4 @@
-"""Write the report of a run: verdict, curves and provenance as Markdown, HTML, SVG and JSON."""
+"""Write the report of a run: its verdict, curves and provenance in Markdown, HTML, SVG and JSON."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Evidence(BaseModel):
     curves: list[KeptCurve] = []
 
 
-# Keys of users, hosts and folders of the machine, which are not published. The arguments remain
-# known, because the evidence has the hash of the recipe and the changed arguments.
+# Keys with users, hosts and folders of the machine, which are not published. The arguments remain
+# known, because the evidence contains the hash of the recipe and the changed arguments.
 _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
     "launch": True,
@@ -125,7 +125,7 @@ def _write(judged: JudgedRun) -> None:
 
 
 def notes(record: RunRecord) -> list[str]:
-    """Return circumstances of the run that readers of the verdict must know."""
+    """Return the circumstances of the run that readers of the verdict must know."""
     lines = []
     if not record.image.publishable:
         lines.append("not in a container: not publishable as evidence")
@@ -146,7 +146,7 @@ def _added(record: RunRecord) -> str:
 
 
 def _is_here(record: RunRecord) -> bool:
-    """Return whether this checkout has the recipe of the run and its app card, unchanged."""
+    """Return whether this checkout has the unchanged recipe and app card of the run."""
     recipe = record.recipe
     app, path = recipe.name.partition("/")[0], library.file_of(recipe.name)
     if path is None or sha256(path) != recipe.sha256:

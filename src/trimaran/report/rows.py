@@ -1,4 +1,4 @@
-"""Draw values by name as SVG: one row for each name, with dots, ranges and a marked value."""
+"""Draw named values as SVG: one row for each name, with dots, ranges and a marked value."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from trimaran.report.charts import COLORS, LETTER, Axis, Tick
 from trimaran.report.panels import DECADE
 
 NARROW = 500
-"""Up to this width, the names stand above their rows; otherwise they stand to the left."""
+"""Maximum width in SVG units at which names are above their rows instead of to the left."""
 
 LINE, GAP, EDGE = 15, 11, 8
-"""Height of a line of text, space between two rows, space beside the axis."""
+"""Height of a line of text, space between two rows, and space beside the axis, in SVG units."""
 
 
 class Dot(NamedTuple):
@@ -28,7 +28,7 @@ class Dot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The values of one name, a marked value, and a text behind the last value."""
+    """The values of one name, a marked value, and a text after the last value."""
 
     name: str
     dots: Sequence[Dot]
@@ -37,14 +37,14 @@ class Row(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What is drawn.
+    """The values to draw.
 
     Attributes:
         title: quantity and unit of the horizontal axis.
         rows: the rows, the topmost first.
         groups: the groups of the dots, in the order of their colours; empty if there is only one.
         log: whether the axis is logarithmic, if the values span a decade.
-        zero: whether the axis begins at zero.
+        zero: whether the axis starts at zero.
     """
 
     title: str
@@ -63,7 +63,7 @@ class Table(NamedTuple):
 
 
 class DrawnDot(NamedTuple):
-    """A dot: position, colour, tooltip and the ends of its range."""
+    """A dot to draw: position, colour, tooltip and the ends of its range."""
 
     x: float
     color: int
@@ -72,7 +72,7 @@ class DrawnDot(NamedTuple):
 
 
 class DrawnRow(NamedTuple):
-    """A row: its lines of text from `top` on, and what is drawn at the height `y`."""
+    """A row to draw: lines of text from `top` down, and dots and a mark at the height `y`."""
 
     lines: list[str]
     top: float
@@ -84,7 +84,7 @@ class DrawnRow(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """Rows for the template; `names` is the position of the names, `anchor` their alignment."""
+    """A drawing for the template; `names` is the position of the names, `anchor` aligns them."""
 
     title: str
     width: int
@@ -144,5 +144,5 @@ def _row(
     end = max(place for dot in dots for place in (dot.x, *(dot.range or ())))
     mark = None if row.mark is None else axis.place(row.mark)
     if mark is not None and end < mark < end + 2 * GAP + LETTER * len(row.text):
-        end = mark  # the marked value would cross the text
+        end = mark  # otherwise the marked value would overlap the text
     return DrawnRow(names, top, y, dots, mark, row.text, end)

@@ -1,4 +1,4 @@
-"""The strict model of the evidence of a run; only valid evidence is published."""
+"""Model the evidence of a run strictly, so that only valid evidence is published."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Machine(strict.Model):
 
     @classmethod
     def of(cls, host: HostFacts) -> Machine:
-        """Return the facts of `host` without its name; they are not validated again."""
+        """Return the facts of `host` without its name and without validation."""
         return cls.model_construct(**host.model_dump(exclude={"hostname"}))
 
     @property
@@ -50,7 +50,7 @@ class Machine(strict.Model):
 
 
 def describe(machines: Sequence[Machine]) -> str:
-    """Return a short description of the nodes of a run: their number and their kinds."""
+    """Return a short description of the nodes of a run, with their number and their kinds."""
     kinds = " or ".join(dict.fromkeys(machine.text for machine in machines))
     return f"{len(machines)} nodes, each {kinds}" if len(machines) > 1 else kinds
 
@@ -58,7 +58,7 @@ def describe(machines: Sequence[Machine]) -> str:
 _BEST = {
     "amx_bf16": "AMX, bf16", "avx512_bf16": "AVX-512, bf16", "avx512f": "AVX-512", "avx2": "AVX2",
 }
-"""Instruction sets that determine the speed of training on a CPU, the best first -> name."""
+"""Instruction set that determines the training speed of a CPU -> name; the fastest is first."""
 
 
 def _container(engine: str) -> str:
@@ -69,21 +69,21 @@ def _container(engine: str) -> str:
 
 
 class UsedImage(PublishedImage, frozen=True):
-    """The image of the run; only the run of a container is evidence."""
+    """The image of the run; only a run in a container can be evidence."""
 
     engine: Annotated[str, AfterValidator(_container)]
     publishable: Literal[True]
 
 
 class UsedFile(strict.Model):
-    """A data set with the SHA-256 of its `dataset.json`, or the file of initial weights."""
+    """A data set with the SHA-256 of its `dataset.json`, or the file with initial weights."""
 
     name: str | None = None
     sha256: Sha256
 
 
 class Resumption(strict.Model):
-    """A resumption of a stopped run: time, machines and revision."""
+    """One resumption of a stopped run: its time, machines and revision."""
 
     started: AwareDatetime
     trimaran: str
@@ -99,7 +99,7 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 
 
 class UsedSite(strict.Model):
-    """Neutral additions of the site file, without folders; `changes` names the other additions."""
+    """Neutral additions of the site file without folders; `changes` has the names of the others."""
 
     flags: list[str]
     env: dict[str, str]
@@ -161,7 +161,7 @@ class JudgedRow(Row, extra="forbid"):
 class Judgement(Verdict, extra="forbid"):
     """The verdict, whose outcome must be the worst of its required metrics."""
 
-    rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter one
+    rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter type
 
     @model_validator(mode="after")
     def _agrees(self) -> Judgement:

@@ -1,4 +1,4 @@
-"""Report a scaling series: one recipe on several numbers of nodes, speed-up and efficiency."""
+"""Report a scaling series: speed-up and efficiency of one recipe on several numbers of nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimaran.verdict import metrics_log
 from trimaran.verdict.run_verdict import Outcome
 
 FILE = "scaling.json"
-"""Name of the file in the folder of a series that lists its runs."""
+"""Name of the file that lists the runs of a series, in the folder of the series."""
 
 
 class ScalingSeries(BaseModel):
@@ -37,8 +37,8 @@ class ScalingRun(BaseModel):
         metric: name of the rate in the app card.
         rate: value of the rate in `unit`.
         unit: unit of the rate.
-        speedup: rate over that of the smallest run.
-        efficiency: speed-up over the ratio of the numbers of nodes.
+        speedup: rate divided by the rate of the smallest run.
+        efficiency: speed-up divided by the ratio of the numbers of nodes.
         outcome: outcome of the run's verdict.
     """
 
@@ -53,7 +53,7 @@ class ScalingRun(BaseModel):
 
 
 def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
-    """Create the folder of a series, and return number of nodes -> run directory.
+    """Create the folder of a series, and return a mapping: number of nodes -> run directory.
 
     Raises:
         UsageError: The folder exists and is not empty.
@@ -86,7 +86,7 @@ def load(directory: Path) -> ScalingSeries:
 
 
 def folders(directory: Path) -> dict[int, Path]:
-    """Return number of nodes -> run directory, ordered; empty if `directory` is not a series.
+    """Return number of nodes -> run directory in order; empty if `directory` is not a series.
 
     Raises:
         UsageError: The list of runs is damaged, or names a folder in another place.
@@ -104,7 +104,7 @@ def write(directory: Path) -> tuple[list[ScalingRun], list[UsageError]]:
 
     Raises:
         UsageError: No run has completed.
-        RunError: The app card names no rate, a run has not reported it, or the files of a run
+        RunError: The app card defines no rate, a run has not reported it, or the files of a run
             disagree.
     """
     series = load(directory)
@@ -134,7 +134,7 @@ def _point(nodes: int, run: Path, first: ScalingRun | None) -> ScalingRun:
 
 
 def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
-    """Return name, value and unit of the app's rate in a run."""
+    """Return the name, the value and the unit of the app's rate in a run."""
     name = app.card.rate
     if name is None:
         raise RunError(
@@ -151,7 +151,7 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
 
 
 def speedup(points: Sequence[ScalingRun]) -> Chart:
-    """Return the chart of the measured speed-up over nodes, beside the linear one."""
+    """Return a chart of the measured and the linear speed-up over the number of nodes."""
     first = points[0].nodes
     linear = [Point(run.nodes, 0, run.nodes / first) for run in points]
     measured = [Point(run.nodes, 0, run.speedup) for run in points]

@@ -1,4 +1,4 @@
-"""Split the time of a run into parts, from its metrics (app contract, apps/README.md)."""
+"""Split the time of a run into parts by its metrics (app contract, apps/README.md)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class Part(NamedTuple):
 
 
 REST = "checkpoints, and all else"
-"""Name of the part without a metric of its own."""
+"""Name of the part of the time that no metric measures."""
 
 
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     """Return the parts of the time of a run; empty if it has not reported the time of its training.
 
-    The metrics have the waiting shares of rank 0 for windows of steps. They are averaged, weighted
-    by the time of each window: steps over throughput, for a constant batch size.
+    The metrics have the shares of time that rank 0 waits in each window of steps. Their average is
+    weighted by the time of the windows: steps divided by throughput, at a constant batch size.
     """
     training = next(
         (event.finite for event in reversed(events) if event.key == "training_seconds"), None
@@ -49,7 +49,7 @@ def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
 
 
 def _shares(events: Sequence[Event]) -> tuple[float, float]:
-    """Return the shares of the training time that rank 0 waited for data and for other ranks."""
+    """Return the shares of training time in which rank 0 waited for data and for other ranks."""
     by_step: dict[int, dict[str, float]] = {}
     for event in events:
         step = event.number("step")

@@ -138,7 +138,7 @@ class ResumptionRecord(BaseModel):
 
 
 def as_list(data: object) -> object:
-    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote one without a list."""
+    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote only one."""
     return [data] if isinstance(data, dict) else data
 
 
