@@ -26,7 +26,7 @@ SPARE_BYTES = 16 * 1024 * 1024
 
 
 def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace `path` so that a reader, also after a crash, gets the complete old or new file."""
+    """Replace `path` atomically: even after a crash, it is the complete old or new file."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
@@ -331,7 +331,7 @@ def is_still(file: IO[Any], path: Path) -> bool:
 
 
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
-    """Return the SHA-256 of a file in hexadecimal; `advance` gets the number of bytes read."""
+    """Return the SHA-256 of a file in hexadecimal; `advance` receives the number of bytes."""
     return _hashed(hashlib.sha256(), path, advance)
 
 

@@ -300,7 +300,7 @@ def _not_found(argv: Sequence[str]) -> UsageError:
 
 
 def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str], None]) -> int:
-    assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
+    assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was requested
     name, own = log or os.devnull, open_plain if log else None
     with named(Path(name)), open(name, "a", encoding="utf-8", opener=own) as sink:
         for line in child.stdout:
@@ -312,7 +312,7 @@ def _pump(child: subprocess.Popen[str], log: Path | None, on_line: Callable[[str
 
 def _drain(child: subprocess.Popen[str]) -> None:
     """Read the remaining output of a child process: a full pipe would block its exit."""
-    assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was asked for
+    assert child.stdout is not None  # noqa: S101 - narrows the type; PIPE was requested
     for _ in child.stdout:
         pass
     child.wait()

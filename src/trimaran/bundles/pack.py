@@ -48,7 +48,7 @@ class BundledImage(PublishedImage, store.History, frozen=True):
     """The image in the bundle: its record in the cache without the path, and its signature.
 
     Attributes:
-        name: as in `PublishedImage`; the unpacked image gets a file name from it.
+        name: as in `PublishedImage`; it determines the file name of the unpacked image.
         size: bytes of the SIF file.
     """
 

@@ -49,7 +49,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
         The folder and the content of `bundle.json`.
 
     Raises:
-        UsageError: `file` cannot be read, or `to` cannot be made.
+        UsageError: `file` cannot be read, or `to` cannot be created.
         RunError: as in `verify`, or the disk space is too small.
     """
     with archive.opened(file) as bundle:

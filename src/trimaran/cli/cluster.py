@@ -272,7 +272,7 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
 
 def _runs_of(run: Path) -> list[Path]:
-    """Return the submitted runs of a series, or the single run; print missing submissions."""
+    """Return the submitted runs of a series, or the single run; print which do not exist."""
     from trimaran.report import scaling
 
     points = scaling.folders(run).values()

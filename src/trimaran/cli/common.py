@@ -225,7 +225,7 @@ def use_site(
 def command(
     place: typer.Typer, name: str | None = None, *, network: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that makes a function a command which loads the site file first.
+    """Return a decorator that turns a function into a command which first loads the site file.
 
     The command gets the options `--site` and `--recipes`. If the function has a parameter `site`,
     it is called with the `Site`.

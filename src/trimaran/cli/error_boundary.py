@@ -26,7 +26,7 @@ PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
 def guarded(command: Callable[[], object]) -> int:
     """Call `command`, report an error if it fails, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a name may not be printable
+        if isinstance(stream, io.TextIOWrapper):  # the terminal may lack characters of a name
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_words()

@@ -29,8 +29,7 @@ STEPS = 3
 QUEUEING = "queueing"
 """Name of a file beside the script, which exists until the number of a new job is recorded.
 
-The file remains if the process is killed before. If the job was queued, it is then found by its
-name.
+The file remains if the process is killed earlier. If the job was queued, it is found by its name.
 """
 
 

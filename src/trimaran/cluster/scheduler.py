@@ -198,7 +198,7 @@ class Scheduler(ABC):
         return name
 
     def early(self, cluster: Cluster) -> int:
-        """Return how many seconds before its time limit a job gets a signal."""
+        """Return the number of seconds before its time limit at which a job gets a signal."""
         return cluster.signal_seconds
 
     def check(self) -> None:

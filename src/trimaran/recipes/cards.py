@@ -136,7 +136,7 @@ def load(app: str) -> CardFile:
 
     Raises:
         UsageError: No app has this name (similar names are suggested), its card has faults, or the
-            card names a verb or an option that `options.json` beside it lacks.
+            card has a verb or an option that is not in `options.json` of the app.
     """
     folder = paths.app(app)
     if app not in names() and folder.is_dir():

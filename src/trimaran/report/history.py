@@ -54,7 +54,7 @@ def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> 
             continue
         if one.run.recipe.name != recipe.name or one.run.started == but:
             continue
-        # Evidence has only the names of changes from a site file, so that they cannot be compared.
+        # Evidence has only the names of changes from a site file: their values cannot be compared.
         other = one.run.site is not None and bool(one.run.site.changes)
         if not other and _matters(one.run.recipe.changed, recipe) == _matters(changed, recipe):
             runs.append(one)

@@ -99,7 +99,7 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 
 
 class UsedSite(strict.Model):
-    """Neutral additions of the site file without folders; `changes` has the names of the others."""
+    """Neutral additions of the site file without folders; `changes` lists the other additions."""
 
     flags: list[str]
     env: dict[str, str]

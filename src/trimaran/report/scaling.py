@@ -22,7 +22,7 @@ FILE = "scaling.json"
 
 
 class ScalingSeries(BaseModel):
-    """The content of `scaling.json`: number of nodes -> folder of the run, beside the file."""
+    """The content of `scaling.json`: number of nodes -> name of the folder of the run."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)

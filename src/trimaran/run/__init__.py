@@ -1,1 +1,1 @@
-"""Execute runs: prepare the image and the data, build the exact command, start and resume it."""
+"""Run recipes: prepare the data and the image, build the exact command, and start or resume it."""

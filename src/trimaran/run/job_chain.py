@@ -155,7 +155,7 @@ def _record(model: type[Record], path: Path) -> Record | None:
 
 
 def refusal(directory: Path) -> Refusal | None:
-    """Return why the script of the newest job started no ranks; None: it refused nothing.
+    """Return why the script of the newest job refused to start ranks; None: it did not refuse.
 
     Raises:
         UsageError: the record is damaged.

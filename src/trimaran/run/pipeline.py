@@ -251,7 +251,7 @@ def _accepted(request: Request) -> list[list[str]]:
 
 
 def check(request: Request, *, to_print: bool = False) -> None:
-    """Check the request before anything is made or printed.
+    """Check the request before any file is created or any command is printed.
 
     Args:
         request: the request.

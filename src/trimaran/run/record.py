@@ -33,7 +33,7 @@ class RecipeRecord(BaseModel):
     Attributes:
         name: name of the recipe.
         sha256: hash of the file of the recipe.
-        card_sha256: hash of the app card, which judges the run; None in records of older versions.
+        card_sha256: hash of the app card that the verdict uses; None in records of older versions.
         changed: arguments that the command line replaced.
         nodes: number of nodes of the run; None: the number in the recipe.
     """

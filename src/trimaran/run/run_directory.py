@@ -61,7 +61,7 @@ METRICS, RESULT = "metrics.jsonl", "result.json"
 """Files that the app writes (app contract) and the verdict reads."""
 
 RECIPE, CARD = "recipe.yaml", "app.yaml"
-"""Copies of the recipe and the app card, which judge the run because the originals may change."""
+"""Copies of the recipe and the app card for the verdict, because the originals may change."""
 
 
 def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
