@@ -23,7 +23,7 @@ from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
 
 @dataclass(frozen=True)
 class Experiment:
-    """The properties that repeats have in common: such runs differ only by chance, as by the seed.
+    """The properties that repeats share; repeats differ only by chance, for example by the seed.
 
     All values are texts for display.
     """
@@ -86,7 +86,7 @@ class Side:
         ), None)
 
     def curve(self, metric: str) -> KeptCurve | None:
-        """Return the curve of a metric; None if the run has none."""
+        """Return the curve of a metric; None if the run has no such curve."""
         return next((one for one in self.curves if one.metric == metric), None)
 
 

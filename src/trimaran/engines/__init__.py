@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """The labels of an image and its entry point as text, which its engine reads without running it."""
+    """The labels of an image and its entry point as text, read without running the image."""
 
     labels: Mapping[str, str]
     entry_point: str

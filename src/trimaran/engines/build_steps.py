@@ -105,7 +105,7 @@ class Container(Engine):
 
     @abstractmethod
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
-        """Return the image that the command from `_building` built, in `folder` or in the storage."""
+        """Return the image that the command of `_building` made, in `folder` or the storage."""
 
     @abstractmethod
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:

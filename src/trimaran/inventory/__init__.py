@@ -1,4 +1,4 @@
-"""Inspect this machine: definitions of the checkout, contents of the cache, and its fitness.
+"""Inspect this machine: definitions of the checkout, contents of the cache, and faults.
 
 Nothing is changed, except that `cache prune` removes files.
 """
