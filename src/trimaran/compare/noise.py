@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Least number of readings of a run that are compared; as many make four stretches."""
+"""Smallest number of readings of a run for a judgement; 20 readings make four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",

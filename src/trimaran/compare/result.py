@@ -42,7 +42,7 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, their mean and, for several values, their deviation."""
+    """The values of a metric in a group, their mean, and the standard deviation if several."""
 
     group: str
     values: list[float]

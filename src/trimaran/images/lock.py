@@ -1,7 +1,7 @@
 """Read the locks of an image: `requirements.lock` (wheels) and `debian.lock`.
 
 `requirements.lock` has pip's format with hashes. Every line of `debian.lock` has the SHA-256 of a
-file on deb.debian.org, which is on snapshot.debian.org after Debian has replaced it.
+file, which is on deb.debian.org, or on snapshot.debian.org after Debian has replaced it.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
 
 
 def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Return the output `text` of uv with the hashes of the wheels `elsewhere`.
+    """Return the output `text` of uv with the hashes of `elsewhere`, wheels that are not on PyPI.
 
     Packages in `below`, which the framework image has locked, are omitted, as are packages that no
     supported version of Python installs on Linux.

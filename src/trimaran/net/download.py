@@ -206,7 +206,7 @@ class _Job:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 except OSError:
                     pass  # the file system has no locks; the hash still protects the file
-                if is_still(file, self.part):  # it was not renamed
+                if is_still(file, self.part):  # not renamed by the other process
                     try:
                         yield file
                     finally:

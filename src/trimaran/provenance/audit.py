@@ -109,7 +109,7 @@ def _system_certificates() -> dict[str, str]:
 
 
 def requirements(image: Image) -> str:
-    """Return one line `name==version` for each package that the locks of `image` pin.
+    """Return a line `name==version` for each package that the locks of `image` pin for its Python.
 
     Advisories have no local versions, so "2.13.0+cpu" becomes "2.13.0".
     """

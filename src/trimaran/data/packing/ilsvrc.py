@@ -152,7 +152,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 
 
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
-    """Return a task for each tar in the tar of the training images, and the names of other members."""
+    """Return a task for each tar in the tar of training images, and the names of other members."""
     path = root / TRAIN
     with readable(path):
         members = list(_files(path, 0, path.stat().st_size))

@@ -174,7 +174,7 @@ def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) 
 
 
 def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> None:
-    """Check that every class has images in train: a network cannot learn other classes."""
+    """Check that every class has images in train: a network cannot learn an empty class."""
     untaught = found.untaught()
     for name, row in sorted(rows.items(), key=lambda one: one[1].line):
         for one in row.classes:

@@ -115,7 +115,7 @@ def pull(
         reporter: shows the progress.
 
     Raises:
-        UsageError: No registry is given or recorded, or `digest` is not a digest.
+        UsageError: No registry is given or recorded, or `digest` is malformed.
         BuildError: The registry does not have the image, or sends another one.
     """
     _check_digest(digest)
