@@ -62,9 +62,6 @@ def _check_words() -> None:
     """Check arguments, working directory and environment before the command starts.
 
     Text that is not UTF-8 cannot be written into JSON files.
-
-    Raises:
-        UsageError: an argument is empty, a text is not UTF-8, or the working directory was removed.
     """
     for number, word in enumerate(sys.argv[1:], start=1):
         if not word:
