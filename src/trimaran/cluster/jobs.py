@@ -19,7 +19,7 @@ from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atom
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, pipeline, run_directory
-from trimaran.run.job_chain import CANCELLED, QUEUED
+from trimaran.run.job_chain import CANCELLED, QUEUED, numbers
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord, JobRecord, RunRecord
 from trimaran.site_file import Cluster, Site
@@ -281,16 +281,6 @@ def scheduler_of(record: RunRecord) -> Scheduler:
                          code="file-invalid",
                          hint=f"known batch systems: {', '.join(SCHEDULERS)}")
     return SCHEDULERS[name]
-
-
-def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the job numbers that a file of the run lists, the newest last.
-
-    Args:
-        directory: the run directory.
-        file: QUEUED for all jobs, or CANCELLED for those that were cancelled with Trimaran.
-    """
-    return job_chain.numbers(directory, file)
 
 
 def is_queueing(directory: Path) -> bool:

@@ -112,7 +112,7 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
         UsageError: a directory is not a submitted run, or is damaged.
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
-    answers = _ask(records, {run: jobs.numbers(run) for run in records}, reporter)
+    answers = _ask(records, {run: job_chain.numbers(run) for run in records}, reporter)
     return [_watched(run, answers[run]) for run in records]
 
 
@@ -125,7 +125,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
         with _unknown(rows, directory):
             record = jobs.submitted(directory)
             jobs.scheduler_of(record)
-            own[directory] = jobs.numbers(directory)
+            own[directory] = job_chain.numbers(directory)
             records[directory] = record
     answers = _ask(records, own, reporter)
     for directory in records:
@@ -178,7 +178,7 @@ def _watched(directory: Path, answer: _Answer) -> Watched:
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
-    elif job in jobs.numbers(directory, job_chain.CANCELLED):
+    elif job in job_chain.numbers(directory, job_chain.CANCELLED):
         state, reason = "cancelled", "cancelled"
     elif (refused := job_chain.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason

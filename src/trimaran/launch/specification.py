@@ -273,3 +273,15 @@ def json_source(value: object, indent: int = 0) -> str:
 def _literal(value: object) -> str:
     """Return a JSON value for a here-document; backslashes, `$` and backquotes are escaped."""
     return re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(value))
+
+
+def host_command(spec: LaunchSpec) -> CommandLine:
+    """Return the command that runs the app of `spec`, with paths of the host."""
+    module = () if spec.module is None else ("-m", spec.module)
+    # PATH begins with the programs of the environment, so the name of the launcher is sufficient.
+    words: tuple[Text, ...] = spec.in_container or (spec.node.program, *module)
+    return CommandLine(
+        (*words, *spec.arguments),
+        # HOME is the run directory, so that the app does not use files of the user.
+        {**spec.node.environment, "HOME": spec.workdir, **spec.environment},
+    )

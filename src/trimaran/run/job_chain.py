@@ -165,7 +165,7 @@ def refusal(directory: Path) -> Refusal | None:
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:
     """Return the record of a submitted run: its `run.json` combined with the links."""
-    links = read(directory) if record.job is not None else []
+    links = read(directory)
     if not links:
         return record
     first, last = links[0], links[-1]
