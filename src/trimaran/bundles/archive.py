@@ -185,7 +185,6 @@ class Archive:
             return source.read()
 
     def _name(self, member: tarfile.TarInfo, left: dict[str, str]) -> str:
-        """Return the path of `member` below the folder."""
         folder, _, name = member.name.partition("/")
         if not member.isreg() or member.issparse():
             raise RunError(f"{self._file}: refused: {member.name!r} is not a plain file",

@@ -87,7 +87,6 @@ def cache_prune(
 
 
 def _copies(site: Site) -> list[Holding]:
-    """Return the copies that jobs made on this machine's own disk."""
     from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 

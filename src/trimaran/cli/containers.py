@@ -119,7 +119,6 @@ def build(
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
-    """Build an image again, print the differences, and exit with 3 if there are any."""
     from trimaran.provenance import rebuild
 
     chosen, reporter = selection.select(engine), terminal()

@@ -162,7 +162,6 @@ def report_run(
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
-    """Print speed-up and efficiency of a series, and exit with the code of its worst verdict."""
     from trimaran.report import scaling
     from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
     from trimaran.verdict.run_verdict import worst

@@ -300,7 +300,6 @@ class Bars:
         return self._console.is_terminal and columns > 0
 
     def _drawn(self) -> Live:
-        """Return a live display of the innermost bar."""
         return Live(
             get_renderable=self._picture, console=self._console, transient=True,
             redirect_stdout=False, redirect_stderr=False,

@@ -69,7 +69,6 @@ def render(request: Request, cluster: Cluster) -> str:
 
 
 def _words(spec: LaunchSpec) -> list[str]:
-    """Return the arguments of `docker run`: options, image and the command in the container."""
     if spec.module is None:
         raise UsageError(f"the image {spec.image.name} contains no app to launch",
                          code="app-missing")

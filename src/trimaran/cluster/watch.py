@@ -146,7 +146,6 @@ def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
 def _ask(
     records: Mapping[Path, RunRecord], own: Mapping[Path, list[str]], reporter: Reporter | None
 ) -> dict[Path, _Answer]:
-    """Return the answer of the batch system for each run."""
     newest = {directory: (own[directory] or ["-"])[-1] for directory in records}
     answers = {directory: _Answer(job) for directory, job in newest.items()}
     asked: dict[Scheduler, list[Path]] = {}

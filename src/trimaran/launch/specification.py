@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trimaran.errors import UsageError
@@ -85,10 +85,6 @@ class LaunchSpec:
     shared_node: bool = False
     site_options: tuple[str, ...] = ()
     site_environment: Mapping[str, str] = field(default_factory=dict)
-
-    def with_arguments(self, *more: str) -> LaunchSpec:
-        """Return a copy of the specification with `more` arguments of the app at the end."""
-        return replace(self, arguments=(*self.arguments, *more))
 
     @property
     def in_container(self) -> tuple[str, ...]:
@@ -233,7 +229,6 @@ def shell_source(word: Word) -> str:
 
 
 def _part_source(part: Part) -> str:
-    """Return one part of a word as shell source."""
     if isinstance(part, Variable):
         return f'"${part.name}"'
     if isinstance(part, CsvField):

@@ -90,7 +90,6 @@ def collect(events: Sequence[Event], card: Card) -> list[Panel]:
 
 
 def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
-    """Return the values of a metric in its unit, as points."""
     values = (
         (event.number("step") or 0, (event.time_ms - begun) / 1000,
          math.nan if event.finite is None else event.finite * metric.factor)

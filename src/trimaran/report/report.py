@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -27,7 +27,7 @@ from trimaran.run import job_chain, run_directory
 from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
-from trimaran.verdict import consistency, explain, metrics_log
+from trimaran.verdict import consistency, metrics_log
 from trimaran.verdict.metrics_log import Event
 from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict, judge
 
@@ -167,14 +167,13 @@ LINK_COLUMNS = ("link", "job", "nodes", "from step", "to step", "why it ended")
 
 
 def _values(judged: JudgedRun, panels: Sequence[Panel]) -> dict[str, Any]:
-    """Return all values that the templates of a report use, by name."""
     directory, recipe, record = judged.directory, judged.recipe, judged.record
     verdict, events = judged.verdict, judged.events
     chain_notes = consistency.chain_notes(directory) if record.job else []
     parts = time_breakdown.split(record, events)
     return {
         "version": __version__, "recipe": recipe, "record": record, "verdict": verdict,
-        "sentences": explain.sentences(verdict),
+        "sentences": sentences(verdict),
         "notes": [*verdict.notes, *notes(record), *chain_notes],
         "machine": machine(record),
         "charts": charts.charts(panels),
@@ -186,7 +185,7 @@ def _values(judged: JudgedRun, panels: Sequence[Panel]) -> dict[str, Any]:
             for key, value in record.recipe.changed.items()
         ],
         "hosts": _hosts(record),
-        "facts": explain.facts(record.environment),
+        "facts": facts(record.environment),
         **_published(recipe, record, verdict),
     }
 
@@ -197,7 +196,6 @@ def machine(record: RunRecord) -> str:
 
 
 def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
-    """Return each part with its start, in percent."""
     begins = accumulate((100 * part.share for part in parts), initial=0.0)
     return [(part, round(begin, 3)) for part, begin in zip(parts, begins, strict=False)]
 
@@ -230,7 +228,6 @@ def _shown(value: Argument | None) -> str:
 
 
 def _published(recipe: RecipeFile, record: RunRecord, judged: Verdict) -> dict[str, Any]:
-    """Return the values about earlier evidence, compared with this run."""
     found = history.find(recipe, record.recipe.changed, record.started)
     card = recipe.card.card
     standings = [history.standing(row, card, record.host, found) for row in judged.rows]
@@ -276,3 +273,61 @@ def _earlier_notes(found: Earlier, record: RunRecord) -> list[str]:
     if found.runs:
         notes.append("`trimaran compare RUN EVIDENCE...` shows whether a difference is significant")
     return [*notes, *(f"unreadable evidence: {fault}" for fault in found.faults)]
+
+
+_DEPTH = 3
+_LONGEST = 300
+
+
+def sentences(verdict: Verdict) -> list[str]:
+    """Return sentences about the outcome and about each metric that decides it."""
+    judged = [row for row in verdict.rows if row.required]
+    if verdict.outcome == "PASS":
+        return ["The run reached what the recipe expects.", *map(_judged, judged)]
+    if verdict.outcome == "FAIL":
+        failed = [row for row in judged if row.outcome == "FAIL"]
+        return ["The run came to its end, but did not reach what the recipe expects.",
+                *map(_judged, failed)]
+    lines = ["No reference is valid for this run, so its result can be neither right nor wrong."]
+    lines += [f"The reason: {reason}." for reason in verdict.reasons]
+    return [*lines, *(_judged(row) for row in judged if row.outcome == "PASS")]
+
+
+def _judged(row: Row) -> str:
+    inside = {"PASS": "as accepted", "FAIL": "which is not accepted"}.get(row.outcome, "not judged")
+    return f"{row.metric}: {row.measured_text}, {inside} ({_range(row)})."
+
+
+def _range(row: Row) -> str:
+    if row.low is None and row.high is None:
+        return "anything is"
+    words = row.accepted_text.replace(">=", "at least").replace("<=", "at most")
+    return f"{words} is"
+
+
+class Fact(NamedTuple):
+    """A fact about the environment of an app, such as the name `packages`, text `torch 2.13.0`."""
+
+    name: str
+    text: str
+
+
+def facts(environment: Mapping[str, object] | None) -> list[Fact]:
+    """Return the facts in the `environment.json` of an app, which has no fixed form."""
+    return [
+        Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
+        if name != "argv" and (text := _flat(value, 0))  # reports show the complete command
+    ]
+
+
+def _flat(value: object, depth: int) -> str:
+    if value is None or depth > _DEPTH:
+        return ""
+    if isinstance(value, dict):
+        parts = [(key, _flat(below, depth + 1)) for key, below in value.items()]
+        text = ", ".join(f"{key} {below}" for key, below in parts if below)
+    elif isinstance(value, list):
+        text = ", ".join(filter(None, (_flat(below, depth + 1) for below in value)))
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

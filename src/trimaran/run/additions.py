@@ -130,7 +130,6 @@ def _overlay(path: Path) -> Path:
 
 
 def _packages(image: Image, venv: Path) -> Path:
-    """Return the site-packages of `venv`."""
     from trimaran.images import definition  # not needed to read what was added
 
     python = definition.interpreter(image)

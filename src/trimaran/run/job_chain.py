@@ -145,7 +145,6 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 def _record(model: type[Record], path: Path) -> Record | None:
-    """Return the record in the file at `path`; None if the file does not exist."""
     try:
         return model.model_validate_json(read_plain(path))
     except FileNotFoundError:

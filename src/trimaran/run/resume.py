@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from trimaran.engines import BuiltImage
@@ -50,13 +51,12 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
             launch = _launch(request, record, directory, reporter)
         with reporter.step(3, STEPS, f"training resumes: {record.recipe.name}"):
             reporter.note(f"  {directory}")
-            again = launch_spec.command(launch.with_arguments(OPTION))
+            again = launch_spec.command(replace(launch, arguments=(*launch.arguments, OPTION)))
             begun = run_directory.go_on(directory, record)
             app_process.perform(directory, begun, again, lock, reporter)
 
 
 def _request(directory: Path, record: RunRecord, site: Site) -> Request:
-    """Return the request with which the run began, from `run.json`."""
     added = {one.kind: Path(one.path) for one in record.modified}
     extension = Extension(added.get("overlay"), added.get("venv"))
     if extension.modifications() != record.modified:
@@ -114,7 +114,6 @@ def _launch(
 
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:
-    """Return the image of the run, after verifying it."""
     used = record.image
     back = f"a published image can be pulled again: trimaran pull {used.name} --digest DIGEST"
     built = request.engine.find(request.image, used.digest)
