@@ -143,9 +143,9 @@ LONG = {
     "engines/host.py": ["test"],
     "cli/cache.py": ["cache_list", "cache_prune"],
     "cli/containers.py": ["self_test"],
-    "cli/inspect.py": ["inspect", "list_materials", "audit_image"],
+    "cli/inspect.py": ["inspect"],
     "cli/runs.py": ["run"],
-    "cli/signing.py": ["verify"],
+    "cli/supply_chain.py": ["list_materials", "audit_image", "verify"],
 }
 """File -> functions with long work, each of which opens a bar. Child processes of `process.stream`
 and `process.follow` (builds, self-tests, pushes, pulls, trainings) get their bar there."""
