@@ -256,7 +256,6 @@ def _digest(data: DataRecord) -> str | None:
 
 
 def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = False) -> str:
-    """Return the command of a launcher as shell source."""
     more: list[Word] = []
     if elastic:  # Slurm frees the resources of a step on a lost node only after a long time
         more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]

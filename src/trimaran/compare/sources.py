@@ -12,10 +12,9 @@ from trimaran.errors import UsageError
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.library import real_changes
-from trimaran.report import curve_points
-from trimaran.report.curve_points import KeptCurve
+from trimaran.report import panels
 from trimaran.report.page import short
-from trimaran.report.panels import LARGEST
+from trimaran.report.panels import LARGEST, KeptCurve
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
 from trimaran.verdict import metrics_log, run_verdict
 from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
@@ -136,7 +135,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
                 judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },
-        curves=curve_points.collect(judged.events, card),
+        curves=panels.kept_curves(judged.events, card),
     )
 
 

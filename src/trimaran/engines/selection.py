@@ -45,7 +45,7 @@ ENGINES = {
     "apptainer": Row("trimaran.engines.apptainer:Apptainer", "trimaran.launch.apptainer:render",
                      ("apptainer", "singularity")),
     "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
-    "host": Row("trimaran.engines.host:Host", "trimaran.launch.host:render"),
+    "host": Row("trimaran.engines.host:Host", "trimaran.launch.specification:host_command"),
 }
 """Name -> engine. A class is imported when it is used: most commands need one engine or none."""
 
