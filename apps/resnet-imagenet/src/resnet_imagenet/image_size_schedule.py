@@ -17,8 +17,8 @@ class ImageSizes:
     """Sides of the training images in pixels (progressive resizing).
 
     Small images in the first epochs take less time. The last epochs have the resolution of the
-    evaluation, which is always the size of the last stage. Sources: Howard, DAWNBench
-    2018; for the effect of the size on the accuracy, Touvron et al., arXiv:1906.06423.
+    evaluation, which is always the size of the last stage. Sources: Howard, DAWNBench 2018; for the
+    effect of the size on the accuracy, Touvron et al., arXiv:1906.06423.
 
     Attributes:
         stages: pairs (first epoch, size) in ascending order; the first stage begins at epoch 0.

@@ -189,7 +189,7 @@ class Training:
         return total
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the evaluation images; None after an interrupt by a signal."""
+        """Return the scores on the evaluation images, or None if interrupted by a signal."""
         self.trained.before_save()
         batches, half = self.data.evaluation, HALF.get(self.settings.precision)
         with self.session.counter("evaluating", batches.steps, "batches") as done:
