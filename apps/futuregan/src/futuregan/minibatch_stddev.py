@@ -83,8 +83,7 @@ class MinibatchStddev(nn.Module):
     def _mean(self, values: Tensor, is_global: bool) -> Tensor:
         if not is_global:
             return values.mean(0)
-        # In the last batch the ranks may have different numbers of clips.
-        count = values.new_tensor([float(len(values))])
+        count = values.new_tensor([float(len(values))])  # ranks may differ in the last batch
         self._strategy.average([count])
         return across.mean(values.sum(0), self._strategy) / count
 

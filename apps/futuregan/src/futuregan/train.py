@@ -176,7 +176,7 @@ class Training:
         """Return real input frames followed by the future frames that the generator predicts.
 
         Without `keep`, PyTorch records no graph for the backward pass, and each micro-batch can
-        reuse the memory of the micro-batch before.
+        reuse the memory of the previous micro-batch.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
@@ -271,5 +271,5 @@ class Training:
         return torch.autocast(self.strategy.device.type, half, enabled=half is not None)
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the evaluation clips; None after an interrupt by a signal."""
+        """Return the scores on the evaluation clips, or None if interrupted by a signal."""
         return training_evaluation.evaluate(self.trained, self.session)
