@@ -27,7 +27,7 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 
 
 def case(text: str) -> tuple[int, int, int | None, bool]:
-    """Return (side, batch, micro-batch, whether two ranks train) of a word such as `32:16/4`."""
+    """Return (side, batch, micro-batch, whether two ranks train) of a text such as `32:16/4`."""
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
         raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")

@@ -30,7 +30,7 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def batch(text: str) -> tuple[int, int]:
-    """Return the (side, clips) of a word such as `32:16`."""
+    """Return the (side, clips) of a text such as `32:16`."""
     try:
         side, clips = map(int, text.split(":"))
     except ValueError as error:

@@ -3,10 +3,10 @@
 
     python benchmarks/plain_predictor.py --data DIR --network plain --seconds 150
 
-The script trains with the mean squared error only, by Adam with a rate that decreases linearly to
-2 %, on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the scores of the app for
-the held-out clips. `plain` is a network of five 3x3 convolutions with 64 features over all frames,
-whose output is added to the last frame. `generator` is that of FutureGAN in the recipe.
+The script trains with the mean squared error only, by Adam with a learning rate that decreases
+linearly to 2 %, on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the scores of
+the app for the held-out clips. `plain` is a network of five 3x3 convolutions with 64 features over
+all frames, whose output is added to the last frame. `generator` is that of FutureGAN in the recipe.
 """
 
 from __future__ import annotations

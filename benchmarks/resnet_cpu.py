@@ -29,7 +29,7 @@ DDP = "ours, 2 ranks, DDP over Gloo"
 HOROVOD = "ours, 2 ranks, Horovod over Open MPI"
 POLLING = "the same, Open MPI not told to yield the core"
 CHECKPOINTS = "ours, a checkpoint every {} steps"
-BETWEEN = 10  # steps between checkpoints, which take seconds; in a training they take minutes
+BETWEEN = 10  # steps, which take seconds; in a real training, minutes pass between checkpoints
 
 
 def parser() -> argparse.ArgumentParser:
@@ -108,7 +108,7 @@ def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
 def data(
     steps: Steps, environment: Mapping[str, str], folder: Path, options: argparse.Namespace
 ) -> Plan:
-    """Return the plan that compares a training from JPEG shards with synthetic data."""
+    """Return the plan that compares training on JPEG shards with training on synthetic data."""
     from sidebyside import photographs  # imported here, because other cases need no Pillow
 
     made = photographs.make(folder, steps.batch * steps.all, options.photographs)
@@ -163,7 +163,7 @@ def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan
 
 
 def checkpoints(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return the plan of a training with many checkpoints and another without, by elapsed time."""
+    """Return the plan of a training with many checkpoints and one without, by elapsed time."""
     longer = Steps(steps.batch, BETWEEN, steps.windows)
     name, bf16 = CHECKPOINTS.format(BETWEEN), ("--precision", "bf16")
     every = ("--checkpoint-every", str(BETWEEN))

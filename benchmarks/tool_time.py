@@ -6,7 +6,7 @@
 Rates are complete commands per second, including the start. The runs are
 artificial. The submitted runs have ended, because running runs need one call of the batch system,
 whose time varies. One real run of a few steps in a container (`make quickstart` must have built it)
-measures the time that `trimaran run` needs in addition, to verify, to record and to judge.
+measures the additional time of `trimaran run` for verification, records and verdict.
 """
 
 from __future__ import annotations

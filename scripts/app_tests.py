@@ -228,7 +228,7 @@ def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
         Whether all tests passed.
     """
     chosen = ["-n", "2", "-m", "not slow" if quick else "not long"]
-    places = PLACES[:1] if quick else PLACES  # no verdict rests on the numbers of a toy
+    places = PLACES[:1] if quick else PLACES  # toy apps do not affect verdicts
     codes = {
         status([str(framework.python), "-m", "pytest", *chosen, *words], framework.root,
                OMP_NUM_THREADS="1")

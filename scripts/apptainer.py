@@ -28,10 +28,10 @@ from trimaran.errors import BuildError, TrimaranError
 
 MIRROR = "http://deb.debian.org/debian"
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-# Without fuse2fs and gocryptfs Apptainer says so at each start.
+# Apptainer prints a warning at each start if fuse2fs or gocryptfs is missing.
 WANTED = ("apptainer", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs", "mmdebstrap")
-# What the host has, or what Apptainer needs only for networks of its own (--net) and
-# set-uid installs: told to apt as installed, so that it is not downloaded.
+# apt does not download these packages, because its configuration lists them as installed: the host
+# has them, or Apptainer needs them only for --net and for set-uid installations.
 FROM_HOST = (
     "apt", "ca-certificates", "containernetworking-plugins", "debconf", "fuse3", "gpg", "mount",
     "perl", "perl-base", "python3", "uidmap",
@@ -85,7 +85,7 @@ def check_host() -> None:
 
 
 def missing_for_builds() -> list[str]:
-    """Return what this user lacks on this host for building and running images."""
+    """Return the requirements for building and running images that this user lacks on this host."""
     problems = []
     if process.run(["unshare", "--user", "--map-root-user", "true"]).returncode != 0:
         problems.append(

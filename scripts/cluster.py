@@ -31,7 +31,7 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 NODES = ("n1", "n2")
 PACKAGES = "munge slurm-wlm slurm-client libpmix-dev"
 FOLDERS = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # an ordinary user's PATH may lack them
-LONGEST_SOCKET = 107  # bytes: unix(7), sun_path
+LONGEST_SOCKET = 107  # bytes, from sun_path in unix(7)
 SECONDS = 30.0
 
 CONFIGURATION = """\
@@ -149,7 +149,7 @@ def start(folder: Path) -> None:
 
 
 def find(name: str) -> str:
-    """Return the path of the daemon `name`; UsageError: it is not installed."""
+    """Return the path of the daemon `name`; raise UsageError if it is not installed."""
     places = os.pathsep.join([os.environ.get("PATH", ""), *FOLDERS])
     program = shutil.which(name, path=places)
     if program is None:

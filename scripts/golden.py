@@ -44,11 +44,11 @@ WRITERS: dict[str, Callable[[], None]] = {
     "image": write_image,
     "shards": write_shards,
 }
-"""Name of a golden -> function that writes it."""
+"""Name of a golden file -> function that writes it."""
 
 
 def main(words: Sequence[str]) -> int:
-    """Write the goldens that the command line `words` names; return the exit code."""
+    """Write the golden files that the command line `words` names; return the exit code."""
     summary, examples, *_ = (__doc__ or "").split("\n\n")
     parser = argparse.ArgumentParser(
         description=summary, epilog=f"examples:\n{examples}",

@@ -1,6 +1,6 @@
 """Run the tests marked `long` or `faults`, and write their outcomes as evidence.
 
-Each takes minutes, so they are not part of `make test`; the last results are committed instead.
+Each test takes minutes, so `make test` omits them; their last results are committed instead.
 Tests of an app run in the environment of its framework, all others with real engines.
 
     python scripts/long_tests.py

@@ -3,9 +3,9 @@
     python scripts/radiology.py FOLDER
 
 FOLDER gets `images/`, 16 chest X-rays with `labels.csv` (`Pneumonia` or `Normal`); `RG1_UNCR.dcm`,
-a chest X-ray as a scanner wrote it; `brain/`, held-out slices of the data set brain-mri;
-and MobileNetV2's weights of ImageNet. The packages are fetched by their hash, and lie in the cache.
-Nobody says under which terms most of it may be passed on, so it is not.
+a chest X-ray in the original file; `brain/`, held-out slices of the data set brain-mri;
+and MobileNetV2's weights of ImageNet. The packages are verified by hash and cached. The terms of
+redistribution are unknown for most of these files, so they are not redistributed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FOLDER = "pneumonia_model_package/datasets/pneumonia-data/val/"
 CHEST = "data_store/data/RG1_UNCR.dcm"
 SLICES = {True: 2, False: 1}
 HELD_OUT = ("1440", "1442", "person1952", "person1954")
-"""Two healthy and two sick patients, who have no other X-ray in the package."""
+"""Names of two healthy and two sick patients, who have no other X-ray in the package."""
 
 
 def wheel(about: Mapping[str, Any]) -> Path:

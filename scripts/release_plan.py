@@ -1,12 +1,12 @@
 """Print the images that the release workflow builds, from their definitions.
 
-Prints the two matrices of .github/workflows/images.yml as lines for $GITHUB_OUTPUT:
+The output is the two matrices of .github/workflows/images.yml, as lines for $GITHUB_OUTPUT:
 
     frameworks=[{"image": "torch-cpu"}, …]
     apps=[{"image": "resnet-imagenet-torch-cpu", "framework": "torch-cpu"}, …]
 
-Images for AMD GPUs are left out unless they are asked for: their base images alone are
-larger than the disk of a machine that GitHub lends.
+Images for AMD GPUs are omitted unless `--amd` is given, because their base images alone are larger
+than the disk of a runner of GitHub.
 """
 
 from __future__ import annotations

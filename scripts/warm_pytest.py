@@ -97,7 +97,7 @@ def tried(folder: str, words: list[str], path: list[str], log: str, limit: float
         words: arguments of pytest.
         path: folders to insert at the beginning of `sys.path`.
         log: path of the file for the output.
-        limit: seconds that it may take; the result is None if it takes longer.
+        limit: time limit in seconds; the result is None if pytest takes longer.
     """
     pid = os.fork()
     if pid == 0:

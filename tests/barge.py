@@ -1,4 +1,4 @@
-"""A container engine that nobody else knows: one module, whose row a test adds to the list."""
+"""Define a made-up container engine in one module; a test adds it to the list of engines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def render(spec: LaunchSpec) -> CommandLine:
 
 
 class Barge(Container):
-    """Keeps an image in a file that a program of three lines writes."""
+    """An engine whose images are single files, written by a short Python command."""
 
     name = "barge"
     form = "sif"
@@ -40,18 +40,18 @@ class Barge(Container):
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return that it floats."""
+        """Return that the engine works."""
         return Condition("ok", "afloat")
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return those whose file is there."""
+        """Return the records whose image file exists."""
         return [record for record in records if os.path.lexists(record.reference)]
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Send nothing."""
+        """Do nothing."""
 
     def _reference(self, name: str, inputs: str) -> str:
         return str(paths.cache("images", f"{name}-{inputs[:12]}.barge"))
@@ -81,14 +81,14 @@ class Barge(Container):
         return [sys.executable, "-c", f"open({built.reference!r})"]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the words alone."""
+        """Return the command that runs Python with `words`; the image is not used."""
         env = self.environment(network=setting.network)
         return Command((self.executable, "python", *words), env)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return where program and image are."""
+        """Return the paths of the engine and of the image."""
         return Node(self.executable, built.reference)
 
     def described(self, built: BuiltImage) -> Description:
-        """Return that it has no labels."""
+        """Return a description without labels."""
         return Description({}, "")

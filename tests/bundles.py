@@ -1,4 +1,4 @@
-"""What the tests of bundles share: a recipe whose data are small and whose image is a few bytes."""
+"""Helpers for the tests of bundles: a recipe with a small data set and an image of 5 kB."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 
 def request(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """Return the wish for a run of a recipe on the small data set, with a built image."""
+    """Return the request for a run of a recipe on the small data set, with a built image."""
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     shutil.copytree(
         Path(__file__).with_name("images") / "tiny", checkout / "containers/frameworks/tiny"
@@ -63,7 +63,7 @@ def image() -> definition.Image:
 def rewrite(
     source: Path, target: Path, change: Callable[[str, Member], Member | None], *, forge: bool
 ) -> None:
-    """Copy a bundle with its members changed or left out; `forge`: with the hashes of these."""
+    """Copy a bundle with changed or omitted members; `forge`: update their hashes, too."""
     with tarfile.open(source) as tar:
         folder = tar.getnames()[0].partition("/")[0]
         members = []

@@ -1,4 +1,4 @@
-"""The command that an engine runs, of the few parts that a test gives."""
+"""Compose the command that an engine executes from the few parts that a test needs."""
 
 from __future__ import annotations
 

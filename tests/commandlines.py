@@ -1,4 +1,4 @@
-"""Lines of `trimaran` in scripts and documents, against the command line of this checkout."""
+"""Check `trimaran` commands in scripts and documents with the parser of this checkout."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ COMMAND = re.compile(
     rf"(?:^|[(|;]|&&|\|\|)[ \t]*(?:\S*/)?trimaran ((?:{QUOTED}|[^|;)#\n'\"])*)", re.MULTILINE
 )
 OPEN = re.compile(r"[A-Z][A-Z-]*(?:/[A-Z-]+)?|.*\$.*|.*\.sif")
-"""What names nothing here: a word for what the reader has (`APP/RECIPE`), a variable, a file."""
+"""Arguments that are not looked up: placeholders (`APP/RECIPE`), shell variables, SIF files."""
 
 
 def lines(script: str) -> list[str]:
-    """Return what follows `trimaran` in each command of a shell script."""
+    """Return the arguments of each `trimaran` command in a shell script."""
     return [line.strip() for line in COMMAND.findall(script.replace("\\\n", " "))]
 
 
 def fault(line: str, made: Collection[str] = ()) -> str | None:
-    """Return what the command line has against `trimaran LINE`; None: nothing.
+    """Return the error message for `trimaran LINE`; None: the line is valid.
 
-    All of it is tried but what the command then does: the names of what is defined, too, but for
-    those in `made`, which are there only when commands before it were executed.
+    The line is parsed and its names are looked up, but the command is not executed. Names in `made`
+    are not looked up, because earlier commands of the document define them.
     """
     words = shlex.split(line, comments=True)
     kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
@@ -47,7 +47,7 @@ def fault(line: str, made: Collection[str] = ()) -> str | None:
 
     def look_up(_: TyperCommand, context: typer.Context) -> None:
         taken.append(context.info_name)
-        if not context.params.get("recipes"):  # a folder of the reader's has names of its own
+        if not context.params.get("recipes"):  # a reader's own folder contains other names
             _names(context.info_name, {
                 key: value for key, value in context.params.items()
                 if not (isinstance(value, str) and (value in made or OPEN.fullmatch(value)))
@@ -56,13 +56,13 @@ def fault(line: str, made: Collection[str] = ()) -> str | None:
     with mock.patch.object(TyperCommand, "invoke", look_up):
         try:
             typer.main.get_command(cli.app).main(kept, "trimaran", standalone_mode=False)
-        except Exception as error:  # click's own, or the copy of it that typer brings
+        except Exception as error:  # an exception of click or of typer's copy of click
             return str(getattr(error, "message", error))
     return None if taken else "it does nothing"
 
 
 def _names(command: str | None, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for a name, among what a command was given, that nothing here has."""
+    """Raise UsageError if an argument of a command names something that does not exist."""
     for key, known in (("engine", (AUTO, *ENGINES)), ("form", (docker.FORM,))):
         if given.get(key) and given[key] not in known:
             raise unknown_name(key, given[key], known)
@@ -79,9 +79,9 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
 
 
 def _of_recipe(file: library.RecipeFile, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for an argument that its app has not, or a data set that it does not read.
+    """Raise UsageError for an argument that the app lacks, or a data set that the recipe lacks.
 
-    The value that a variable of the shell has is not known.
+    Values that are shell variables or placeholders are not checked.
     """
     inputs.given(file, given.get("data") or [])
     recipe = file.recipe

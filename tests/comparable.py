@@ -1,4 +1,4 @@
-"""Runs to compare: finished ones, with evaluations, windows and settings of one's own."""
+"""Create completed runs for comparisons, with given evaluations, throughputs and settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trimaran.verdict import run_verdict
 
 
 class Make(Protocol):
-    """Leaves a run directory."""
+    """The type of a function that creates a run directory and returns its path."""
 
     def __call__(
         self, name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),
@@ -29,7 +29,7 @@ def leave(
     directory: Path, recipe: RecipeFile, accuracies: Sequence[float], speeds: Sequence[float],
     size: int | None, cores: int | None, changed: dict[str, Argument],
 ) -> Path:
-    """Leave a run: an evaluation each ten steps, a window each step and second."""
+    """Create a completed run: one step per second, an evaluation after every ten steps."""
     record = start(directory, recipe, changed, image=SIF)
     if cores is not None:
         host = record.host.model_copy(update={"cores": cores})
@@ -66,7 +66,7 @@ def _write(
 
 
 def publish(directory: Path) -> Path:
-    """Return the evidence of a run, beside it."""
+    """Write the evidence of a run next to its directory, and return the path of the file."""
     file, judged = directory.with_suffix(".json"), run_verdict.judge(directory)
     report.write_evidence(directory, judged.record, judged.verdict, file)
     return file
@@ -75,7 +75,7 @@ def publish(directory: Path) -> Path:
 def noise(
     seed: int, level: float, *, scale: float = 5.0, memory: float = 0.0, count: int = 100
 ) -> list[float]:
-    """Return values around a level; each remembers so much of the one before (AR(1))."""
+    """Return an AR(1) series around `level`; `memory` is its coefficient."""
     source, state, found = random.Random(seed), 0.0, []  # noqa: S311 - no secret
     for _ in range(count):
         state = memory * state + source.gauss(0, scale)

@@ -1,4 +1,4 @@
-"""What all tests share: every test works in a folder and a cache of its own."""
+"""Fixtures of all tests; each test has its own working directory and cache."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trimaran import paths
 from trimaran.images import definition
 from trimaran.recipes.library import RecipeFile
 
-# `nohup make test &` would have the tests and all that they start ignore both.
+# With `nohup make test &`, the tests and their child processes would ignore both signals.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-collect_ignore = ["toys"]  # apps: their tests run where their framework is (make test-apps)
+collect_ignore = ["toys"]  # apps, tested in the environments of their frameworks (make test-apps)
 
-# Tests and their children work in other folders, and are to find the same tree there.
+# Tests and their child processes change the working directory, so the paths must be absolute.
 if "PYTHONPATH" in os.environ:
     places = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in places)
@@ -37,13 +37,13 @@ def own_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("ENGINE", raising=False)
-    monkeypatch.setenv("TRIMARAN_RECIPES", "")  # --recipes and a site file set it
+    monkeypatch.setenv("TRIMARAN_RECIPES", "")  # set by --recipes and by a site file
     return work
 
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small checkout of its own, with what a recipe names, that a test may fill and break."""
+    """Return a new small checkout with the files that a recipe needs; a test may change it."""
     root = tmp_path / "checkout"
     for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
         (root / folder).mkdir(parents=True)
@@ -58,22 +58,22 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def recipe(checkout: Path) -> RecipeFile:
-    """The recipe GOOD of the small checkout."""
+    """Write the recipe GOOD of `samples.py` into the small checkout, and return it."""
     return write_recipe(checkout)
 
 
 @pytest.fixture
 def tiny_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the tests' image `tiny` for each image name, of which the small checkout defines none."""
+    """Use the image `tiny` of the tests for every name, as the small checkout has no images."""
     monkeypatch.setattr(definition, "load", lambda name: TINY)
 
 
 @pytest.fixture(scope="module")
 def collected_sockets() -> Iterator[None]:
-    """Collect the sockets that urllib3 leaves when a server cuts it off, before other tests run.
+    """Collect sockets that urllib3 leaves open after a lost connection, before other tests run.
 
-    Where one is collected decides which test fails for it. A module that uses this fixture
-    ignores pytest's warnings of unraisable exceptions.
+    Otherwise an unrelated test could fail when such a socket is collected. A module that uses this
+    fixture ignores pytest's warnings of unraisable exceptions.
     """
     yield
     gc.collect()

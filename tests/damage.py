@@ -1,4 +1,4 @@
-"""The ways in which a file gets damaged."""
+"""Damage files in different ways."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WAYS = ("cut", "flipped", "emptied", "link", "folder", "removed")
 
 
 def spoil(file: Path, how: str) -> None:
-    """Damage `file`: a link leads nowhere, a bit in the middle is turned round."""
+    """Damage `file` in one of `WAYS`: `link` is a dangling link, `flipped` inverts one bit."""
     content = file.read_bytes()
     middle = len(content) // 2
     if how == "cut":

@@ -1,4 +1,4 @@
-"""A small data set in every form in which a source may send it."""
+"""Create a small data set in every format in which a source may provide it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def sha(content: bytes) -> str:
 
 
 def deb(files: dict[str, bytes]) -> bytes:
-    """Return a .deb that holds `files` (path -> content), each gzipped."""
+    """Return a Debian package that contains `files` (path -> content), each gzipped."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         for path, content in files.items():
@@ -61,7 +61,7 @@ def deb(files: dict[str, bytes]) -> bytes:
 
 
 def wheel(files: dict[str, bytes]) -> bytes:
-    """Return a wheel that holds `files`, uncompressed, in the folder `small/data`."""
+    """Return a wheel that contains `files`, uncompressed, in the folder `small/data`."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for path, content in files.items():
@@ -70,7 +70,7 @@ def wheel(files: dict[str, bytes]) -> bytes:
 
 
 def document(root: Path) -> dict[str, Any]:
-    """Write all sources below `root`; return the contract that names them."""
+    """Write the files of all sources below `root`; return the contract that refers to them."""
     files = contents()
     for folder in ("site", "debian/pool", "pypi/ab"):
         (root / folder).mkdir(parents=True)

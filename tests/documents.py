@@ -1,4 +1,4 @@
-"""The commands in the documents of the repository that are pages of the site, too."""
+"""Extract the commands from the Markdown documents of the repository."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ DOCUMENTS = sorted(
      ROOT / "recipes/README.md", ROOT / "benchmarks/README.md"]
 )
 IMAGES = ("IMAGE.sif", "$SIF")
-"""Where the words of Apptainer end, and those for the container begin."""
+"""The argument after which the command inside the container begins."""
 
 
 def scripts(document: str) -> list[str]:
-    """Return the blocks of commands, as a shell reads them."""
+    """Return the blocks of shell commands in a document."""
     text = (ROOT / document).read_text()
     return re.findall(r"^```sh[^\n]*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def commands(document: str) -> Iterator[list[str]]:
-    """Yield the words of each command, that which gives a variable its value, too."""
+    """Yield the words of each command; of `NAME=$(COMMAND)`, the words of COMMAND."""
     for script in scripts(document):
         for line in re.split(r"\n|&&", script.replace("\\\n", " ")):
             words = shlex.split(re.sub(r"^\s*\w+=\$\((.*)\)\s*$", r"\1", line), comments=True)
@@ -35,19 +35,19 @@ def commands(document: str) -> Iterator[list[str]]:
 
 
 def inside(words: list[str]) -> list[str] | None:
-    """Return what an image is to run; None where no image is run."""
+    """Return the command inside the container; None: the words run no image."""
     at = next((words.index(image) for image in IMAGES if image in words), None)
     return None if at is None else words[at + 1:]
 
 
 def mentions(document: str) -> list[str]:
-    """Return what follows `trimaran` in the prose, where a command and not an option does."""
+    """Return the arguments of each `trimaran COMMAND` in the text outside of code blocks."""
     return re.findall(r"`trimaran ([a-z][^`]*)`", (ROOT / document).read_text())
 
 
 @functools.cache
 def made() -> dict[str, str]:
-    """Return the images that a document has its reader define, each with the block that does."""
+    """Return image -> block of commands, for the images that readers of documents define."""
     return {
         name: script for document in DOCUMENTS for script in scripts(document)
         for name in re.findall(r"^cd containers/\w+ && mkdir (\S+)$", script, re.MULTILINE)

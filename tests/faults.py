@@ -1,4 +1,4 @@
-"""Faults for runs on a real Slurm of two nodes: a training to disturb, and the ways to do it."""
+"""Start trainings on a real Slurm cluster of two nodes, and inject faults into them."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ RECIPE: dict[str, Any] = {
     },
     "expected": [],
 }
-"""Two ranks for about half a minute, with a checkpoint every few seconds, of which all are kept."""
+"""A run of two ranks for about 30 s, with a checkpoint every few seconds; all are kept."""
 
 
 @dataclass
 class Place:
-    """A login node of a cluster: the tool, with recipes and a site file of the test's own."""
+    """A login node of a cluster, with recipes and a site file of the test."""
 
     root: Path
     folder: Path
@@ -54,7 +54,7 @@ class Place:
     changes: list[str] = field(default_factory=list)
 
     def env(self) -> dict[str, str]:
-        """Return the environment of a shell there."""
+        """Return the environment of a shell on the login node; write its site file."""
         (self.root / "site.yaml").write_text(yaml.safe_dump({"clusters": {"own": self.site}}))
         return {
             **os.environ, "SLURM_CONF": str(self.folder / "slurm.conf"),
@@ -69,19 +69,19 @@ class Place:
         path.write_text(yaml.safe_dump({**RECIPE, **more}, sort_keys=False))
 
     def trimaran(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Call the tool."""
+        """Run `trimaran` with `words`."""
         done = tinyapp.call(list(words), self.env())
         assert not check or done.returncode == 0, done.stderr
         return done
 
     def slurm(self, *words: str) -> str:
-        """Call one of Slurm's commands, and return what it prints."""
+        """Run a command of Slurm, and return its output."""
         done = subprocess.run(list(words), env=self.env(), capture_output=True, text=True,
                               check=True, cwd=self.root, timeout=60)
         return done.stdout.strip()
 
     def submit(self, *words: str, out: Path | None = None) -> Run:
-        """Queue the recipe."""
+        """Submit the recipe, and return the run."""
         place = out or self.root / f"run-{len(list(self.root.glob('run-*')))}"
         self.trimaran("submit", NAME, "--out", str(place), *words)
         return Run(self, place)
@@ -96,23 +96,23 @@ class Run:
 
     @property
     def job(self) -> str:
-        """The number of its newest job."""
+        """The number of the newest job."""
         return (self.out / "job/ids").read_text().split()[-1]
 
     @property
     def log(self) -> str:
-        """What it has said so far."""
+        """The current content of the log."""
         return (self.out / "log.txt").read_text(errors="replace")
 
     def state(self) -> dict[str, Any]:
-        """Return how it stands; within this process, as it is asked all the time."""
+        """Return the output of `trimaran status`, called in this process because that is faster."""
         done = CliRunner().invoke(app, ["status", str(self.out), "--json"], env=self.place.env())
         assert done.exit_code == 0, done.output
         [row] = json.loads(done.stdout)
         return dict(row)
 
     def wait(self, until: Callable[[], bool], seconds: float = 120) -> float:
-        """Wait, and return how long it took."""
+        """Wait until the condition is true, and return the seconds that this took."""
         begun = time.monotonic()
         while not until():
             assert time.monotonic() - begun < seconds, f"{self.state()}\n{self.log[-3000:]}"
@@ -120,12 +120,12 @@ class Run:
         return time.monotonic() - begun
 
     def step(self) -> int:
-        """Return the last step that its metrics tell."""
+        """Return the last step in the metrics log."""
         lines = self.metrics()
         return max((int(line["metadata"].get("step", 0)) for line in lines), default=0)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of its metrics that are whole."""
+        """Return the complete lines of the metrics log."""
         found = []
         with suppress(FileNotFoundError):
             for line in (self.out / "metrics.jsonl").read_text().splitlines():
@@ -134,35 +134,35 @@ class Run:
         return found
 
     def reach(self, step: int) -> None:
-        """Wait until it has made so many steps."""
+        """Wait until the run has reached this step."""
         self.wait(lambda: self.step() >= step)
 
     def ended(self) -> bool:
-        """Return whether none of its jobs is queued or running."""
+        """Return whether no job of the run is queued or running."""
         return self.state()["state"] not in (
             "pending", "configuring", "running", "completing", "requeued"
         )
 
     def finish(self, seconds: float = 180) -> dict[str, Any]:
-        """Wait for its end, and return how it stands then."""
+        """Wait for the end of the run, and return its final state."""
         self.wait(self.ended, seconds)
         return self.state()
 
     def resume(self) -> dict[str, Any]:
-        """Let it go on, and wait for its end."""
+        """Resume the run, wait for its end, and return its final state."""
         self.place.trimaran("resume", str(self.out))
         return self.finish()
 
     def links(self) -> list[job_chain.Link]:
-        """Return the links of its chain."""
+        """Return the links of the job chain."""
         return job_chain.read(self.out)
 
     def newest(self) -> Path:
-        """Return its newest checkpoint."""
+        """Return the path of the newest checkpoint."""
         return max((self.out / "checkpoints").glob("step-*.npz"))
 
     def weights(self) -> Mapping[str, Any]:
-        """Return the arrays of its newest checkpoint but the random states, by their places."""
+        """Return key -> array of the newest checkpoint, without states of random generators."""
         with np.load(self.newest()) as file:
             tree = json.loads(file["state.json"])["parts"]
             return {
@@ -171,10 +171,10 @@ class Run:
             }
 
     def check_whole(self, undisturbed: Run) -> None:
-        """Check that nothing was lost or doubled, and that the weights are the undisturbed ones.
+        """Check that metrics and weights equal those of the undisturbed run.
 
-        Weights and velocities are equal to the bit. The moving averages of batch normalization are
-        averaged over the ranks at each checkpoint: with one more, they agree to rounding.
+        Weights and momentum must be bitwise equal. The running statistics of batch normalization
+        are averaged over the ranks at each checkpoint; an additional checkpoint rounds them.
         """
         self.check_metrics()
         assert self.newest().name == undisturbed.newest().name
@@ -189,7 +189,7 @@ class Run:
                 np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
     def check_metrics(self) -> None:
-        """Check that no line is doubled or in another order, and no checkpoint damaged."""
+        """Check that no line of the metrics log is repeated and no checkpoint is damaged."""
         lines = [(line["key"], line["metadata"]["step"]) for line in self.metrics()
                  if "step" in line["metadata"] and line["event_type"] == "POINT_IN_TIME"]
         counted = Counter(lines)
@@ -197,13 +197,13 @@ class Run:
         assert not list(self.out.glob("checkpoints/*.corrupt"))
 
     def losses(self) -> list[tuple[int, float]]:
-        """Return the steps and the losses that its metrics tell."""
+        """Return the (step, training loss) pairs of the metrics log."""
         return [(line["metadata"]["step"], line["value"]) for line in self.metrics()
                 if line["key"] == "train_loss"]
 
 
 def _arrays(tree: Any, place: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the place and the number of each array in the state of a checkpoint."""
+    """Yield the key and the number of each array in the state of a checkpoint."""
     if isinstance(tree, dict):
         if "$array" in tree:
             yield place, tree["$array"]
@@ -215,7 +215,7 @@ def _arrays(tree: Any, place: str = "") -> Iterator[tuple[str, int]]:
 
 
 def ranks(run: Run) -> dict[int, int]:
-    """Return the process of each rank's Python, by the number of the rank."""
+    """Return rank -> process ID of its Python interpreter."""
     found = {}
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -232,7 +232,7 @@ def ranks(run: Run) -> dict[int, int]:
 
 
 def lose(node: str, folder: Path) -> None:
-    """Kill a node: its slurmd, the steps that it has, and all that they have started."""
+    """Kill all processes of a node: its slurmd, its job steps and their child processes."""
     log = str(folder / f"slurmd-{node}.log")
     for process in psutil.process_iter(["name", "cmdline"]):
         with suppress(psutil.Error, OSError):
@@ -241,23 +241,23 @@ def lose(node: str, folder: Path) -> None:
             opened = {
                 str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir()
             }
-            if log in opened:  # slurmd, or one of its slurmstepd
+            if log in opened:  # slurmd or one of its slurmstepd processes
                 for one in (*process.children(recursive=True), process):
                     with suppress(psutil.Error):
                         one.kill()
 
 
 def revive(node: str, folder: Path) -> None:
-    """Start a node again: what it had in its own folders is gone, as after a reboot."""
+    """Restart a node with empty temporary folders, as after a reboot."""
     for own in (*folder.glob(f"spool-{node}/pmix*"), *folder.glob(f"tmp-{node}/*")):
         shutil.rmtree(own)
     cluster.run([cluster.find("slurmd"), "-f", folder / "slurm.conf", "-N", node], folder)
 
 
 def small_disk(folder: Path, size_mb: int) -> Callable[[], None]:
-    """Mount a file system of so many megabytes at `folder`, as this user; return what ends it.
+    """Mount a file system of `size_mb` MiB at `folder`; return a function that unmounts it.
 
-    An ext4 image through FUSE, by the program that `make apptainer` brings.
+    The ext4 image is mounted without root through FUSE, by the fuse2fs of `make apptainer`.
     """
     program = next(paths.cache("apptainer").glob("*/usr/bin/fuse2fs"))
     image = folder.with_suffix(".img")

@@ -1,4 +1,4 @@
-"""A run that has ended, without an engine and an app: what a verdict is judged from."""
+"""Create the directory of a completed run, without running an engine or an app."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIF = IMAGE.model_copy(
     update={"engine": "apptainer", "reference": "/a.sif", "digest": "sha256:" + "ef" * 32}
 )
 FUNCTIONS = "main() { :; }\n"
-"""The functions of a job, beside its script."""
+"""Shell functions that the script of a job loads."""
 
 CONTRACT = contracts.load("fashion-mnist")
 assert isinstance(CONTRACT, Images)
@@ -50,7 +50,7 @@ def launch(
     data: DataRecord = DATA, *, extension: Extension | None = None,
     site: SiteSettings | None = None,
 ) -> LaunchSpec:
-    """Return the launch specification of a run in /somewhere."""
+    """Return the launch specification of a run in /somewhere/run."""
     program = "/venv/bin/python" if image.engine == "host" else f"/usr/bin/{image.engine}"
     places = Places(
         {data.name: inputs.mount(recipe.recipe, data.name, data.path)}, "/somewhere/run"
@@ -78,7 +78,7 @@ def finish(
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
 ) -> RunRecord:
-    """Make the directory of a run that has ended with this accuracy."""
+    """Create the directory of a completed run with this accuracy."""
     record = start(directory, recipe, changed, image)
     [use] = recipe.recipe.data.values()
     write_outcome(directory, accuracy, counts=use.samples)
@@ -86,7 +86,7 @@ def finish(
 
 
 def chain(directory: Path, checkout: Path, accuracy: float = 0.95) -> RunRecord:
-    """Make the directory of a run that two jobs of Slurm have brought to its end, on two nodes."""
+    """Create the directory of a run that two Slurm jobs on two nodes have completed."""
     resources = {**GOOD["resources"], "nodes": 2, "tasks_per_node": 1}
     record = start(directory, write_recipe(checkout, launcher="srun", resources=resources),
                    image=SIF)

@@ -1,8 +1,9 @@
-"""What pages of the site presume: made in the folder where their commands are tried.
+"""Create the files that the commands on a page of the site require, in the working directory.
 
-    python -m given NAME    # prints what the shell is told: the variables that the page has set
+    python -m given NAME    # print a line for the shell, such as the variables that a page assumes
 
-Each imports what it needs itself: some read definitions that a small checkout has not.
+Each function has its own imports, because some modules read definitions that a small checkout
+lacks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SECONDS = 120.0
 
 
 def photos() -> str:
-    """Make `photos`: images in folders of splits and classes."""
+    """Create `photos`: images in one folder per split and class."""
     from photos import folder
 
     folder(Path("photos"))
@@ -32,7 +33,7 @@ def photos() -> str:
 
 
 def run() -> str:
-    """Make `$RUN`: a quickstart that has ended."""
+    """Create a completed run of the quickstart; `$RUN` is its directory."""
     import finished
     from trimaran.recipes import library
 
@@ -42,12 +43,12 @@ def run() -> str:
 
 
 def stopped() -> str:
-    """Make `$RUN`: a quickstart that Ctrl-C has stopped."""
+    """Create a run of the quickstart stopped by Ctrl-C; `$RUN` is its directory."""
     directory = Path("runs", QUICKSTART, "1").absolute()
     words = ["run", QUICKSTART, "--engine", "apptainer", "--out", str(directory)]
     with subprocess.Popen([*TRIMARAN, *words], stdout=sys.stderr) as child:
         end = time.monotonic() + SECONDS
-        while "mounted" not in _text(directory / "log.txt"):  # the small app is under way
+        while "mounted" not in _text(directory / "log.txt"):  # until the small app has started
             if child.poll() is not None or time.monotonic() > end:
                 raise RuntimeError("the run has not come to its app")
             time.sleep(0.1)
@@ -60,7 +61,7 @@ def _text(path: Path) -> str:
 
 
 def imagenet() -> str:
-    """Make `official`: ImageNet's files in miniature, and a checkout that expects them."""
+    """Create `official`, tiny versions of ImageNet's files, and a checkout with their hashes."""
     import yaml
 
     from photos import TRUTH, official_tars
@@ -82,7 +83,7 @@ def imagenet() -> str:
 
 
 def clone() -> str:
-    """Make `trimaran`, the clone, and a stand-in for pipx: pip prepares it and installs nothing."""
+    """Create `trimaran`, a link to the clone, and a fake pipx that runs `pip --dry-run`."""
     from jobplaces import write_program
 
     Path("trimaran").symlink_to(paths.repository())
@@ -96,12 +97,12 @@ exec {shlex.quote(sys.executable)} -m pip install --dry-run --no-deps --no-build
 
 
 def dry() -> str:
-    """Have make say what it would do, and do nothing."""
+    """Make `make` print its commands without executing them."""
     return "export MAKEFLAGS=n"
 
 
 def ended() -> str:
-    """Wait until no job is queued or runs."""
+    """Wait until no job is queued or running."""
     end = time.monotonic() + SECONDS
     while subprocess.run(["squeue", "--noheader"], capture_output=True, check=True).stdout:
         if time.monotonic() > end:
@@ -111,7 +112,7 @@ def ended() -> str:
 
 
 def unjudged() -> str:
-    """Have NO REFERENCE, for which `trimaran` exits with 5, end nothing."""
+    """Accept exit code 5 of `trimaran` (NO REFERENCE) as success."""
     return 'trimaran() { command trimaran "$@" || [ $? -eq 5 ]; }'
 
 

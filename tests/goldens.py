@@ -1,4 +1,4 @@
-"""The golden files: where each is committed, and the code that makes its content.
+"""Generate the content of the golden files, and define their paths.
 
 `scripts/golden.py` writes the files; the tests compare the committed files with the same content.
 """
@@ -32,7 +32,7 @@ from trimaran.site_file import Cluster, Site
 
 FOLDER = Path(__file__).parent / "golden"
 TINY = Path(__file__).parent / "images/tiny/image.yaml"
-"""The definition of a small image; the files that are rendered from it are in the same folder."""
+"""Path of the definition of a small image; files rendered from it are in the same folder."""
 
 DATA = paths.repository() / "apps/resnet-imagenet/tests/data"
 SHARDS = DATA / "packed"

@@ -1,7 +1,7 @@
-"""What a hostile, broken or careless other may write: strategies for hypothesis, and samples.
+"""Generate malformed or malicious input: strategies for Hypothesis, and fixed samples.
 
-The property that every reader keeps: the content, or one `TrimaranError`; never another exception,
-never without end, and nothing of it reaches a terminal as a code.
+Each function that reads input must terminate and return the content or raise a `TrimaranError`, but
+no other exception; no message may contain control sequences for a terminal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-"""The same examples each time, and few: for tests that write a file for each."""
+"""Settings with few, always equal examples, for tests that write a file for each example."""
 
 CODES = ("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "[red]a[/]",
          "[link=http://a.example]a[/link]", "\ud800", "a\x00b", "\u2028", ":smile:")
-"""Text that steers a terminal, or rich."""
+"""Texts with control characters of a terminal, or with markup of rich."""
 
 YAML = (
     "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -45,14 +45,14 @@ YAML = (
     "a: !!binary '###'",
     "'", '"' * 200, "&a " * 200, "*a", "!" * 200, "@", "`", "\t", "a:\tb", "- -\n -", "|", ">", "",
 )
-"""Texts at which a reader of YAML may fail: bombs, values that are none, depth, length, codes."""
+"""Texts that can crash a YAML parser: alias bombs, invalid values, deep nesting, long input."""
 
 JSON = (
     "[" * 5000, '{"a":' * 5000, "[" * 100 + "]" * 100, "9" * 5000, "-" + "9" * 5000, "1e99999",
     "NaN", '{"a": 1, "a": 2}', '"\\ud800"', '{"\\u001b[31m": "\\u001b]0;a\\u0007"}', "null", "[]",
     "{}", '"', "{", "\x00", "tru", "1 2", "",
 )
-"""Texts at which a reader of JSON may fail."""
+"""Texts that can crash a JSON parser."""
 
 words = st.one_of(st.sampled_from(CODES), st.text(max_size=8))
 scalars = st.one_of(
@@ -64,13 +64,13 @@ values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=3),
     max_leaves=8,
 )
-"""Values of every type that a file can have, where another was meant."""
+"""Values of every type that a file can contain, to be used in place of a correct value."""
 
 names = st.one_of(
     words,
     st.sampled_from(["..", ".", "/", "a/../../b", "-rf", "~", "a" * 300, " ", "a\nb", "$(a)"]),
 )
-"""Names of files, images and options."""
+"""Malformed names of files, images and options."""
 
 yaml_texts = st.one_of(st.sampled_from(YAML), st.text(max_size=40), values.map(yaml.safe_dump))
 
@@ -83,20 +83,20 @@ json_values = st.recursive(
 MOMENTS = st.sampled_from([
     "0001-01-01T00:00:00", "9999-12-31T23:59:59+14:00", "2026-01-01", 0, -(10**9), 1e308, "now",
 ])
-"""Dates that are early, late, without a zone, or none."""
+"""Extreme dates, dates without a time zone, and values that are not dates."""
 
 json_texts = st.one_of(st.sampled_from(JSON), st.text(max_size=40), json_values.map(json.dumps))
 
 
 places = st.integers(0, 10_000)
-"""Which value of a content is spoiled; see `spoil`."""
+"""The index of the value that `spoil` replaces."""
 
 more_keys = st.none() | words
-"""A key to put there beside the others, instead of spoiling one."""
+"""A key that `spoil` adds instead of replacing a value; None: a value is replaced."""
 
 
 def spoil(sound: Any, place: int, value: Any, key: str | None = None) -> Any:
-    """Return `sound` with another `value` at one of its places, or under a new `key` beside it."""
+    """Return `sound` with one value replaced by `value`, or with `value` under a new `key`."""
     known = list(_places(sound))
     at = known[place % len(known)]
     return _with(sound, at if key is None else (*at[:-1], key), value)
@@ -152,7 +152,7 @@ def refusal(read: Callable[[], object]) -> TrimaranError | None:
 
 
 def is_harmless(shown: str) -> bool:
-    """Whether a terminal obeys nothing of `shown`, and it can be written at all."""
+    """Return whether `shown` has no control characters and can be encoded."""
     return not any(
         unicodedata.category(one) in {"Cc", "Cf", "Cs", "Zl", "Zp"} for one in shown
         if one not in "\n\t"

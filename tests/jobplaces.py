@@ -1,4 +1,4 @@
-"""Run directories with the script of a job, to run with stand-ins for a batch system's commands."""
+"""Create run directories with job scripts, and fake commands of batch systems to run them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ while [ "$1" != /bin/sh ]; do
     shift
 done
 """ + TASKS
-"""In place of Open MPI's mpirun, and of jsrun."""
+"""Source of the fake mpirun and the fake jsrun."""
 ENGINE = r"""#!/bin/sh
 case $1 in --version) echo "apptainer version 1.4.5"; exit ;; esac
 case $2 in exec) exit 0 ;; esac
@@ -72,15 +72,15 @@ echo "to the log"
 STAND_INS = {
     "srun": SRUN, "mpirun": RANKS, "jsrun": RANKS, "apptainer": ENGINE,
     "squeue": '#!/bin/sh\ncat "${0%/*}/queue"\n',
-    "scancel": "#!/bin/sh\n",  # the real one signals the ranks
+    "scancel": "#!/bin/sh\n",  # the real scancel signals the ranks
     "scontrol": '#!/bin/sh\n[ "$1" = requeue ] && touch "${0%/*}/requeued"\n',
 }
-"""Programs in place of those of batch systems and of Apptainer, by name."""
+"""Name -> source of a fake program of a batch system or of Apptainer."""
 
 
 @dataclass
 class Place:
-    """A run directory with a job to run, and stand-ins on PATH."""
+    """A run directory with a job script, and fake programs on PATH."""
 
     root: Path
     job: Job
@@ -90,9 +90,9 @@ class Place:
         return self.job.directory
 
     def install(self, text: str, functions: str | None = None) -> None:
-        """Have the job another script, which counts as the one that was submitted.
+        """Replace the job script, and record its hash as that of the submitted script.
 
-        With other `functions` than those of every job it has their SHA-256.
+        `functions` replaces the file of shell functions; the script then contains its SHA-256.
         """
         (self.out / FUNCTIONS).write_text(script.functions() if functions is None else functions)
         if functions is not None:
@@ -108,9 +108,9 @@ class Place:
     def start(
         self, act: str, number: str, script: Path | None = None
     ) -> subprocess.Popen[str]:
-        """Begin the job, as `number`; `act` is what the stand-in does in place of training.
+        """Start the job with the job number `number`; the fake Apptainer executes `act`.
 
-        `script` is the batch system's copy of the one in the run directory, where it has one.
+        `script` is the batch system's copy of the job script, if it has one.
         """
         (self.root / "bin/act").write_text(act)
         return subprocess.Popen(
@@ -128,7 +128,7 @@ class Place:
     def run(
         self, act: str = "", number: str = "7", script: Path | None = None
     ) -> tuple[int, str]:
-        """Run the job to its end; return its exit status and what it said."""
+        """Run the job to its end; return its exit status and its output."""
         with self.start(act, number, script) as child:
             said, _ = child.communicate(timeout=60)
         return child.returncode, said
@@ -147,7 +147,7 @@ def write_program(path: Path, text: str) -> None:
 
 
 def describe(root: Path, name: str, changes: dict[str, Argument], cluster: Cluster) -> Job:
-    """Return a job of the recipe whose files are below `root`."""
+    """Return a job of RECIPE whose image, data and run directory are below `root`."""
     recipe = library.load(RECIPE)
     image, data = root / "image.sif", root / "data"
     built = BuiltImage(recipe.recipe.image.name, "apptainer", str(image), "sha256:" + "2" * 64,
@@ -187,7 +187,7 @@ def make(
 
 
 def shaped(job: Job, launcher: str = "srun", **resources: object) -> Job:
-    """Return a job of the same recipe with other resources."""
+    """Return a copy of the job with another launcher or other resources."""
     file = job.request.recipe
     wanted = Resources.model_validate({**file.recipe.resources.model_dump(), **resources})
     recipe = file.recipe.model_copy(update={"resources": wanted, "launcher": launcher})
@@ -198,12 +198,12 @@ CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
 
 
 def noting(*, said: str = "", code: int = 0) -> str:
-    """Return a stand-in that writes its words into `NAME.argv` beside it, and says something."""
+    """Return a fake program that appends its arguments to `NAME.argv` and prints `said`."""
     return f'#!/bin/sh\nprintf "%s\\n" "$@" >>"$0.argv"\necho "{said}"\nexit {code}\n'
 
 
 def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
-    """Run the job, and give its batch shell the signal that comes before the time limit."""
+    """Run the job, and send its shell SIGUSR1, the signal before the time limit."""
     (place.out / "up").unlink(missing_ok=True)
     with place.start(f"touch up; {act}", number) as child:
         end = time.monotonic() + 30
@@ -229,7 +229,7 @@ fi
 
 
 def sharing(root: Path) -> Place:
-    """Return a job of one node whose ranks share GPUs."""
+    """Create a run directory with a job on one node whose ranks share GPUs."""
     place = make(root)
     job = shaped(place.job, nodes=1, tasks_per_node=2, gpus_per_task=1, mps=2)
     place.install(script.render(job))

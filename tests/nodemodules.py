@@ -1,4 +1,4 @@
-"""Packages of npm that tests use: those of a `package-lock.json`, installed once for a user."""
+"""Install the npm packages of a `package-lock.json` in the user's cache."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 from trimaran import paths
 
-CACHE = paths.cache("node")  # of the user: read before a test has a cache of its own
+CACHE = paths.cache("node")  # the user's cache: evaluated before a test sets its own cache
 
 
 def installed(lock: Path) -> Path:
-    """Return the folder of the user's cache with what `lock` names, installed first if it is not.
+    """Return the folder that has `node_modules/` with the packages of `lock`; install them once.
 
-    It has `node_modules/`; nothing of the packages is executed.
+    No script of a package is executed.
     """
     folder = CACHE / hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
     if not folder.is_dir():

@@ -1,7 +1,7 @@
-"""Picture files of every kind, with the pixels that the one rule gives, or why they are refused.
+"""Create image files of every kind, with the expected pixels or the expected error.
 
-The tests of the packer and of each app run this one table: they cannot differ. The expected pixels
-are computed from the drawn ones with NumPy.
+The tests of the packer and of each app use this table, so that both decode images in the same way.
+The expected pixels are computed with NumPy from those of `drawn`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Pixels = np.ndarray
 
 
 class Case(NamedTuple):
-    """A picture file.
+    """An image file and the expected result of its decoding.
 
     Attributes:
-        content: its bytes.
-        pixels: of the upright picture, (H, W) or (H, W, 3); None: it is refused.
-        says: what a refusal says, a pattern.
-        plain: whether every decoder reads the file as it is.
-        near: by how much a decoder of JPEG may differ.
+        content: the bytes of the file.
+        pixels: pixels of the upright image, (H, W) or (H, W, 3); None: the file is an error.
+        says: pattern of the error message.
+        plain: whether every decoder can read the unchanged file.
+        near: largest allowed difference of a pixel value, for JPEG.
     """
 
     content: bytes
@@ -37,9 +37,9 @@ class Case(NamedTuple):
 
 
 def drawn() -> Pixels:
-    """Return 24 x 32 pixels of which no turn is another one.
+    """Return 24 x 32 pixels that differ in all eight orientations.
 
-    In the blocks of JPEG, and of one tint, so that halving the colours as JPEG does loses nothing.
+    Edges are at the borders of JPEG blocks and the chroma is constant, so JPEG loses little.
     """
     light = np.full((24, 32), 60, np.uint8)
     light[:8, :16], light[:8, 16:], light[16:, :8] = 160, 110, 200
@@ -54,7 +54,7 @@ UPRIGHT = {
     1: RGB, 2: RGB[:, ::-1], 3: RGB[::-1, ::-1], 4: RGB[::-1], 5: RGB.transpose(1, 0, 2),
     6: np.rot90(RGB, -1), 7: np.rot90(RGB, 2).transpose(1, 0, 2), 8: np.rot90(RGB),
 }
-"""What EXIF's orientations make of the pixels: EXIF 2.32, table 6."""
+"""EXIF orientation (EXIF 2.32, table 6) -> pixels of the upright image."""
 
 
 def saved(pixels: Pixels | Image.Image, form: str, **options: Any) -> bytes:
@@ -65,7 +65,7 @@ def saved(pixels: Pixels | Image.Image, form: str, **options: Any) -> bytes:
 
 
 def exif(*tags: tuple[int, int, int, bytes], order: str = ">") -> bytes:
-    """Return EXIF with these tags: number, kind of value, count, the value's four bytes."""
+    """Return EXIF data with these tags: number, type, count, and the four bytes of the value."""
     entries = b"".join(struct.pack(f"{order}HHI4s", *tag) for tag in tags)
     head = b"MM\0*" if order == ">" else b"II*\0"
     return head + struct.pack(f"{order}IH", 8, len(tags)) + entries + bytes(4)
@@ -90,7 +90,7 @@ def with_exif(*found: bytes) -> bytes:
 
 
 def framed(marker: int = 0xC0, depth: int = 8, size: tuple[int, int] = (24, 32)) -> bytes:
-    """Return a JPEG whose frame header says so, height before width."""
+    """Return a JPEG with this marker, bit depth and (height, width) in its frame header."""
     content = jpeg()
     at = content.index(b"\xff\xc0")
     return (content[: at + 1] + bytes([marker]) + content[at + 2 : at + 4] + bytes([depth])
@@ -110,7 +110,7 @@ PACKED = zlib.compress(rows(RGB))
 
 
 def png(*between: bytes, head: bytes = HEAD, body: bytes = PACKED, after: bytes = b"") -> bytes:
-    """Return a PNG with other chunks between its head and its pixels, or behind them."""
+    """Return a PNG with additional chunks between header and pixels, or after the pixels."""
     end = b"".join([chunk(b"IDAT", body), after, chunk(b"IEND")])
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(between) + end
 
@@ -128,7 +128,7 @@ def interlaced() -> bytes:
 
 
 def wrong_sum(content: bytes, name: bytes) -> bytes:
-    """Return a PNG with another checksum of its chunk `name`."""
+    """Return the PNG with a wrong checksum in its chunk `name`."""
     at = content.index(name)
     end = at + 4 + int.from_bytes(content[at - 4 : at], "big")
     return content[:end] + bytes([content[end] ^ 255]) + content[end + 1 :]
@@ -280,7 +280,7 @@ BAD = {name: case for name, case in CASES.items() if case.pixels is None}
 
 
 def others() -> Iterator[tuple[str, Case]]:
-    """Yield what an app reads and nobody packs."""
+    """Yield files in formats that apps read, but that are never packed."""
     for form in ("BMP", "TIFF", "WEBP", "PPM"):
         options = {"lossless": True} if form == "WEBP" else {}
         yield form, Case(saved(RGB, form, **options), RGB, plain=False)
@@ -301,7 +301,7 @@ OTHERS = dict(others())
 
 
 def different(found: Pixels, case: Case) -> str:
-    """Return how pixels are not those of `case`; "" where they are."""
+    """Return the difference between `found` and the pixels of `case`; "": they are equal."""
     assert case.pixels is not None
     if found.shape != case.pixels.shape:
         return f"{found.shape} for {case.pixels.shape}"

@@ -1,7 +1,7 @@
-"""DICOM files of every kind, with the pixels that they show, or why they are refused.
+"""Create DICOM files of every kind, with the expected pixels or the expected error.
 
-The tests of the packer and of CheXNet run this one table: they cannot differ. The expected pixels
-are computed from the stored ones with NumPy.
+The tests of the packer and of CheXNet use this table, so that both decode files in the same way.
+The expected pixels are computed with NumPy from the stored pixels.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pydicom.tag import Tag
 from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLosslessSV1, RLELossless
 
 Pixels = np.ndarray
-ITEM = struct.pack("<HH", 0xFFFE, 0xE000)  # of compressed pixels: DICOM PS3.5, A.4
+ITEM = struct.pack("<HH", 0xFFFE, 0xE000)  # tag of an item of compressed pixels: DICOM PS3.5, A.4
 END = struct.pack("<HHI", 0xFFFE, 0xE0DD, 0)
 RAMP = np.arange(100, 100 + 12 * 16, dtype=np.uint16).reshape(12, 16)
 
 
 class Case(NamedTuple):
-    """A DICOM file, its pixels (H, W) or None where it is refused, and what a refusal says."""
+    """A DICOM file, and its pixels (H, W), or None and the pattern of the error message."""
 
     content: bytes
     pixels: Pixels | None = None
@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
 
 def shown(values: Pixels, low: float | None = None, high: float | None = None) -> Pixels:
-    """Return values as grey of 8 bits between `low`, black, and `high`, white."""
+    """Return the values as 8-bit grey levels; `low` is black, and `high` is white."""
     low = values.min() if low is None else low
     high = values.max() if high is None else high
     parts = np.clip((values - float(low)) / (float(high) - low), 0, 1)
@@ -38,9 +38,9 @@ def shown(values: Pixels, low: float | None = None, high: float | None = None) -
 
 
 def element(name: str, value: Any) -> tuple[int, bytes]:
-    """Return tag and bytes of an element, explicit VR, least byte first: DICOM PS3.5, section 7.1.
+    """Return tag and bytes of an element: explicit VR, little-endian (DICOM PS3.5, section 7.1).
 
-    Bytes are taken as they are: no library would write what files from elsewhere have.
+    A value of type bytes is not checked, because libraries refuse to write malformed values.
     """
     tag = int(Tag(name))
     kind = dictionary_VR(tag).split(" ")[0]
@@ -58,7 +58,7 @@ def element(name: str, value: Any) -> tuple[int, bytes]:
 
 
 def dicom(values: Pixels = RAMP, *, syntax: UID = ExplicitVRLittleEndian, **elements: Any) -> bytes:
-    """Return a DICOM file of these elements; one that is None is left out."""
+    """Return a DICOM file with these elements; an element that is None is omitted."""
     bits = 8 * values.dtype.itemsize
     usual = {
         "SamplesPerPixel": 1, "PhotometricInterpretation": "MONOCHROME2",

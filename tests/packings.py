@@ -1,4 +1,4 @@
-"""What the tests of packing share: image folders packed, and read again."""
+"""Pack image folders and read packed data, for the tests of packing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small image folders, and the official ImageNet tars in miniature."""
+"""Create small image folders, and tiny versions of the official tar files of ImageNet."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from PIL import Image
 
 CLASSES = ("cat", "dog", "eel")
 COUNTS = {"train": 14, "val": 5}
-MAGIC = bytes.fromhex("0a23d7ce")  # of RecordIO, as it lies in a file
+MAGIC = bytes.fromhex("0a23d7ce")  # magic number of RecordIO, as stored in a file
 
 
 def jpeg(number: int, size: tuple[int, int] = (24, 16), mode: str = "RGB") -> bytes:
-    """Return a JPEG that no other number gives."""
+    """Return a JPEG that differs for each number."""
     image = Image.new("RGB", size, (number * 37 % 256, number * 91 % 256, 60))
     image.putpixel((number % size[0], 3), (255, 255, 255))
     out = io.BytesIO()
@@ -30,7 +30,7 @@ def png(number: int, size: tuple[int, int] = (24, 16)) -> bytes:
 
 
 def with_magic() -> bytes:
-    """Return a JPEG with RecordIO's magic number at several places, also at multiples of four."""
+    """Return a JPEG with RecordIO's magic number at several offsets, aligned and unaligned."""
     image = jpeg(99)
     tail = MAGIC + b"x" + MAGIC + b"xyz" + MAGIC + MAGIC + b"end"
     return image + b"\0" * (-len(image) % 4) + tail
@@ -44,7 +44,7 @@ def folder(root: Path) -> Path:
             number += 1
             place = root / split / CLASSES[at % 3]
             place.mkdir(parents=True, exist_ok=True)
-            # A name with a letter that is no ASCII, and an ending in capitals.
+            # A name with a non-ASCII letter, and a suffix in capitals.
             (place / f"{'ü' * (at == 4)}{number}.{'JPEG' if at % 2 else 'jpg'}").write_bytes(
                 with_magic() if number == 3 else jpeg(number)
             )
@@ -52,7 +52,7 @@ def folder(root: Path) -> Path:
 
 
 def contents(root: Path) -> dict[str, list[tuple[int, bytes]]]:
-    """Return label and bytes of each image of the folder, sorted by name, for each split."""
+    """Return split -> (label, bytes) of each image of the folder, sorted by name."""
     classes = sorted({path.name for path in root.glob("*/*")})
     return {
         split.name: [
@@ -64,13 +64,13 @@ def contents(root: Path) -> dict[str, list[tuple[int, bytes]]]:
 
 
 SYNSETS = {"n03": "eel", "n01": "cat", "n02": "dog"}
-"""In the order of their ILSVRC numbers, which is not that of their names."""
+"""Synset -> class, in the order of ILSVRC numbers, which differs from the alphabetical order."""
 
 TRUTH = (2, 1, 3, 3)
 
 
 def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
-    """Return a tar file."""
+    """Return a tar file with these members (name -> content)."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode=mode) as archive:  # type: ignore[call-overload]
         for name, content in members.items():
@@ -81,7 +81,7 @@ def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
 
 
 def official_tars(root: Path, checkout: Path) -> Path:
-    """Write the three official files into the new folder `root`, and the classes' order."""
+    """Write the three official files into the new folder `root`, and the list of synsets."""
     root.mkdir()
     lines = "".join(f"{number} {name}\n" for number, name in SYNSETS.items())
     (checkout / "recipes/data/imagenet-2012-synsets.txt").write_text(lines)

@@ -1,4 +1,4 @@
-"""A server that sends bytes as they are, however wrong; once or without end."""
+"""Run an HTTP server that sends given bytes, even malformed or endless replies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from itertools import repeat
 
 Reply = bytes | Callable[[str], "bytes | Iterator[bytes]"]
-"""What is sent: bytes, or what a function makes of the request's path."""
+"""The bytes of a reply, or a function that returns them for the path of a request."""
 
 
 class RawServer(socketserver.ThreadingTCPServer):
-    """Sends `reply` to whoever asks; `asked` has the head of each request."""
+    """A server that sends `reply` to each client; `asked` has the header of each request."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -29,7 +29,7 @@ class RawServer(socketserver.ThreadingTCPServer):
         return f"127.0.0.1:{self.server_address[1]}"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Print no error when a client closes the connection."""
 
 
 class _Handler(socketserver.BaseRequestHandler):
@@ -38,7 +38,7 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         head = self.request.recv(65536)
         if not head.startswith((b"GET", b"HEAD")):
-            return  # a client that tries TLS
+            return  # the client attempts TLS
         self.server.asked.append(head.decode("latin-1"))
         reply = self.server.reply
         if callable(reply):
@@ -62,13 +62,13 @@ def serving() -> Iterator[RawServer]:
 
 
 def ok(body: bytes = b"", *headers: str, length: str | None = None) -> bytes:
-    """Return an answer with status 200."""
+    """Return a reply with status 200."""
     lines = ["HTTP/1.1 200 OK", f"Content-Length: {length or len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode("latin-1") + body
 
 
 def endless(head: bytes, part: bytes) -> Callable[[str], Iterator[bytes]]:
-    """Return a reply that begins with `head` and goes on with `part` for ever."""
+    """Return an endless reply: `head`, followed by repetitions of `part`."""
     def reply(path: str) -> Iterator[bytes]:
         yield head
         yield from repeat(part)

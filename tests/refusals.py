@@ -1,4 +1,4 @@
-"""What a test expects of an error: its code and what it names, not the words of its sentence."""
+"""Check the code of an error and the values in its message, but not its wording."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def refused(
 ) -> Iterator[pytest.ExceptionInfo[TrimaranError]]:
     """Expect an error of `kind` with `code`, whose message names each of `named`.
 
-    `named` is what the user gave or must look at: a path, a key, a number; no part of a sentence.
+    `named` has what the user must see, such as a path, a key or a number, but no wording.
     """
     with pytest.raises(kind) as caught:
         yield caught

@@ -1,4 +1,4 @@
-"""Debian's docker-registry on loopback: with or without TLS and a login; killed and restarted."""
+"""Run Debian's docker-registry on the loopback interface, with or without TLS and login."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import yaml
 
 USER = "sailor"
 PASSWORD = "c0rrect-horse&\"quote"
-# PASSWORD, by bcrypt (htpasswd -B)
+# the bcrypt hash of PASSWORD (htpasswd -B)
 HTPASSWD = "sailor:$2y$05$HdWZXTbg9ExGFzYFbKZ7kOlCKnCjwotdPdLovIUP1R2t3BP2O4or6\n"
 
 
 class DockerRegistry:
-    """A registry on a free port, which it keeps over restarts.
+    """A registry on a free port; the port does not change when the registry restarts.
 
     Args:
-        folder: for its data and configuration.
+        folder: folder of its data and configuration.
         certificate: a PEM file with `key.pem` beside it; None: no TLS.
-        login: whether USER and PASSWORD are asked for.
+        login: whether the registry requires USER and PASSWORD.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class DockerRegistry:
 
     @property
     def namespace(self) -> str:
-        """What --registry takes."""
+        """The value of the option --registry."""
         return f"{self.host}/fleet"
 
     def start(self) -> None:
-        # It takes REGISTRY_* for settings of its own, REGISTRY_AUTH_FILE among them.
+        # docker-registry reads every variable REGISTRY_* as a setting, even REGISTRY_AUTH_FILE.
         env = {key: value for key, value in os.environ.items() if not key.startswith("REGISTRY_")}
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -82,7 +82,7 @@ class DockerRegistry:
         raise AssertionError((self.folder / "log").read_text())
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """Kill the registry with SIGKILL, to simulate a crash."""
         if self.process is not None:
             os.kill(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -91,7 +91,7 @@ class DockerRegistry:
 
 @contextmanager
 def running(folder: Path, **options: object) -> Iterator[DockerRegistry]:
-    """Run a registry that keeps its data in `folder`."""
+    """Run a registry that stores its data in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     registry = DockerRegistry(folder, **options)  # type: ignore[arg-type]
     try:
@@ -102,12 +102,12 @@ def running(folder: Path, **options: object) -> Iterator[DockerRegistry]:
 
 
 class Relay(ThreadingHTTPServer):
-    """Stands in front of a registry, on another port, and spoils what it passes on.
+    """A proxy of a registry on another port, which damages the replies.
 
     Attributes:
-        cut: bytes of a blob after which the connection ends; each entry counts once.
-        flip: whether one bit of each blob is turned over.
-        blobs: header `Range` of each request for a blob, None where it had none.
+        cut: bytes of a blob after which the connection is closed; each blob uses one entry.
+        flip: whether one bit of each blob is inverted.
+        blobs: header `Range` of each request for a blob; None: the request had no such header.
     """
 
     daemon_threads = True
@@ -124,7 +124,7 @@ class Relay(ThreadingHTTPServer):
         return f"localhost:{self.server_port}/fleet"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Print no error when a client closes the connection."""
 
 
 class _Spoil(BaseHTTPRequestHandler):
@@ -132,7 +132,7 @@ class _Spoil(BaseHTTPRequestHandler):
     server: Relay
 
     def log_message(self, *args: object) -> None:
-        """Keep quiet."""
+        """Print no log lines."""
 
     def do_HEAD(self) -> None:
         self._pass_on()
@@ -142,7 +142,7 @@ class _Spoil(BaseHTTPRequestHandler):
 
     def _pass_on(self) -> None:
         upstream = http.client.HTTPConnection("127.0.0.1", self.server.registry.port)
-        with closing(upstream):  # now: a client that hangs up ends this method early
+        with closing(upstream):  # close it now: a client that disconnects ends this method early
             upstream.request(self.command, self.path, headers=dict(self.headers))
             answer = upstream.getresponse()
             body = bytearray(answer.read())
@@ -163,7 +163,7 @@ class _Spoil(BaseHTTPRequestHandler):
 
 @contextmanager
 def relayed(registry: DockerRegistry) -> Iterator[Relay]:
-    """Run a relay in front of `registry`."""
+    """Run a `Relay` as the proxy of `registry`."""
     with Relay(registry) as relay:
         thread = threading.Thread(target=relay.serve_forever, args=(0.01,), daemon=True)
         thread.start()

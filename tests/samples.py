@@ -1,4 +1,4 @@
-"""Samples that several tests start from."""
+"""Define a valid recipe and its metrics, which several tests modify."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.recipes import cards
 
 CARD_FILE = cards.load_copy(paths.repository() / "apps/resnet-imagenet/app.yaml")
 CARD = CARD_FILE.card
-"""The card of the app of GOOD."""
+"""The app card of the recipe GOOD."""
 
 GOOD: dict[str, Any] = {
     "schema": 1,
@@ -38,7 +38,7 @@ COUNTS: dict[str, int] = GOOD["data"]["fashion-mnist"]["samples"]
 def metrics(
     accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines of `metrics.jsonl` of a run of GOOD, or of one with other `counts`."""
+    """Yield the entries of `metrics.jsonl` of a run of GOOD; `counts`: samples of each split."""
     where = {"step": steps, "epoch_num": 1}
     yield {"key": "run_start"}
     yield from ({"key": key, "value": counts[split]}
@@ -56,7 +56,7 @@ def metrics(
 def write_outcome(
     directory: Path, accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
 ) -> None:
-    """Write what an app leaves of a finished run of GOOD."""
+    """Write the files that the app writes in a completed run of GOOD."""
     lines = [json.dumps({"time_ms": 1, **event}) for event in metrics(accuracy, steps, counts)]
     (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     scores = {"top1": accuracy, "top5": accuracy / 2 + 0.5, "loss": 0.3}

@@ -1,4 +1,4 @@
-"""The pages of the site that tests open: one of each kind, and those with the widest content."""
+"""List the pages of the site that tests open: one of each kind, and the widest pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PHONE: ViewportSize = {"width": 390, "height": 800}
 DESK: ViewportSize = {"width": 1280, "height": 900}
 
 Open = Callable[..., Page]
-"""Opens a page by its place in the site; keywords `dark` and `phone`."""
+"""A function that opens the page at a path in the site; keywords: `dark` and `phone`."""
 
 KINDS = (
     "", "recipes/", "recipes/resnet-imagenet/v100x1-throughput/",
@@ -28,7 +28,7 @@ KINDS = (
 
 
 def darken(page: Page) -> None:
-    """Choose dark colours, and wait until the page has them."""
+    """Select dark colours, and wait until the page shows them."""
     page.get_by_title("Dark colours").click()
     expect(page.locator("body")).to_have_attribute("data-md-color-scheme", "slate")
     page.wait_for_function("document.getAnimations().every(one => one.playState !== 'running')")

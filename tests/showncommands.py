@@ -1,4 +1,4 @@
-"""The blocks of commands in the hand-written pages of the site, and how each is tried."""
+"""Extract and execute the blocks of commands on the hand-written pages of the site."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _IN_CLONE = ("make ", ".venv/")
 
 
 class Block(NamedTuple):
-    """One block.
+    """One block of commands.
 
     Attributes:
-        how: executed (needs no engine), real (by the engines in `needs`), or small (by Apptainer
-            and Slurm, with a small app in the place of the large one).
-        given: what the page presumes, by its name in `given.py`.
+        how: `executed` (without an engine), `real` (with the engines in `needs`), or `small` (with
+            Apptainer and Slurm, and a small app in place of the real app).
+        given: functions of `given.py` that create what the page requires.
     """
 
     how: str
@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str, text: str | None = None) -> Iterator[Block]:
-    """Yield the blocks of a page by its place in `site/docs`, in order."""
+    """Yield the blocks of a page in order; `page` is its path in `site/docs`."""
     for found in _BLOCK.finditer((DOCS / page).read_text() if text is None else text):
         marks = {name: tuple(words.split()) for name, words in _MARK.findall(found["marks"])}
         given = marks.pop("given", ())
@@ -55,25 +55,25 @@ def blocks(page: str, text: str | None = None) -> Iterator[Block]:
 
 
 def copied(text: str) -> list[str]:
-    """Return the blocks of a generated page, those in tabs, too."""
+    """Return the blocks of a generated page, including those in tabs."""
     return [textwrap.dedent(block).strip() for _, block in _COPIED.findall(text)]
 
 
 def tried(shown: Iterable[Block], place: Path, **variables: str) -> None:
-    """Execute blocks in one shell, as a reader does, which ends at the first failure.
+    """Execute the blocks in one shell, as a reader does; the first failure ends the shell.
 
-    Those that use make or the clone's own program run in the clone, others in `place`.
+    Blocks that use make or the clone's `.venv` run in the clone, all others in `place`.
     """
     script = []
     for block in shown:
-        for name in block.given:  # an assignment, since `eval` alone would go on after a failure
+        for name in block.given:  # an assignment, because `eval` alone would ignore a failure
             script += [f"told=$({shlex.quote(sys.executable)} -m given {name})", 'eval "$told"']
         folder = ROOT if block.text.startswith(_IN_CLONE) else place
         script += [f"cd {shlex.quote(str(folder))}", block.text]
     environment = {
         **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]),
-        "XDG_CONFIG_HOME": str(place.parent / "config"),  # where a site file is looked for
+        "XDG_CONFIG_HOME": str(place.parent / "config"),  # folder of the site file
         "CLONE": str(ROOT), "COLUMNS": "100", **variables,
     }
     done = subprocess.run(
@@ -81,4 +81,4 @@ def tried(shown: Iterable[Block], place: Path, **variables: str) -> None:
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    assert "# first: --data" not in done.stdout, done.stdout  # --dry-run goes on without them
+    assert "# first: --data" not in done.stdout, done.stdout  # --dry-run ignores missing data

@@ -1,4 +1,4 @@
-"""An Apptainer that makes SIF files of three thousand bytes, without Apptainer."""
+"""Define a fake Apptainer engine, whose SIF files have 3000 bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST = f"sha256:{hashlib.sha256(GOOD).hexdigest()}"
 
 
 def engine(monkeypatch: pytest.MonkeyPatch) -> Apptainer:
-    """Return it."""
+    """Return the fake engine."""
     @contextmanager
     def made(job: Job, reporter: Any) -> Any:
         folder = paths.cache("images", "part-0")

@@ -1,4 +1,4 @@
-"""A limit on the size of files, which stands for a disk that fills up."""
+"""Limit the size of files, to simulate a full disk."""
 
 import os
 import resource
@@ -9,10 +9,10 @@ from unittest import mock
 
 @contextmanager
 def files_up_to(size: int) -> Iterator[None]:
-    """No file of this process, and of those it starts, grows beyond so many bytes.
+    """Limit the files that this process and its child processes write to `size` bytes.
 
-    They write no bytecode meanwhile: Python 3.11 cuts such a file off at the limit and does not
-    notice, and each later import of that module would fail (python/cpython issue 126606).
+    No bytecode is written, because Python 3.11 does not detect that a file was truncated at the
+    limit, and every later import of the module would fail (python/cpython issue 126606).
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with mock.patch.dict(os.environ, PYTHONDONTWRITEBYTECODE="1"):

@@ -1,4 +1,4 @@
-"""A checkout with one small app on the small image: a whole run in seconds, with no framework."""
+"""Create a checkout with a small app that needs no framework; a complete run takes seconds."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from trimaran.engines.image_contents import File
 from trimaran.images import definition, render
 
 Trimaran = Callable[..., subprocess.CompletedProcess[str]]
-"""Calls `trimaran` with its words."""
+"""The type of a function that runs `trimaran` with its arguments."""
 
 APP_IMAGE = "hello-tiny"
 RECIPE = "hello/cpu-smoke"
 
-# Trains nothing; says what it could import and writes what a report needs.
+# This app trains nothing; it prints what it can import, and writes the files of a report.
 MAIN = '''
 import argparse, importlib.util, json, os, pathlib, time
 
@@ -107,7 +107,7 @@ IMAGE = {
 
 
 def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) -> None:
-    """Fill `checkout` with app, images, data set (its files in `sources`) and recipe."""
+    """Write app, images, data set and recipe into `checkout`; the data files are in `sources`."""
     tiny = Path(__file__).with_name("images") / "tiny"
     shutil.copytree(tiny, checkout / "containers/frameworks/tiny")
     module = checkout / "apps/hello/src/hello"
@@ -129,7 +129,7 @@ def write(checkout: Path, sources: Path, *, signed_by: list[str] | None = None) 
 def write_recipe(
     checkout: Path, *, signed_by: list[str] | None = None, name: str = RECIPE, **more: Any
 ) -> None:
-    """Write the recipe of the app; with `signed_by`, its image must be signed."""
+    """Write the recipe of the app; `signed_by`: the accepted signers of its image."""
     recipe: dict[str, Any] = {
         **GOOD,
         "app": "hello",
@@ -144,7 +144,7 @@ def write_recipe(
 
 
 def instead(checkout: Path, app: str, image: str) -> None:
-    """Have the small app stand for `app`, and its image for `image`, too."""
+    """Add the small app a second time as `app`, and its image as `image`."""
     source = paths.repository()
     for target in (source / "recipes/targets").glob("cpu-*.yaml"):
         shutil.copy(target, checkout / "recipes/targets")
@@ -185,7 +185,7 @@ def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[s
 
 
 def excessive(files: Mapping[str, File]) -> list[str]:
-    """Return what is set-uid or set-gid, or may be written by all, of an image's inventory."""
+    """Return the paths of an image that are set-uid, set-gid or world-writable."""
     return [
         path for path, file in files.items()
         if file.type in ("file", "directory") and file.mode & 0o6002
@@ -193,5 +193,5 @@ def excessive(files: Mapping[str, File]) -> list[str]:
 
 
 def environment(checkout: Path, cache: Path, **more: str) -> dict[str, str]:
-    """Return the environment in which `trimaran` works on `checkout`."""
+    """Return the environment in which `trimaran` uses this checkout and this cache."""
     return {**os.environ, "TRIMARAN_ROOT": str(checkout), "TRIMARAN_CACHE": str(cache), **more}

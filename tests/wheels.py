@@ -1,4 +1,4 @@
-"""Small wheels, made without a build."""
+"""Write small wheels without a build backend."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write(folder: Path, name: str, *, modules: int = 1, script: bool = False) -> Path:
-    """Write a wheel of `modules` modules into `folder`; with a script, it has a command."""
+    """Write a wheel with `modules` modules into `folder`; `script`: it installs a command."""
     info = f"{name}-1.0.dist-info"
     files = {f"{name}/__init__.py": b""} | {
         f"{name}/module{number}.py": f"NUMBER = {number}\n".encode() for number in range(modules)

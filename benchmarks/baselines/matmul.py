@@ -1,7 +1,7 @@
 """The ceiling of a training: the best rate of a large matrix product, in samples per second.
 
 Convolutions are computed as matrix products, and no library computes them faster than large square
-products. Therefore the rate is an upper bound of the training.
+products. Therefore the result is an upper bound of the rate of the training.
 """
 
 from __future__ import annotations

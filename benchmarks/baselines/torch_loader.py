@@ -2,7 +2,7 @@
 
 The steps equal those of torchvision's reference scripts: RandomResizedCrop(224) (bilinear),
 horizontal flip, conversion to a float tensor, normalisation, default collation. They are written
-with Pillow and torch, because nothing else needs torchvision.
+with Pillow and torch, to avoid a dependency on torchvision.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def run(
         arguments: words of the command line; default: those of this process.
     """
     parsed = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit loses no round either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as for Ctrl-C
     try:
         check(name, parser, parsed)
         os.sched_setaffinity(0, parsed.cores)  # inherited by every contestant

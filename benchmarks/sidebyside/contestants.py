@@ -1,4 +1,4 @@
-"""The commands that compete: the real app, the stock baselines, the ceilings."""
+"""Define the commands that are compared: the real app, the stock baselines, the ceilings."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def ceiling(
     what: str = "image",
     unit: str = "img/s",
 ) -> Contestant:
-    """Return the contestant of a ceiling: a training that is one large matrix product.
+    """Return the contestant of a ceiling: a program that computes large matrix products.
 
     Args:
         precision: precision of the product.

@@ -34,7 +34,7 @@ LIBRARIES = {
 
 TUNING = ("LD_PRELOAD", "KMP_", "OMP_", "GOMP_", "MALLOC_", "TCMALLOC_", "ONEDNN_", "DNNL_",
           "GLIBC_TUNABLES", "TORCHINDUCTOR_", "PYTORCH_")
-"""Names, or prefixes of names, of the variables that a stock run must not have."""
+"""Prefixes of the names of environment variables that a stock run must not have."""
 
 
 def stock_environment(environment: Mapping[str, str]) -> dict[str, str]:

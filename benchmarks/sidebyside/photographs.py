@@ -1,4 +1,4 @@
-"""JPEG files similar to those of ImageNet, made for a benchmark: a folder and packed shards.
+"""Make JPEG files similar to those of ImageNet for a benchmark: a folder and packed shards.
 
 The training images of ImageNet have about 500 x 375 pixels and 115 kB on average (the official
 tars have 147,897,477,120 bytes for 1,281,167 files). The files here are random windows of that
@@ -23,10 +23,10 @@ from shards.formats.records import Record
 from shards.kinds import FormatName, Kind
 from sidebyside.runner import BenchmarkError
 
-WIDTH, HEIGHT, QUALITY = 500, 375, 97  # quality: so that the files are about as large
-CLASSES = 1000  # as ImageNet, so that the network is the same as with --synthetic
+WIDTH, HEIGHT, QUALITY = 500, 375, 97  # this quality gives files of similar size
+CLASSES = 1000  # number in ImageNet, so that the network is that of --synthetic
 PER_SHARD = 512
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
 
 
 def windows(photographs: Path | None) -> tuple[str, Callable[[random.Random], Image.Image]]:
-    """Return the name of the source of pixels, and a function from random draws to an image."""
+    """Return the name of the source of pixels, and a function that makes a random image."""
     if photographs is None:
         spec = importlib.util.find_spec("foolbox")
         if spec is None or spec.origin is None:

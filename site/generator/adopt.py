@@ -1,4 +1,4 @@
-"""Convert documents of the repository to pages of the site, with links to pages and files there."""
+"""Convert documents of the repository to pages of the site, and adapt their links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimaran import paths
 from trimaran.errors import UsageError
 
 FILES = "files"
-"""Folder of the site with unchanged files of the repository."""
+"""Folder of the site for unchanged copies of files of the repository."""
 
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\]\()([^()\s]+)(\))")
 
@@ -26,7 +26,7 @@ class Library:
     Attributes:
         pages: path of a document in the repository -> path of its page in the site.
         folders: path of a folder in the repository -> path of its page in the site.
-        taken: files that pages have linked; they are copied into the site.
+        taken: files to which pages link; they are copied into the site.
     """
 
     pages: Mapping[str, str]
@@ -89,7 +89,7 @@ def copied(file: str) -> str:
 
 
 def contents(files: set[str]) -> dict[str, bytes]:
-    """Return path in the site -> content of the linked files of the repository."""
+    """Return path in the site -> content, for the linked files of the repository."""
     root = paths.repository()
     return {copied(name): (root / name).read_bytes() for name in sorted(files)}
 

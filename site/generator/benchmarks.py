@@ -46,7 +46,7 @@ def _figure(value: float) -> str:
 
 
 def part(page: str, piece: Piece[Benchmark]) -> tuple[str, list[Plot]]:
-    """Return the section of one benchmark and its plots; without ratios, it has no plot."""
+    """Return the section of a benchmark and its plots; a benchmark without ratios has no plot."""
     content = piece.content
     plots = [ratios(piece)] if content.ratios else []
     facts = content.machine

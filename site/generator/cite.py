@@ -27,7 +27,7 @@ _HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
 
 
 _LONG = 600
-"""Times from this number of seconds on are written in minutes."""
+"""Smallest time in seconds that is written in minutes."""
 
 
 class Page:
@@ -202,7 +202,7 @@ class Page:
         return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
 
     def suite(self, kind: str) -> str:
-        """Return the last results of `faults`, `tests` or `mutants`, with the newest day."""
+        """Return the last results of the suite `faults`, `tests` or `mutants`, with their date."""
         pieces = self.sources.shelf.suites.get(kind, [])
         if not pieces:
             raise UsageError(f"no evidence of {kind}")
@@ -223,7 +223,7 @@ class Page:
         return f"{markdown.table(results.REAL, rows)}\n\n{results.CAPTION}"
 
     def hardware(self) -> str:
-        """Return the table of peak figures, with its source."""
+        """Return the table of the peak performance of devices, with its source."""
         table = self.sources.published.hardware
         source = self.sources.published.sources[table.source]
         rows = [
@@ -239,11 +239,11 @@ class Page:
 
 
 def _short(value: float) -> str:
-    """Return a value with three significant digits, or as a whole number from 1000 on."""
+    """Return a value with three significant digits, or rounded to an integer from 1000 on."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def _line(error: Exception) -> int:
-    """Return the line of the page at which an error occurred, from Jinja's traceback."""
+    """Return the number of the line that caused an error, from Jinja's traceback."""
     return next(frame.lineno or 1 for frame in reversed(traceback.extract_tb(error.__traceback__))
                 if frame.filename in ("<template>", "<unknown>"))

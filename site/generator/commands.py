@@ -19,11 +19,11 @@ from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 WIDTH = 96
-"""Number of columns of a command; further words of the app begin a new line."""
+"""Maximum characters in a line of a command; further arguments of the app begin a new line."""
 
 
 def run(one: RecipeStatus) -> str | None:
-    """Return the command that runs a recipe on this machine; None: it needs several machines."""
+    """Return the command that runs a recipe on this machine; None: several are needed."""
     if not one.starts_here:
         return None
     return f"trimaran run {one.name}{_initial(one)}"
@@ -35,7 +35,7 @@ def submit(one: RecipeStatus) -> str:
 
 
 def plain(one: RecipeStatus) -> str:
-    """Return the lines that prepare image and data and run a recipe with Apptainer alone.
+    """Return the shell lines that prepare image and data and run a recipe with Apptainer alone.
 
     The last command is exactly that of `trimaran run`, or that of a job script on each node, with
     shell variables for the paths of the reader.
@@ -94,7 +94,8 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
 def launch(one: RecipeStatus, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of a recipe on the machine `node`.
 
-    It is that of `trimaran run` if one machine is sufficient, else that of a job without site file.
+    The result is that of `trimaran run` if one machine is sufficient, else that of a job without a
+    site file.
     """
     request = Request(one.file, Apptainer("apptainer"), {}, queued=True)
     built = BuiltImage(one.file.recipe.image.name, "apptainer", "", None, "", 0)
@@ -115,7 +116,7 @@ def _wrapped(words: list[str]) -> list[str]:
 
 
 def first(one: RecipeStatus) -> str | None:
-    """Return a note about data under licence, which the user must obtain first, or None."""
+    """Return a note about licensed data that the user must obtain first, or None."""
     licensed = [name for name in one.file.recipe.data if hasattr(contract(name), "instructions")]
     if not licensed:
         return None

@@ -1,4 +1,4 @@
-"""Documents of the repository that are also pages of the site."""
+"""List the documents of the repository that are also pages of the site."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ImageEvidence(Examination):
 
 
 class Spread(strict.Model):
-    """Values of rounds that were run alternately, with their minimum, median and maximum."""
+    """Values of a quantity, one per round, with their minimum, median and maximum."""
 
     values: Annotated[list[Finite], Field(min_length=1)]
     min: Finite
@@ -66,7 +66,7 @@ class Ratio(Spread):
 
     Attributes:
         text: description of the ratio.
-        of: contestant in the numerator; of several, the fastest one counts.
+        of: contestant in the numerator, or several, of which the fastest counts.
         over: contestant in the denominator, or several, or a published rate.
         goal: smallest median that meets the goal; None: no goal.
     """
@@ -104,7 +104,7 @@ class BenchmarkMachine(strict.Model):
 
     @property
     def machine(self) -> Machine:
-        """The same facts in the form of other evidence."""
+        """The same facts in the format of all other evidence."""
         return Machine(
             os="", kernel=self.kernel, processor=self.processor, cores=len(self.cores),
             memory_gib=self.memory_gib, cpu_flags=self.flags, accelerators=self.gpus,
@@ -112,7 +112,7 @@ class BenchmarkMachine(strict.Model):
 
 
 class Benchmark(strict.Model):
-    """A benchmark against stock baselines, as a program of `benchmarks/` writes with `--json`."""
+    """A benchmark against stock baselines, as programs of `benchmarks/` write it with `--json`."""
 
     benchmark: str
     machine: BenchmarkMachine
@@ -150,7 +150,7 @@ class Outcome(strict.Model):
 
 
 class Suite(strict.Model):
-    """The results of a suite that runs rarely: the long tests, or all mutants."""
+    """The results of a suite that runs rarely: long tests, fault injection or all mutants."""
 
     date: Moment
     command: str
@@ -168,7 +168,7 @@ class Suite(strict.Model):
 
 
 DATED = re.compile(r"(\d{4}-\d{2}-\d{2})-[a-z0-9][A-Za-z0-9._-]*\.json")
-"""File name of evidence: date, host, and a suffix if there are several of one day."""
+"""File name of evidence: date, host, and a suffix if there are several files of one day."""
 
 D = TypeVar("D", Benchmark, ImageEvidence, RunEvidence, Suite)
 
@@ -222,7 +222,7 @@ def read() -> AllEvidence:
 
 
 def _add(shelf: AllEvidence, path: Path) -> None:
-    """Read one file, and add it to the shelf under the kind that its folder names."""
+    """Read one file, and add it to the evidence of the kind that its folder determines."""
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:
         _put(shelf.benchmarks, path, Benchmark, lambda one: one.benchmark)
@@ -242,7 +242,7 @@ def _put(
     shelf: dict[str, list[Piece[D]]], path: Path, model: type[D], name: Callable[[D], str],
     folder: str | None = None,
 ) -> None:
-    """Read a file as `model`, and add it to the shelf.
+    """Read a file as `model`, and add it to `shelf`.
 
     Args:
         shelf: evidence of one kind, by name.

@@ -20,7 +20,7 @@ _APP_HEIGHT = 46
 _LINE = 16
 _LETTERS = 46
 _APP_LETTERS = 42
-"""Characters that fit into one line of the box of a framework image or of an app image."""
+"""Maximum characters in a line of the box of a framework image or of an app image."""
 
 
 @dataclass(frozen=True)

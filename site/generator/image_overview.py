@@ -45,7 +45,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The used keys of a file that `trimaran inspect --evidence` has written."""
+    """The required keys of a file that `trimaran inspect --evidence` has written."""
 
     engine: str
     date: str
@@ -61,7 +61,7 @@ def write() -> None:
 
 
 def check() -> None:
-    """Raise UsageError when one of them is not what `write` would write."""
+    """Raise UsageError unless both files have the content that `write` would write."""
     render.refuse_stale(_files(), "make generate")
 
 
@@ -81,13 +81,13 @@ def packages(image: Image) -> list[str]:
         try:
             name, version = parse_sdist_filename(file_name(source))
         except InvalidSdistFilename:
-            continue  # a wheel, which this stage alone uses
+            continue  # a wheel, which only the build stage uses
         locked[name] = str(version)
     return [f"{shown} {_upstream(locked[name])}" for name, shown in SHOWN.items() if name in locked]
 
 
 def _upstream(version: str) -> str:
-    """Return a version without epoch and revision of Debian, and without a local part."""
+    """Return a version without Debian's epoch and revision, and without a local version."""
     return version.rpartition(":")[2].partition("-")[0].partition("+")[0]
 
 
@@ -153,7 +153,7 @@ def _content(image: Image) -> str:
 
 
 def _files() -> dict[Path, str]:
-    """Return the paths of the two generated files -> their text."""
+    """Return path -> text of the two generated files."""
     paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
     images = definition.every()

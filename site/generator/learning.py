@@ -15,14 +15,14 @@ from trimaran.report.rows import Dot, Row, Table
 from trimaran.report.run_evidence import RunEvidence
 
 LEAST = 2
-"""Smallest number of points of a curve; the table of evidence shows single values."""
+"""Minimum number of points of a curve; the table of evidence shows single values."""
 
 
 def curves_of(name: str, points: Sequence[RecipeStatus]) -> list[Plot]:
     """Return plots of the curves of a recipe's runs, over steps and over seconds.
 
-    Two metrics are plotted: the first one that is judged (else the first one that is better
-    higher), and the first one that is better lower.
+    Two metrics are plotted: the first judged metric (else the first for which higher is better),
+    and the first for which lower is better.
     """
     runs = [(one, piece) for one in points for piece in one.runs]
     known = points[0].file.card.card.metrics

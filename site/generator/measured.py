@@ -23,7 +23,7 @@ class Measured:
         recipe: name of the recipe, with the point of a series.
         devices: number of ranks, each on its own device or cores.
         machine: short description of the machine.
-        device: kind of the device, without their number; only sizes on equal devices are compared.
+        device: kind of the devices, without their number; only sizes on equal devices are compared.
         day: day of the runs.
         rates: throughput of each run, in `unit`.
         unit: unit of the rates.

@@ -1,4 +1,4 @@
-"""Write the navigation of the site: insert generated pages into that of `nav.yml`."""
+"""Insert the generated pages into the navigation of `nav.yml`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from generator.pages import Page
 
 MARK = "generated:"
-"""Beginning of an entry that generated pages below a folder replace."""
+"""Prefix of an entry that is replaced by the generated pages below a folder."""
 
 
 def expand(entries: Sequence[Any], pages: Sequence[Page]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""A generated page: its path, its text and its files."""
+"""Define a generated page: its path, its text and its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Page:
         text: Markdown of the page.
         title: title in the navigation.
         section: heading in the navigation, "" for none; None: the page is not inserted, because
-            `nav.yml` has it, or because it is not in the navigation.
+            `nav.yml` lists it, or because it is not in the navigation.
         plots: plots of the page.
         files: path in the site -> content of further files.
     """
@@ -44,7 +44,7 @@ class Page:
 
 
 def fill(template: str, page: str, **values: object) -> str:
-    """Return the template, filled for the page at `page`; unknown variables are errors."""
+    """Return the filled template of the page at the path `page`; unknown variables are errors."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,

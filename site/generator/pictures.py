@@ -13,7 +13,7 @@ DARK = {
 """Colour of a drawing -> colour on a dark page."""
 
 DRAWN = {
-    "way": "site/docs/way.svg", "way-tall": "site/docs/way-tall.svg",  # for phones
+    "way": "site/docs/way.svg", "way-tall": "site/docs/way-tall.svg",  # way-tall: for phones
     "graph": "containers/graph.svg",
 }
 

@@ -19,7 +19,7 @@ FOLDER = "assets/plots"
 STYLE = "assets/charts.css"
 
 WIDTHS = {"desk": 648, "phone": 308}
-"""Class of a drawing -> its width in CSS pixels; `site.css` shows the one that fits the screen."""
+"""Class of a drawing -> its width in CSS pixels; `site.css` shows the drawing that fits."""
 
 Row = Sequence[object]
 
@@ -99,5 +99,5 @@ _EVIDENCE = re.compile(r"site/results/(?:[\w.-]+/)+([\w.-]+)\.json")
 
 
 def shared() -> dict[str, str]:
-    """Return the files that all plots share: their style sheet, which reports have, too."""
+    """Return the files that all plots share: the style sheet, which reports also use."""
     return {STYLE: asset("charts.css")}

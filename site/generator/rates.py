@@ -23,7 +23,7 @@ class Rate(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The rate in the usual notation."""
+        """The rate with thousands separators and at most one decimal."""
         return f"{self.rate:,.1f}" if self.rate < 100 else f"{round(self.rate, 1):,.10g}"
 
 

@@ -1,4 +1,4 @@
-"""Write the table of results in the README, which the home page shows, too."""
+"""Write the table of results into the README; the home page has the same table."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _expected(points: Sequence[RecipeStatus]) -> str:
 
 
 def _ways(points: Sequence[RecipeStatus]) -> str:
-    """Return the commands of a recipe, or tabs with those of each point."""
+    """Return the commands of a recipe, or tabs with the commands of each point."""
     if points[0].point is None:
         return _commands(points[0])
     return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])

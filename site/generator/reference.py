@@ -50,7 +50,7 @@ def _codes(codes: Mapping[str, str]) -> str:
 
 
 def _codes_of_apps() -> Mapping[str, str]:
-    """Return the table of trainkit, which is not installed where the site is built."""
+    """Return the error codes of trainkit, which is not installed where the site is built."""
     path = paths.repository() / "apps/trainkit/src/trainkit/error_codes.py"
     tree = ast.parse(path.read_text(encoding="utf-8"))
     [table] = [node.value for node in tree.body if isinstance(node, ast.Assign)]
@@ -153,5 +153,5 @@ def _module(root: Path, path: Path) -> str:
 
 
 def _part(module: str) -> str:
-    """Return the part of a module: its first name below the package."""
+    """Return the first component of the name of a module below the package."""
     return module.split(".")[1]

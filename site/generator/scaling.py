@@ -35,7 +35,7 @@ class Line:
         origin: `published`, or the machine of the measurement.
         unit: unit of the rates.
         sizes: the sizes, the smallest first.
-        first: the size to compare with: the smallest of `sizes`, or, if there is only one, the
+        first: the reference of speed-ups: the smallest of `sizes`, or, if there is only one, the
             smallest with an expected value in the recipe.
         against: text for `first` in a table.
     """

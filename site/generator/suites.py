@@ -13,7 +13,7 @@ PLACE = "results/tests.md"
 
 
 class Kind(NamedTuple):
-    """A kind of suite: its heading, the expected outcome, and the word for it on the page."""
+    """A kind of suite: its heading, the expected outcome, and the word for this outcome."""
 
     title: str
     wanted: str

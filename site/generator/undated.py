@@ -36,8 +36,9 @@ _NOT_OF_THE_PAGE = re.compile(
 )
 """Text with numbers that are not measured results.
 
-A lookup inserts date and source of its number itself. Code, defaults of options in brackets, and
-targets of links are not results. Intervals, timeouts and required memory or disk are settings.
+A lookup, `{{ ... }}`, inserts the date and the source of its number. Code, defaults of options in
+brackets, and targets of links are not results. Intervals, timeouts and required memory or disk are
+settings.
 """
 
 _PARTS = re.compile(r"(\n(?:[ \t]*\n)+|^```.*?^```$)", re.MULTILINE | re.DOTALL)

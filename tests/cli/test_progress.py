@@ -13,14 +13,13 @@ from pathlib import Path
 import pytest
 
 import trimaran
-from trimaran.cli import progress
-from trimaran.cli.progress import Bar
-from trimaran.cli.terminal import Screen, Terminal
+from trimaran.cli import terminal
+from trimaran.cli.terminal import Bar, Screen, Terminal
 
 QUICK = 0.05
 
 
-def terminal(out: io.StringIO, *, tty: bool) -> Terminal:
+def reporter_on(out: io.StringIO, *, tty: bool) -> Terminal:
     return Terminal(Screen(file=out, force_terminal=tty, width=90, color_system=None))
 
 
@@ -31,9 +30,9 @@ def wait_for(out: io.StringIO, lines: int) -> None:
 
 
 def test_a_pipe_is_told_what_goes_on_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SILENT_SECONDS", QUICK)
+    monkeypatch.setattr(terminal, "SILENT_SECONDS", QUICK)
     out = io.StringIO()
-    shown = terminal(out, tty=False)
+    shown = reporter_on(out, tty=False)
     with shown.bar("packing photos", 400, unit="images") as advance:
         advance(100)
         wait_for(out, 2)
@@ -49,29 +48,29 @@ def test_a_pipe_is_told_what_goes_on_every_few_seconds(monkeypatch: pytest.Monke
 
 def test_a_quick_look_leaves_no_line() -> None:
     out = io.StringIO()
-    with terminal(out, tty=False).bar("verifying", None):
+    with reporter_on(out, tty=False).bar("verifying", None):
         pass
     assert out.getvalue() == ""
 
 
 def test_it_is_said_soon_enough() -> None:
-    assert progress.SILENT_SECONDS < 5
+    assert terminal.SILENT_SECONDS < 5
 
 
 def test_lines_of_progress_become_rarer() -> None:
-    first = [*itertools.islice(progress.silences(), 6)]
+    first = [*itertools.islice(terminal.silences(), 6)]
     assert first == [4, 8, 16, 32, 60, 60]
     lines_in_ten_minutes = sum(at <= 600 for at in itertools.accumulate(
-        itertools.islice(progress.silences(), 100)
+        itertools.islice(terminal.silences(), 100)
     ))
     assert lines_in_ten_minutes < 15
 
 
 def test_who_hears_something_else_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training that prints its steps needs no lines of progress between them."""
-    monkeypatch.setattr(progress, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(terminal, "SILENT_SECONDS", 0.5)
     out = io.StringIO()
-    shown = terminal(out, tty=False)
+    shown = reporter_on(out, tty=False)
     with shown.bar("training", None):
         for number in range(14):
             shown.line(f"step {number}")
@@ -80,9 +79,9 @@ def test_who_hears_something_else_is_not_told(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_innermost_bar_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "SILENT_SECONDS", QUICK)
+    monkeypatch.setattr(terminal, "SILENT_SECONDS", QUICK)
     out = io.StringIO()
-    shown = terminal(out, tty=False)
+    shown = reporter_on(out, tty=False)
     with shown.bar("building", None), shown.bar("hashing", 2e6, unit="B") as advance:
         advance(1e6)
         wait_for(out, 1)
@@ -91,7 +90,7 @@ def test_the_innermost_bar_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_terminal_gets_a_bar_that_leaves_one_line() -> None:
     out = io.StringIO()
-    shown = terminal(out, tty=True)
+    shown = reporter_on(out, tty=True)
     with shown.bar("packing [bold]photos", 4, unit="images") as advance:
         advance(2)
         shown.note("a line above it")
@@ -104,7 +103,7 @@ def test_a_terminal_gets_a_bar_that_leaves_one_line() -> None:
 
 def test_a_terminal_without_columns_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open MPI gives its ranks a terminal of 0 columns, on which no bar can be drawn."""
-    monkeypatch.setattr(progress, "SILENT_SECONDS", QUICK)
+    monkeypatch.setattr(terminal, "SILENT_SECONDS", QUICK)
     leader, follower = os.openpty()
     with os.fdopen(leader, "rb"), os.fdopen(follower, "w") as out:
         assert os.get_terminal_size(out.fileno()).columns == 0
@@ -144,9 +143,9 @@ LONG = {
     "engines/host.py": ["test"],
     "cli/cache.py": ["cache_list", "cache_prune"],
     "cli/containers.py": ["self_test"],
-    "cli/inspect.py": ["inspect", "list_materials", "audit_image"],
+    "cli/inspect.py": ["inspect"],
     "cli/runs.py": ["run"],
-    "cli/signing.py": ["verify"],
+    "cli/supply_chain.py": ["list_materials", "audit_image", "verify"],
 }
 """File -> functions with long work, each of which opens a bar. Child processes of `process.stream`
 and `process.follow` (builds, self-tests, pushes, pulls, trainings) get their bar there."""

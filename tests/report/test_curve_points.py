@@ -9,7 +9,7 @@ from pathlib import Path
 from finished import SIF, finish
 from samples import CARD
 from trimaran.recipes.library import RecipeFile
-from trimaran.report import curve_points, report
+from trimaran.report import panels, report
 from trimaran.verdict.metrics_log import Event
 
 
@@ -26,21 +26,21 @@ def events(count: int) -> list[Event]:
 
 
 def test_a_metric_is_kept_over_steps_and_seconds_in_its_unit() -> None:
-    found = curve_points.collect(events(4), CARD)
+    found = panels.kept_curves(events(4), CARD)
     assert [(one.metric, one.unit) for one in found] == [("val_top1", "%")]
     assert found[0].points == [(1, 0.5, 25.0), (2, 1.0, 50.0), (3, 1.5, 75.0), (4, 2.0, 100.0)]
 
 
 def test_many_points_are_thinned_and_the_ends_stay() -> None:
-    points = curve_points.collect(events(1000), CARD)[0].points
-    assert len(points) == curve_points.MOST
+    points = panels.kept_curves(events(1000), CARD)[0].points
+    assert len(points) == panels.MOST_KEPT
     assert (points[0][0], points[-1][0]) == (1, 1000)
     gaps = [after[0] - before[0] for before, after in itertools.pairwise(points)]
     assert max(gaps) - min(gaps) <= 1
 
 
 def test_without_a_start_no_seconds_are_known() -> None:
-    assert curve_points.collect(events(4)[1:], CARD) == []
+    assert panels.kept_curves(events(4)[1:], CARD) == []
 
 
 def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
@@ -53,7 +53,7 @@ def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
 
 def test_values_have_six_digits() -> None:
     """Values are thirds and sevenths in percent, compared with decimals rounded by hand."""
-    points = [point for one in curve_points.collect(events(7), CARD) for point in one.points]
+    points = [point for one in panels.kept_curves(events(7), CARD) for point in one.points]
     assert [value for _, _, value in points] == [
         14.2857, 28.5714, 42.8571, 57.1429, 71.4286, 85.7143, 100.0
     ]
@@ -61,5 +61,5 @@ def test_values_have_six_digits() -> None:
 
 def test_points_are_taken_at_even_distances() -> None:
     points = [(step, float(step), 0.0) for step in range(239)]
-    assert curve_points.MOST == 120
-    assert curve_points.thinned(points) == points[::2]
+    assert panels.MOST_KEPT == 120
+    assert panels.evenly(points) == points[::2]

@@ -189,11 +189,6 @@ class Archive:
             return source.read()
 
     def _name(self, member: tarfile.TarInfo, left: dict[str, str]) -> str:
-        """Return the path of `member` below the folder.
-
-        Raises:
-            RunError: `member` is not a plain file, or is not in `left`, the expected members.
-        """
         folder, _, name = member.name.partition("/")
         if not member.isreg() or member.issparse():
             raise RunError(f"{self._file} is unsafe to unpack: {member.name!r} is not a plain file",

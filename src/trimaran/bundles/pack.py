@@ -137,11 +137,6 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
 
 
 def _engine(request: Request) -> Apptainer:
-    """Return the engine of `request`, if the run can be bundled.
-
-    Raises:
-        UsageError: the engine is not Apptainer, or the run cannot be put into a bundle.
-    """
     engine = request.engine
     if not isinstance(engine, Apptainer):  # run.sh calls Apptainer
         raise UsageError(f"a bundle contains a SIF, which the engine {engine.name} does not make",

@@ -114,7 +114,6 @@ def _launch(contents: Contents) -> LaunchSpec:
 
 
 def _record(contents: Contents, launch: LaunchSpec) -> str:
-    """Return `run.json` as the text of a here-document with shell variables."""
     image = ImageRecord(**vars(contents.built), signature=contents.signature)
     data = [DataRecord(name=name, path="", sha256=digest)
             for name, digest in contents.datasets.items()]

@@ -134,11 +134,6 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _manifest(file: Path, bundle: Archive) -> Manifest:
-    """Return the content of `bundle.json` of a checked bundle.
-
-    Raises:
-        RunError: `bundle.json` is damaged, or other files differ from the hashes in it.
-    """
     try:
         manifest = Manifest.model_validate(parse_json(bundle.text(MANIFEST)))
     except ValidationError as error:

@@ -16,11 +16,9 @@ from trimaran.cli import (  # noqa: F401
     cluster,
     containers,
     data,
-    definitions,
     inspect,
-    registry,
     runs,
-    signing,
+    supply_chain,
 )
 from trimaran.cli.common import app
 from trimaran.cli.error_boundary import guarded

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
+from trimaran.errors import UsageError
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
-
 
 
 @command(app, network=True)
@@ -38,12 +38,11 @@ def bundle(
     from trimaran.bundles import pack
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
-    from trimaran.recipes.library import parse_changes
     from trimaran.run.pipeline import Request
 
     request = Request(
-        recipe=library.load(recipe), engine=Apptainer(), changes=parse_changes(settings or []),
-        base=base, offline=offline, site=site,
+        recipe=library.load(recipe), engine=Apptainer(), base=base, offline=offline, site=site,
+        changes=library.parse_changes(settings or []),
     )
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
@@ -72,7 +71,6 @@ def unbundle(
     Example: trimaran unbundle quickstart.tar --to quickstart
     """
     from trimaran.bundles import unpack
-    from trimaran.errors import UsageError
 
     reporter = terminal()
     if verify:

@@ -9,6 +9,7 @@ import typer
 
 from trimaran.cli import common
 from trimaran.cli.common import Json, command, emit, say, terminal
+from trimaran.errors import ExitCode, TrimaranError, UsageError
 
 if TYPE_CHECKING:
     from trimaran.inventory.cache_usage import Holding
@@ -53,7 +54,6 @@ def cache_prune(
 
     Example: trimaran cache prune --yes
     """
-    from trimaran.errors import ExitCode, TrimaranError, UsageError
     from trimaran.inventory import cache_usage
 
     with terminal().bar("measuring the cache", None):
@@ -87,7 +87,6 @@ def cache_prune(
 
 
 def _copies(site: Site) -> list[Holding]:
-    """Return the copies of images and data that jobs made on this machine's own disk."""
     from trimaran.cluster import node_copies
     from trimaran.inventory import cache_usage
 

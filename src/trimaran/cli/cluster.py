@@ -138,7 +138,6 @@ def submit(
     from trimaran.cluster import docker, jobs
     from trimaran.engines import apptainer
     from trimaran.recipes import library
-    from trimaran.recipes.library import parse_changes
     from trimaran.run import inputs
     from trimaran.run.pipeline import Request
 
@@ -148,7 +147,7 @@ def submit(
     counts = _counts(nodes) if nodes else [None]
     requests = [
         Request(
-            recipe=file, engine=engine, changes=parse_changes(settings or []),
+            recipe=file, engine=engine, changes=library.parse_changes(settings or []),
             folders=inputs.given(file, data or []), initial=initial, out=out, offline=offline,
             site=site, queued=True,
         )
@@ -175,11 +174,7 @@ def submit(
 
 
 def _counts(text: str) -> list[int]:
-    """Return the numbers of nodes of `--nodes`, ascending and without duplicates.
-
-    Raises:
-        UsageError: a part of the text is not a number from 1 to MOST_NODES.
-    """
+    """Return the numbers of nodes of `--nodes`, ascending and without duplicates."""
     words = text.split(",")
     longest = len(str(MOST_NODES))  # Python does not parse thousands of digits
     if not all(

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from trimaran import __version__
+from trimaran import __version__, process
 from trimaran.engines.selection import AUTO, ENGINES
-from trimaran.errors import TrimaranError
+from trimaran.errors import Interrupted, TrimaranError
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -57,9 +57,6 @@ class TopLevel(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; if a signal stops it, raise an error after its cleanup."""
-        from trimaran import process
-        from trimaran.errors import Interrupted
-
         try:
             with process.handling(process.interrupt):
                 return super().invoke(ctx)

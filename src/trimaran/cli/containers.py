@@ -19,7 +19,8 @@ from trimaran.cli.common import (
     say,
     terminal,
 )
-from trimaran.errors import ExitCode
+from trimaran.engines import selection
+from trimaran.errors import ExitCode, UsageError
 
 
 @command(app, "lock", network=True)
@@ -107,23 +108,21 @@ def build(
 
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
     """
-    from trimaran.engines.selection import select
 
     if check:
         _compare(image, engine, base)
         return
-    built = select(engine).build(
+    built = selection.select(engine).build(
         load_image(image), base=base, offline=offline, reporter=terminal()
     )
     say(built.reference)
 
 
 def _compare(name: str, engine: str, base: str | None) -> None:
-    """Build an image again, print the differences, and exit with 3 if there are any."""
-    from trimaran.engines.selection import select
     from trimaran.provenance import rebuild
 
-    result = rebuild.check(select(engine), load_image(name), base=base, reporter=terminal())
+    chosen, reporter = selection.select(engine), terminal()
+    result = rebuild.check(chosen, load_image(name), base=base, reporter=reporter)
     for difference in result.differences:
         say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
     compared = f"{result.packages} packages and {result.files} files compared"
@@ -141,9 +140,8 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
     Example: trimaran test-image torch-cpu
     """
     from trimaran.engines import require
-    from trimaran.engines.selection import select
 
-    chosen, reporter = select(engine), terminal()
+    chosen, reporter = selection.select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
         model = load_image(image)
         built = require(chosen, model)
@@ -181,15 +179,13 @@ def extend_image(
     Example: trimaran extend resnet-imagenet-torch-cpu --pip einops --out venv
     """
     from trimaran.engines import extend
-    from trimaran.engines.selection import select
-    from trimaran.errors import UsageError
 
     if not pip:
         raise UsageError("extend needs --pip before the names of the packages",
                          code="argument-missing", hint=f"trimaran extend {image} --pip PACKAGE")
     place = out.absolute()
     environment = extend.extend(
-        select(engine), load_image(image), packages, place, find_links=find_links or [],
+        selection.select(engine), load_image(image), packages, place, find_links=find_links or [],
         offline=offline, reporter=terminal(),
     )
     for package in environment.packages:

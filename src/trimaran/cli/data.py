@@ -11,6 +11,7 @@ import typer
 from shards.kinds import FormatName
 from trimaran.cli import common
 from trimaran.cli.common import Json, Offline, command, emit, say, terminal
+from trimaran.errors import RunError, UsageError, nearest, unknown_name
 
 app = typer.Typer(
     help="Get, pack, verify and list data sets.\n\nExample: trimaran data get fashion-mnist",
@@ -81,18 +82,7 @@ def data_get(
 def _asked(
     name: str | None, kind: FormatName | None, recipe: str | None
 ) -> Mapping[str, FormatName | None]:
-    """Return the names of the data sets to get, each with its format; None: the default format.
-
-    Args:
-        name: name of a data set; None: all data sets of the recipe.
-        kind: format that the user chose.
-        recipe: recipe whose formats are used.
-
-    Raises:
-        UsageError: neither a name nor a recipe is given, the format is given twice, or the recipe
-            does not read the data set.
-    """
-    from trimaran.errors import UsageError, nearest
+    """Return the names of the data sets to get, each with its format; None: the default format."""
     from trimaran.recipes import library
 
     if recipe is None:
@@ -226,7 +216,6 @@ def data_verify(
     Example: trimaran data verify fashion-mnist
     """
     from trimaran.data import cache, contracts, places
-    from trimaran.errors import RunError, unknown_name
 
     place = Path(what)
     if what in contracts.names():

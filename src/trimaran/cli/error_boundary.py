@@ -62,9 +62,6 @@ def _check_words() -> None:
     """Check the arguments, the working directory and the environment before a command starts.
 
     Text that is not UTF-8 cannot be written into JSON files.
-
-    Raises:
-        UsageError: an argument is empty, a text is not UTF-8, or the working directory was removed.
     """
     for number, word in enumerate(sys.argv[1:], start=1):
         if not word:
@@ -141,7 +138,6 @@ def _report(error: Exception) -> int:
 
 
 def _print_json(error: TrimaranError) -> None:
-    """Print an error as JSON on standard output, in place of the result of the command."""
     from trimaran.cli.common import say
 
     say(json.dumps({"error": {
@@ -151,7 +147,6 @@ def _print_json(error: TrimaranError) -> None:
 
 
 def _fault(error: Exception) -> Fault:
-    """Write the traceback to a file, and return the error to show."""
     text = "\n".join([
         f"trimaran {__version__}, Python {platform.python_version()}, {platform.platform()}",
         shlex.join(["trimaran", *sys.argv[1:]]),

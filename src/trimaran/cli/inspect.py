@@ -1,9 +1,10 @@
-"""Commands that examine built images: `inspect`, `sbom` and `audit`."""
+"""Commands that inspect definitions and images: `list`, `show`, `schema` and `inspect`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,12 +14,64 @@ from trimaran.cli.common import (
     Json,
     app,
     command,
+    complete_by_kind,
     emit,
     load_image,
     say,
     terminal,
 )
-from trimaran.errors import ExitCode
+from trimaran.engines import selection
+
+if TYPE_CHECKING:
+    pass
+
+Kind = Literal["apps", "images", "targets", "recipes", "data"]
+"""Kinds of definitions that can be listed and shown."""
+
+
+@command(app, "list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """List apps, images, targets, recipes or data sets.
+
+    Example: trimaran list recipes
+    """
+    from trimaran.inventory import catalog
+
+    rows = catalog.complete(kind) if as_json else catalog.table(kind)
+    emit(rows, kind, as_json)
+
+
+@command(app)
+def show(
+    kind: Annotated[Kind, typer.Argument(help="What to show.", show_default=False)],
+    name: Annotated[
+        str,
+        typer.Argument(help="Its name.", autocompletion=complete_by_kind, show_default=False),
+    ],
+) -> None:
+    """Show one app, image, target, recipe or data set as JSON.
+
+    The file is checked, and values that it leaves out are filled in.
+
+    Example: trimaran show recipes resnet-imagenet/cpu-quickstart
+    """
+    from trimaran.inventory import catalog
+
+    say(json.dumps(catalog.details(kind, name), indent=2))
+
+
+@app.command()
+def schema() -> None:
+    """Write the JSON schemas of recipes and apps, for editors.
+
+    Example: trimaran schema
+    """
+    from trimaran.inventory import catalog
+
+    catalog.write_schemas()
 
 
 @command(app)
@@ -38,12 +91,11 @@ def inspect(
 
     Example: trimaran inspect torch-cpu
     """
-    from trimaran.engines.selection import select
     from trimaran.provenance import inspection, licences
 
     with terminal().bar(f"examining {image}", None):
         report = inspection.examine(
-            select(engine), load_image(image), test=evidence is not None
+            selection.select(engine), load_image(image), test=evidence is not None
         )
     if evidence is not None:
         inspection.write_evidence(report, evidence)
@@ -65,67 +117,3 @@ def inspect(
         {"licence": kind, **{of: those.get(kind, 0) for of, those in report.licences.items()}}
         for kind in licences.KINDS if any(kind in those for those in report.licences.values())
     ], "packages that name a licence of this kind", as_json=False)
-
-
-@command(app, "sbom")
-def list_materials(
-    image: ImageName,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
-    ],
-    engine: EngineName = "auto",
-) -> None:
-    """Write the software bill of materials of an image (CycloneDX).
-
-    It lists every Debian and Python package with its version, licences and the hash of its file.
-
-    Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
-    """
-    from trimaran.engines import image_contents, require
-    from trimaran.engines.selection import select
-    from trimaran.errors import UsageError
-    from trimaran.files import write_atomic
-    from trimaran.provenance import sbom
-
-    if out.exists():
-        raise UsageError(f"{out} exists", code="file-exists",
-                         hint="remove it first, or write to another file")
-    if not out.parent.is_dir():
-        raise UsageError(f"{out.parent} is not a folder", code="file-missing",
-                         hint="make the folder first")
-    model, chosen = load_image(image), select(engine)
-    with terminal().bar(f"examining {image}", None):
-        contents = image_contents.of(chosen, require(chosen, model))
-    write_atomic(out, sbom.text(contents, sbom.locked_hashes(model)))
-    say(f"{out}: {len(contents.debian)} Debian and {len(contents.python)} Python packages")
-
-
-@command(app, "audit", network=True)
-def audit_image(image: ImageName, as_json: Json = False) -> None:
-    """Look up known vulnerabilities of an image's Python packages.
-
-    pip-audit asks PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
-    known, and with 4 when the service cannot be reached.
-
-    Example: trimaran audit torch-cpu
-    """
-    from trimaran.provenance import audit
-
-    reporter = terminal()
-    with reporter.bar("asking for known vulnerabilities", None):
-        audited = audit.audit(load_image(image))
-    rows = [
-        {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
-         "fixed in": ", ".join(v.fixed) or "nothing yet"}
-        for v in audited.vulnerabilities
-    ]
-    if rows or as_json:
-        emit(rows, f"{image}: known vulnerabilities", as_json)
-    for name, reason in audited.skipped.items():
-        reporter.warn(f"{name} was not checked: {reason}")
-    reporter.note(
-        f"{image}: {len(rows)} known vulnerabilities in {audited.checked} Python packages"
-        f" ({len(audited.skipped)} not checked; Debian packages are not part of this)"
-    )
-    if rows:
-        raise typer.Exit(ExitCode.FAIL)

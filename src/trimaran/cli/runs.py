@@ -23,6 +23,7 @@ from trimaran.cli.common import (
     say,
     terminal,
 )
+from trimaran.engines import selection
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -84,14 +85,12 @@ def run(
 
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
-    from trimaran.engines.selection import select
     from trimaran.recipes import library
-    from trimaran.recipes.library import parse_changes
     from trimaran.run import additions, inputs, pipeline
 
-    chosen, file = select(engine), library.load(recipe)
+    chosen, file = selection.select(engine), library.load(recipe)
     request = pipeline.Request(
-        recipe=file, engine=chosen, changes=parse_changes(settings or []),
+        recipe=file, engine=chosen, changes=library.parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
         extension=additions.extension(
@@ -163,11 +162,6 @@ def report_run(
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
-    """Print speed-up and efficiency of a series, and exit with the code of its worst verdict.
-
-    Raises:
-        UsageError: evidence is requested, or (after the table) runs have not completed.
-    """
     from trimaran.report import scaling
     from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
     from trimaran.verdict.run_verdict import worst

@@ -69,11 +69,6 @@ def render(request: Request, cluster: Cluster) -> str:
 
 
 def _words(spec: LaunchSpec) -> list[str]:
-    """Return the arguments of `docker run`: options, image and the command in the container.
-
-    Raises:
-        UsageError: the image contains no app, or Docker cannot mount a path.
-    """
     if spec.module is None:
         raise UsageError(f"the image {spec.image.name} contains no app to launch",
                          code="app-missing")
@@ -91,11 +86,7 @@ def _words(spec: LaunchSpec) -> list[str]:
 
 
 def _mount(mount: Mount) -> str:
-    """Return the value of Docker's `--mount`, whose fields have no quoting.
-
-    Raises:
-        UsageError: the source is a SquashFS image, or its path has a comma or a control character.
-    """
+    """Return the value of Docker's `--mount`, whose fields have no quoting."""
     path = str(mount.source)
     if mount.image:
         raise UsageError(f"{path}: Docker cannot mount a SquashFS image", code="mount-unsupported",

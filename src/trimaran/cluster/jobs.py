@@ -19,7 +19,7 @@ from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atom
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, pipeline, run_directory
-from trimaran.run.job_chain import CANCELLED, QUEUED
+from trimaran.run.job_chain import CANCELLED, QUEUED, numbers
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord, JobRecord, RunRecord
 from trimaran.site_file import Cluster, Site
@@ -282,16 +282,6 @@ def scheduler_of(record: RunRecord) -> Scheduler:
     return SCHEDULERS[name]
 
 
-def numbers(directory: Path, file: str = QUEUED) -> list[str]:
-    """Return the job numbers that a file of the run lists, the newest last.
-
-    Args:
-        directory: the run directory.
-        file: QUEUED for all jobs, or CANCELLED for those that were cancelled with Trimaran.
-    """
-    return job_chain.numbers(directory, file)
-
-
 def is_queueing(directory: Path) -> bool:
     """Return whether the queue may contain a job of the run without a recorded number."""
     return (job_chain.place(directory) / QUEUEING).exists()
@@ -336,15 +326,7 @@ def still_active(
 
 
 def _check_place(out: Path | None, cluster: Cluster) -> None:
-    """Check that the batch system uses the path of the run directory unchanged.
-
-    Args:
-        out: the run directory; None: a new folder below the working directory.
-        cluster: the cluster.
-
-    Raises:
-        UsageError: the path contains a character sequence that the batch system replaces.
-    """
+    """Check that the batch system uses the path of the run directory unchanged."""
     scheduler, directory = SCHEDULERS[cluster.scheduler], (out or Path.cwd()).absolute()
     for read in scheduler.reads:
         if read in str(directory):
@@ -359,16 +341,8 @@ def _check_place(out: Path | None, cluster: Cluster) -> None:
 def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> Submitted:
     """Queue the job of a run, so that the job can be found even if this process is killed.
 
-    Args:
-        directory: the run directory.
-        job: the record of the job.
-        scheduler: the batch system.
-        lock: descriptor of the lock of the run. The command of the batch system inherits it, so
-            that the run stays locked if the command outlives this process.
-
-    Raises:
-        RunError: the batch system refuses the job, or its answer contains no job number.
-        Interrupted: the user stopped the command.
+    The command of the batch system inherits the descriptor `lock`, so that the run stays locked if
+    the command outlives this process.
     """
     intent = job_chain.place(directory) / QUEUEING
     write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
@@ -418,11 +392,7 @@ def _note(directory: Path, file: str, job: str) -> None:
 
 
 def _check_submitted(directory: Path, job: JobRecord) -> None:
-    """Check that the script and the functions of a run are those that were submitted.
-
-    Raises:
-        UsageError: a file does not exist, is not a regular file, or has changed.
-    """
+    """Check that the script and the functions of a run are those that were submitted."""
     for name, digest in job_chain.submitted_files(job).items():
         path = directory / name
         try:

@@ -126,15 +126,7 @@ class Pbs(Scheduler):
 
 
 def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
-    """Return the facts of each job in the JSON of qstat.
-
-    Args:
-        answer: the parsed JSON.
-        default: value to use if the JSON has no "Jobs".
-
-    Raises:
-        Malformed: the JSON has another structure, or a job has no state.
-    """
+    """Return the facts of each job in the JSON of qstat; `default` replaces a missing "Jobs"."""
     jobs = answer.get("Jobs", default) if isinstance(answer, dict) else None
     if not isinstance(jobs, dict) or not all(
         isinstance(job, dict) and job.get("job_state") and isinstance(job["job_state"], str)

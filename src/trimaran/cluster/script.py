@@ -256,7 +256,6 @@ def _digest(data: DataRecord) -> str | None:
 
 
 def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = False) -> str:
-    """Return the command of a launcher as shell source."""
     more: list[Word] = []
     if elastic:  # Slurm frees a step's resources on a lost node only after a long time
         more = ["--overlap", IfSet("lost", join("--exclude=", Variable("lost")))]

@@ -112,7 +112,7 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
         UsageError: a directory is not a submitted run, or is damaged.
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
-    answers = _ask(records, {run: jobs.numbers(run) for run in records}, reporter)
+    answers = _ask(records, {run: job_chain.numbers(run) for run in records}, reporter)
     return [_watched(run, answers[run]) for run in records]
 
 
@@ -125,7 +125,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
         with _unknown(rows, directory):
             record = jobs.submitted(directory)
             jobs.scheduler_of(record)
-            own[directory] = jobs.numbers(directory)
+            own[directory] = job_chain.numbers(directory)
             records[directory] = record
     answers = _ask(records, own, reporter)
     for directory in records:
@@ -146,13 +146,6 @@ def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
 def _ask(
     records: Mapping[Path, RunRecord], own: Mapping[Path, list[str]], reporter: Reporter | None
 ) -> dict[Path, _Answer]:
-    """Return the answer of the batch system about each run.
-
-    Args:
-        records: the records of the runs.
-        own: recorded job numbers of each run.
-        reporter: shows progress.
-    """
     newest = {directory: (own[directory] or ["-"])[-1] for directory in records}
     answers = {directory: _Answer(job) for directory, job in newest.items()}
     asked: dict[Scheduler, list[Path]] = {}
@@ -184,7 +177,7 @@ def _watched(directory: Path, answer: _Answer) -> Watched:
         pass
     elif now is not None and now.active:
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
-    elif job in jobs.numbers(directory, job_chain.CANCELLED):
+    elif job in job_chain.numbers(directory, job_chain.CANCELLED):
         state, reason = "cancelled", "cancelled"
     elif (refused := job_chain.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason

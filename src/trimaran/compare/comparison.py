@@ -27,16 +27,16 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
 
     Args:
         paths: run directories, scaling series and files of evidence. The group of the first run is
-            the baseline of the others.
+            the baseline of the other groups.
         pooled: properties of POOLED in which repeats may differ.
 
     Returns:
         The comparison, and the runs in their groups, which a page needs for its curves.
 
     Raises:
-        UsageError: the paths are fewer than two runs, name one run twice, are of several apps, or
-            have no metric in common; or `pooled` has an unknown property; or as in `sources.load`.
-        RunError: as in `sources.load`.
+        UsageError: the paths contain fewer than two runs, one run twice, runs of several apps, or
+            no common metric; `pooled` has an unknown property; or `sources.load` raises it.
+        RunError: `sources.load` raises it.
     """
     groups = _grouped([_pooled(side, pooled) for side in _read(paths)])
     first = next(iter(groups.values()))
@@ -58,7 +58,7 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
 
 
 def _read(given: Sequence[Path]) -> list[Side]:
-    # A scaling series stands for its runs.
+    # A scaling series is replaced by its runs.
     paths = [run for path in given for run in scaling.folders(path).values() or [path]]
     if len(paths) < 2:
         raise UsageError("compare needs at least two runs", code="argument-missing",
@@ -231,14 +231,14 @@ def _level(metric: result.Metric, groups: Groups, up: bool) -> float:
 def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> result.Arrival:
     curve = side.curve(metric)
     for step, seconds, value in curve.points if curve else ():
-        # A curve has fewer digits than the verdict, so that its last value may miss the level.
+        # A curve has fewer digits than the verdict, so its last value may miss the level.
         if (value >= level if up else value <= level) or math.isclose(value, level, rel_tol=1e-5):
             return result.Arrival(run=name, step=step, seconds=seconds)
     return result.Arrival(run=name, step=None, seconds=None)
 
 
 def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return the throughput over the number of ranks, if the groups have different numbers."""
+    """Return the throughput of each group, if the groups differ in the number of ranks."""
     rate = _all(groups)[0].card.rate
     metric = next((one for one in metrics if one.metric == rate), None)
     if metric is None:

@@ -13,7 +13,7 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of windows of a run for a judgement; they make four stretches."""
+"""Smallest number of readings of a run for a judgement; 20 readings make four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",
@@ -83,7 +83,7 @@ def between(
 
 
 def _half_width(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return half the width of Welch's interval; the degrees of freedom are Satterthwaite's."""
+    """Return half the width of Welch's interval, with Satterthwaite's degrees of freedom."""
     parts = [(variance(values) / len(values), len(values) - 1) for values in (first, second)]
     whole = sum(part for part, _ in parts)
     if whole == 0:
@@ -99,7 +99,7 @@ def _one_new(value: float, group: Sequence[float]) -> Difference:
 
 
 def _judged(value: float, half: float, method: str) -> Difference:
-    if half == 0:  # identical repeats, such as of one seed, contain no information on the noise
+    if half == 0:  # identical repeats (one seed, for example) contain no information on noise
         return Difference(value, None, None, "not known" if value else "no difference", method)
     more: Outcome = "more than noise within the runs" if method == STRETCHES else "more than noise"
     outcome = more if abs(value) > half else "within noise"

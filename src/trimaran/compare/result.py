@@ -42,7 +42,7 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, their mean, and (of several values) standard deviation."""
+    """The values of a metric in a group, their mean, and the standard deviation if several."""
 
     group: str
     values: list[float]
@@ -74,7 +74,7 @@ class Metric(BaseModel):
 
 
 class Arrival(BaseModel):
-    """When a run first reached a level; step and seconds are None if it did not, or are unknown."""
+    """When a run first reached a level; step and seconds are None if not reached or unknown."""
 
     run: str
     step: int | None

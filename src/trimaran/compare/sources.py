@@ -12,10 +12,9 @@ from trimaran.errors import UsageError
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.library import real_changes
-from trimaran.report import curve_points
-from trimaran.report.curve_points import KeptCurve
+from trimaran.report import panels
 from trimaran.report.page import short
-from trimaran.report.panels import LARGEST
+from trimaran.report.panels import LARGEST, KeptCurve
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
 from trimaran.verdict import metrics_log, run_verdict
 from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
@@ -23,7 +22,7 @@ from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
 
 @dataclass(frozen=True)
 class Experiment:
-    """The properties that repeats have in common: such runs differ only by chance, as by the seed.
+    """The properties that repeats share; repeats differ only by chance, for example by the seed.
 
     All values are texts for display.
     """
@@ -86,7 +85,7 @@ class Side:
         ), None)
 
     def curve(self, metric: str) -> KeptCurve | None:
-        """Return the curve of a metric; None if the run has none."""
+        """Return the curve of a metric; None if the run has no such curve."""
         return next((one for one in self.curves if one.metric == metric), None)
 
 
@@ -136,7 +135,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
                 judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },
-        curves=curve_points.collect(judged.events, card),
+        curves=panels.kept_curves(judged.events, card),
     )
 
 

@@ -6,8 +6,8 @@ A data set has the folder `cache("data", NAME)`, which contains:
   files stay where the user put them.
 - `download/`: unfinished downloads.
 - `unpacked/`: files from archives that a packing needs.
-- `packed/`: the shards for training. Those in another format than the one in the contract have
-  their own folder (`places.Place`).
+- `packed/`: the shards for training. Shards in a format other than that of the contract
+  have a folder of their own (`places.Place`).
 - `replaced/`: a damaged packed data set, kept until its replacement is complete.
 """
 
@@ -49,7 +49,7 @@ def formats_here(contract: AnyContract) -> list[FormatName]:
 
 
 def damaged(contract: AnyContract) -> list[FormatName]:
-    """Return the formats in which `verify` found a fault that was not repaired since."""
+    """Return the formats in which `verify` found a fault that is not yet repaired."""
     return [place.form for place in Place.every(contract) if os.path.lexists(place.damaged)]
 
 
@@ -70,7 +70,7 @@ def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None,
     form: FormatName | None = None,
 ) -> Path:
-    """Return the folder of the packed data set, after the hash of every shard was verified.
+    """Verify the hash of every shard of the packed data set, and return its folder.
 
     Missing or damaged files are downloaded, verified and packed.
 
@@ -82,7 +82,7 @@ def get(
         form: the format of the shards (None: the format in the contract).
 
     Raises:
-        UsageError: `source` is given for a data set without a licence to accept, or the format
+        UsageError: `source` is given for a data set that Trimaran downloads itself, or the format
             cannot hold samples of this kind.
         RunError: no source provides the data, or the disk has too little free space.
         Interrupted: the user pressed Ctrl-C; the next call resumes the downloads.
@@ -109,7 +109,7 @@ def get(
 
 
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
-    """Download and pack again whatever is missing or damaged.
+    """Download and pack again the files that are missing or damaged.
 
     The check is repeated here, because another process may have done the work while this one
     waited for the lock.
@@ -174,7 +174,7 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
 
 
 def _set_aside(place: Place, reporter: Reporter) -> None:
-    """Rename a complete old packed data set, which is kept until the new one is complete.
+    """Rename a complete old packed data set, which is kept until the new data set is complete.
 
     An unfinished packing stays in place, so that it can be resumed.
     """
@@ -191,8 +191,8 @@ def _set_aside(place: Place, reporter: Reporter) -> None:
 def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = None) -> list[str]:
     """Check every file, record and image of the data set, and return its faults.
 
-    All existing formats are checked. The faults are also written to a file, from which the next
-    `get` learns that it has to pack the data again.
+    All existing formats are checked. The faults are also written to a file. If this file
+    exists, the next `get` checks every record, and packs damaged data again.
 
     Returns:
         One line for each fault, which names the file.
@@ -286,7 +286,7 @@ def check(
         The SHA-256 of `dataset.json`.
 
     Raises:
-        RunError: the data set is another one or incomplete; the message lists every fault.
+        RunError: the data set is incomplete or not the expected one; the message lists every fault.
         UsageError: `place` contains no packed data set.
     """
     if is_image(place):
@@ -317,12 +317,12 @@ def check(
 
 
 def is_image(place: Path) -> bool:
-    """Return True if `place` is a file: a packed data set is a folder or a SquashFS image."""
+    """Return True if `place` is a file, that is, a SquashFS image and not a folder."""
     return place.is_file()
 
 
 def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return the faults of `dataset_json.unpinned`; a contract pins its own format only."""
+    """Return the faults of `dataset_json.unpinned`; a contract pins only its own format."""
     if dataset.format != contract.own_format:
         return []
     return dataset_json.unpinned(contract, digest)

@@ -34,7 +34,7 @@ READERS = {
     "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
-"""Reader -> module in the package `packing`; the constant `MODEL` there is the contract's model."""
+"""Reader -> module in the package `packing`; its constant `MODEL` is the contract's model."""
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -68,7 +68,7 @@ class Common(Described):
 
     @property
     def own_format(self) -> FormatName:
-        """The format that the contract itself says."""
+        """The format that the contract specifies."""
         return "webdataset"
 
 
@@ -98,7 +98,7 @@ class OfFiles(Common):
 
     @property
     def own_format(self) -> FormatName:
-        """The format that the contract itself says."""
+        """The format that the contract specifies."""
         return self.packing.format
 
     @abstractmethod
@@ -121,7 +121,7 @@ class Contract(Common, Obtainable):
     packed: Made | None = None
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of (by default all files)."""
+        """Return the names of the files that the splits are made of (by default, all files)."""
         return set(self.files)
 
     @model_validator(mode="after")
@@ -150,7 +150,7 @@ class Samples(Protocol):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The number of frames of a sample, their height and width in pixels."""
+        """The number of frames of a sample, and their height and width in pixels."""
 
     def __len__(self) -> int: ...
 
@@ -187,14 +187,14 @@ class Licensed(OfFiles):
 
     Attributes:
         instructions: how to get the files; shown where they are missing.
-        files: the files that the user then has, with their published checksums.
+        files: the files that the user downloads, with their published checksums.
     """
 
     instructions: str
     files: dict[FileName, Published] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the files that must exist in `source`: all files."""
+        """Return the names of the files that must exist in `source`; here, all files."""
         return list(self.files)
 
     def checked(self, source: Path | None, unpacked: Path, reporter: Reporter) -> Listing:
@@ -207,7 +207,7 @@ class Licensed(OfFiles):
 
         Raises:
             RunError: `source` is None (the hint explains how to get the files), or a file is
-                missing, damaged or has not the published checksum.
+                missing or damaged, or does not have the published checksum.
         """
         explained = self.instructions.rstrip()
         if source is None:
@@ -231,7 +231,7 @@ class Licensed(OfFiles):
         return listing
 
     def _check(self, source: Path, names: Collection[str], reporter: Reporter) -> None:
-        """Compare the MD5 of the named files with the published MD5, where there is one."""
+        """Compare the MD5 of the named files with the published MD5, if the contract has it."""
         from trimaran import pool  # slow to import
 
         tasks = [source / name for name in names if self.files[name].md5]

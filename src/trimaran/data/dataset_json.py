@@ -34,7 +34,7 @@ def read(folder: Path) -> Dataset:
             (fault.where, fault.problem + f" (found: {excerpt(fault.value)})" * fault.told)
             for fault in error.faults
         ])
-    # A reader finds images and classes by the index, so that a wrong index gives wrong labels.
+    # A reader finds images and classes by the index, so a wrong index gives wrong labels.
     if any(one.index is not None and one.index_sha256 is None for one in dataset.shards):
         raise UsageError(
             f"{path} lists no hashes of the index files: an earlier version of Trimaran wrote it",
@@ -54,7 +54,7 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: a record of the format holds one image of one class only.
+        UsageError: a record of the format can hold only one image of one class.
     """
     if not formats.can_hold(name, kind):
         raise UsageError(
@@ -87,7 +87,7 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
 
 
 def unpinned(contract: AnyContract, digest: str) -> list[str]:
-    """Return a fault unless `digest` is the SHA-256 of `dataset.json` that `contract` pins."""
+    """Return one fault if `digest` is not the SHA-256 of `dataset.json` that `contract` pins."""
     pinned = contract.packed if isinstance(contract, Contract) else None
     if pinned is None or digest == pinned.sha256:
         return []

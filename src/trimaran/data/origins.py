@@ -51,7 +51,7 @@ class Content(strict.Model):
 
 
 class Sent(strict.Model):
-    """A file as a server sends it; compressed if its path ends with `.gz`."""
+    """A file as a server sends it; it is compressed if its path ends with `.gz`."""
 
     path: RelativePath
     sha256: Sha256
@@ -70,12 +70,12 @@ class UrlSource(strict.Model):
 
     @property
     def gives(self) -> set[str]:
-        """The names of the files that it has."""
+        """The names of the files that this source has."""
         return set(self.files)
 
     @property
     def title(self) -> str:
-        """What messages call this source."""
+        """The name of this source in messages."""
         return self.base
 
 
@@ -94,12 +94,12 @@ class Archive(strict.Model):
 
     @property
     def gives(self) -> set[str]:
-        """The names of the files that it has."""
+        """The names of the files that this source has."""
         return set(self.members)
 
     @property
     def title(self) -> str:
-        """What messages call this source."""
+        """The name of this source in messages."""
         return f"{self.publisher} package {self.package}"
 
 
@@ -176,5 +176,5 @@ class Made(strict.Model):
 
     @property
     def known(self) -> list[str]:
-        """The hashes of the present and of the earlier versions."""
+        """The hashes from the present and from earlier versions."""
         return [self.sha256, *self.earlier]

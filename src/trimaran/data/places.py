@@ -15,7 +15,7 @@ from trimaran.data.contracts import AnyContract, Licensed
 
 
 def getting(contract: AnyContract, form: FormatName) -> str:
-    """Return the command that makes a data set in a format; the user replaces DIR."""
+    """Return the command that makes a data set in a format; the user replaces DIR in it."""
     words = ["trimaran data get", contract.name]
     words += [] if form == contract.own_format else ["--format", form]
     words += ["--from DIR"] if isinstance(contract, Licensed) else []
@@ -53,7 +53,7 @@ class Place:
 
     @property
     def damaged(self) -> Path:
-        """The file that `verify` writes if it finds a fault; the next `get` then checks records."""
+        """The file that `verify` writes if it finds a fault; the next `get` also checks records."""
         return self.home / f".damaged{self._suffix}"
 
     @property

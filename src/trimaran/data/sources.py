@@ -31,9 +31,9 @@ from trimaran.reporting import Reporter
 PYPI = "https://files.pythonhosted.org/packages/"
 CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
-"""Time limit of `apt-get download` and `pip download`.
+"""Time limit in seconds of `apt-get download` and `pip download`.
 
-They are tried last, because a site may have configured its own package mirror for them.
+They are the last attempt: a site may have configured its own package mirror for them.
 """
 
 
@@ -44,7 +44,7 @@ class SourceError(RunError):
 
 
 def missing(contract: Obtainable, raw: Path) -> list[str]:
-    """Return the names of the files that are missing in `raw` or have a wrong content."""
+    """Return the names of the files that are missing in `raw` or have the wrong content."""
     return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
 
 
@@ -110,7 +110,7 @@ def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return the names that downloaded files must have, for each source of a `lacking` file."""
+    """Return for each source of a `lacking` file the names of the files to download from it."""
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())
         if isinstance(source, UrlSource)
@@ -164,7 +164,7 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
         urls = [f"{DEBIAN}/debian/{source.path}",
                 f"{SNAPSHOT}/debian/{source.snapshot}/{source.path}"]
         program = shutil.which("apt-get")
-        # With the default limits of apt, a blocking firewall would cost minutes.
+        # Behind a blocking firewall, the default limits of apt would cost minutes.
         command = [program or "", "-o", "Acquire::Retries=0", "-o", "Acquire::http::Timeout=5",
                    "download", f"{source.package}={source.version}"]
     else:
@@ -232,7 +232,7 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
                 digest.update(chunk)
                 size += len(chunk)
     except BaseException as error:
-        temporary.unlink()  # on a full disk it would occupy space that the next attempt needs
+        temporary.unlink()  # on a full disk, the next attempt needs its space
         if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
             raise SourceError(f"{sent_as} is damaged: {error}", code="data-damaged") from error
         raise

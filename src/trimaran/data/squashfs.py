@@ -41,8 +41,8 @@ class Inside:
     """The content of an image.
 
     Attributes:
-        sha256: of `dataset.json`.
-        sizes: path of each file -> bytes.
+        sha256: SHA-256 of `dataset.json`.
+        sizes: path of each file -> size in bytes.
     """
 
     dataset: Dataset
@@ -119,7 +119,7 @@ def look_into(image: Path) -> Inside:
     """Return the content of the SquashFS image `image`.
 
     Raises:
-        RunError: the file is not a SquashFS image, or truncated.
+        RunError: the file is not a SquashFS image, or is truncated.
         UsageError: the image contains no packed data set.
     """
     with tempfile.TemporaryDirectory() as name:

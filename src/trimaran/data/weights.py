@@ -59,7 +59,7 @@ def place(weights: Weights) -> Path:
 
 
 def get(weights: Weights, *, offline: bool, reporter: Reporter) -> Path:
-    """Return the path of the file, after verifying its hash and, if needed, downloading it.
+    """Download the file if needed, verify its hash, and return its path.
 
     Raises:
         RunError: no source provides the file, or the disk has too little free space.

@@ -1,6 +1,6 @@
 """Engines build images and run them. Each engine is a module with a class like `Engine`.
 
-`selection` lists the engines. The engines of containers inherit from `build_steps.Container`.
+`selection` lists the engines. Container engines inherit from `build_steps.Container`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Form = Literal["sif", "oci"]
 
 @dataclass(frozen=True)
 class Setting:
-    """The surroundings of a command in a container.
+    """The mounts, variables and network access of a command in a container.
 
     Attributes:
-        mounts: folders and files of the host that the command sees.
-        env: variables of the command.
+        mounts: folders and files of the host that are mounted in the container.
+        env: environment variables of the command.
         workdir: working directory in the container.
         network: whether the command may use the network of the host.
     """
@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """Facts of an image that its engine reads without running it: labels, entry point as text."""
+    """The labels of an image and its entry point as text, read without running the image."""
 
     labels: Mapping[str, str]
     entry_point: str
@@ -54,8 +54,8 @@ class Condition:
 
     Attributes:
         status: "none" means that the engine is not installed and is optional.
-        detail: version and place, or the problem.
-        hint: what to do about the problem.
+        detail: version and path of the engine, or the problem.
+        hint: how to solve the problem.
     """
 
     status: Literal["ok", "none", "warn", "fail"]
@@ -68,7 +68,7 @@ class BuiltImage(ImageReference):
     """An image that exists on this machine and can be run.
 
     Attributes:
-        size: bytes on disk.
+        size: size on disk in bytes.
     """
 
     size: int
@@ -116,7 +116,7 @@ class Engine(Protocol):
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image` from its locked wheelhouse, and its framework image before it."""
+        """Build `image` from its locked wheelhouse, after its framework image."""
 
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
@@ -127,7 +127,7 @@ class Engine(Protocol):
         """Run the self-test of the definition `image` in the built image.
 
         Raises:
-            BuildError: the self-test fails; the message has its output.
+            BuildError: the self-test fails; the message contains its output.
         """
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:

@@ -26,11 +26,11 @@ from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 SQUASHFS = "-comp gzip -Xcompression-level 1"
-"""Options of mksquashfs: every kernel mounts gzip; level 9, the default, takes minutes longer."""
+"""Options of mksquashfs: every kernel can mount gzip; the default level 9 takes minutes longer."""
 
 
 def program() -> str | None:
-    """Return the path of Apptainer on PATH, else of the one from `make apptainer`, else None."""
+    """Return the path of Apptainer: on PATH, else as installed by `make apptainer`, else None."""
     own = paths.cache("apptainer", "current", "usr", "bin", "apptainer")
     return shutil.which("apptainer") or (str(own) if own.is_file() else None)
 
@@ -105,7 +105,7 @@ class Apptainer(Container):
         env["APPTAINER_CACHEDIR"] = str(folder / "tmp" / "cache")
         base = job.under.reference
         if job.under.bootstrap != "docker":
-            # A link in the working directory: labels would keep the path of this machine.
+            # The relative link keeps paths of this machine out of the labels.
             link = folder / f"base{Path(base).suffix}"
             link.symlink_to(base)
             base = link.name
@@ -117,7 +117,7 @@ class Apptainer(Container):
         return Command((
             sys.executable, "-m", "trimaran.engines.spython_build", "image.sif", self.source,
             "--notest",  # the finished SIF is tested instead, in the way it will be run
-            "--force",  # else the labels and help of the framework image stay
+            "--force",  # otherwise the framework image's labels and help stay
             "--mksquashfs-args", SQUASHFS,
             "--bind", f"{wheels}:{render.WHEELHOUSE}:ro",
             "--build-arg-file", "arguments",
@@ -151,7 +151,7 @@ class Apptainer(Container):
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the Python of the image, isolated like a run.
 
-        Apptainer shares the network of the host; `network` adds the variables of a proxy.
+        Apptainer shares the network of the host; `network` only adds the variables of a proxy.
         """
         argv = [self.executable, "--quiet", "exec", *ISOLATION, *_namespace(),
                 "--pwd", setting.workdir, *map(plain, mount_options(setting.mounts)),
@@ -179,8 +179,8 @@ class Apptainer(Container):
 
 def _namespace() -> list[str]:
     """Return the option with which root runs containers without CAP_SYS_RESOURCE."""
-    # As root, Apptainer sets resource limits, for which this root lacks the capability. In a
-    # user namespace it does not set them.
+    # As root, Apptainer sets resource limits, which needs a capability that this root lacks.
+    # In a user namespace it does not set them.
     return [USERNS] if hostfacts.root_lacks_capabilities() else []
 
 
@@ -192,11 +192,11 @@ def workplace(needed: int) -> Iterator[Path]:
     """Yield a folder beside the finished images, and delete it afterwards in every case.
 
     The folder is on the file system of the finished images, so that the finished SIF only has to
-    be renamed. Apptainer unpacks into its link `tmp`, which points to a folder below TMPDIR,
-    usually on a local disk.
+    be renamed. Apptainer unpacks into the link `tmp` in the folder, which points to a folder below
+    TMPDIR, usually on a local disk.
 
     Args:
-        needed: bytes that unpacking takes.
+        needed: disk space in bytes that unpacking needs.
 
     Raises:
         BuildError: the disk space is too small.
@@ -204,7 +204,7 @@ def workplace(needed: int) -> Iterator[Path]:
     finished = paths.cache("images")
     finished.mkdir(parents=True, exist_ok=True)
     for part in finished.glob("part-*"):
-        if locks.left_over(part):  # of a build that was killed
+        if locks.left_over(part):  # from a build that was killed
             for folder in build_folders(part):
                 shutil.rmtree(folder, ignore_errors=True)
             locks.path_of(part).unlink(missing_ok=True)
@@ -265,7 +265,7 @@ def freeze(path: Path, epoch: int) -> None:
 
 
 def make_executable(path: Path) -> None:
-    """Give execute permission for the SIF at `path` to everyone who may read it, like Apptainer."""
+    """Give execute permission for the SIF at `path` to all who may read it, as Apptainer does."""
     mode = path.stat().st_mode
     path.chmod(mode | (mode & 0o444) >> 2)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from trimaran.images.wheelhouse import Item
 
 UNPACKED_PER_BYTE = 4.0
-"""Bytes that a build takes for each byte of its wheelhouse or of the framework image."""
+"""Bytes of disk that a build needs for each byte of its wheelhouse or of the framework image."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Job:
 
     @property
     def unpacked(self) -> int:
-        """The approximate number of bytes that a build takes."""
+        """The approximate disk space in bytes that a build needs."""
         grown = sum(item.kept.stat().st_size for item in self.items)
         return int((grown + (self.below.size if self.below else 0)) * UNPACKED_PER_BYTE)
 
@@ -93,7 +93,7 @@ class Container(Engine):
 
     @abstractmethod
     def _reference(self, name: str, inputs: str) -> str:
-        """Return the place of the image called `name`: a path, or a name in the storage."""
+        """Return the reference of the image called `name`: a path, or a name in the storage."""
 
     @abstractmethod
     def _workplace(self, job: Job) -> AbstractContextManager[Path]:
@@ -105,7 +105,7 @@ class Container(Engine):
 
     @abstractmethod
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
-        """Return the image that this command has built, in `folder` or in the storage."""
+        """Return the image that the command of `_building` made, in `folder` or the storage."""
 
     @abstractmethod
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
@@ -196,7 +196,7 @@ class Container(Engine):
         """Run the Python of the image with the arguments `words`, and return its output."""
         command = self.python(built, words, Setting())
         result = process.run(command.argv, env=command.env)
-        if result.returncode != 0:  # no `check`: it would repeat `words`, maybe a whole script
+        if result.returncode != 0:  # not `check=True`: its error repeats `words`
             tail = "\n".join(result.stderr.splitlines()[-10:])
             raise BuildError(
                 f"{built.reference}: its Python failed ({result.returncode}):\n{tail}",
@@ -267,7 +267,7 @@ class Container(Engine):
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Yield a new image, and delete it afterwards, unless it was kept."""
+        """Yield a new image, and delete it afterwards, unless `_keep` has moved it."""
         from trimaran.images import wheelhouse
 
         with self._workplace(job) as folder:
@@ -309,5 +309,5 @@ class Storage(Container):
         """Pull `HOST/NAMESPACE/IMAGE@DIGEST`; return its name in the storage and its size in bytes.
 
         Raises:
-            BuildError: the pulled image has another digest than `digest`.
+            BuildError: the pulled image has a digest other than `digest`.
         """

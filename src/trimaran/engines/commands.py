@@ -27,7 +27,7 @@ FOR_THE_NETWORK = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
-"""Variables that a pull gets, too: proxy and certificates of the site."""
+"""Additional variables of the host for a pull: the proxy and certificates of the site."""
 
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 """The folders of programs at the end of every PATH."""
@@ -102,7 +102,7 @@ def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) ->
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """Return the output of git in the checkout of `folder`; None: no checkout, or no git."""
+    """Return the output of git in the checkout of `folder`; None without a checkout or git."""
     if shutil.which("git") is None or paths.is_installed(folder):
         return None
     result = process.run(["git", "-C", str(folder), *words])
@@ -122,7 +122,7 @@ GPU_DEVICES: dict[Gpu, Path] = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/
 """Vendor -> device file that exists when the driver is loaded."""
 
 GPU_OPTION: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
-"""Vendor -> option of Apptainer that shows devices and driver libraries of the host."""
+"""Vendor -> option of Apptainer that mounts the host's devices and driver libraries."""
 
 
 CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -146,13 +146,13 @@ def gpu_vendor(name: str) -> Gpu | None:
 
 
 def apptainer_options(name: str) -> list[str]:
-    """Return the options with which Apptainer shows GPUs of this host to the image `name`."""
+    """Return the options by which Apptainer gives the image `name` access to this host's GPUs."""
     of = gpu_vendor(name)
     return [GPU_OPTION[of]] if of is not None and GPU_DEVICES[of].exists() else []
 
 
 def podman_options(name: str) -> list[str]:
-    """Return the options with which Podman shows GPUs of this host to the image `name`.
+    """Return the options by which Podman gives the image `name` access to this host's GPUs.
 
     Raises:
         BuildError: the driver is loaded, but no CDI specification describes the GPUs.
@@ -172,7 +172,7 @@ def podman_options(name: str) -> list[str]:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of device in a CDI specification; "" if the file is not one."""
+    """Return the kind of device in a CDI specification; "" for any other file."""
     if path.suffix not in (".json", ".yaml"):
         return ""
     try:

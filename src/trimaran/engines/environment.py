@@ -104,10 +104,10 @@ def _is_touched(path: Path, since: int) -> bool:
 
 
 class _Bare(venv.EnvBuilder):
-    """Makes an environment whose files do not contain the path of the folder."""
+    """Builder of an environment whose files do not contain the path of the folder."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
-        """Write `pyvenv.cfg` without the line of the command."""
+        """Write `pyvenv.cfg` without its line `command`."""
         super().create_configuration(context)
         file = Path(context.cfg_path)
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -152,7 +152,7 @@ def _unpack(task: _Task, advance: Advance) -> None:
                          hint="remove the file, so that it is downloaded again") from error
     site = Path(places["purelib"])
     for name in _modules(task.wheel):
-        # Without time stamps, so that Python never compiles again. Modules for newer Pythons fail.
+        # Without time stamps, Python never compiles again. Modules for newer Pythons fail.
         compileall.compile_file(
             site / name, stripdir=str(task.part), prependdir=str(task.place), quiet=2,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,

@@ -1,8 +1,8 @@
 """Make a virtual environment with packages that an image lacks, for `run --venv`.
 
-The Python and the pip of the image make the environment in a container: so the packages fit the
-image, and packages of the image are not installed a second time. A record in the environment lists
-the installed files with their hashes, and the digest of the image.
+The Python and the pip of the image make the environment in a container, so that the packages fit
+the image, and packages of the image are not installed a second time. A record in the environment
+lists the installed files with their hashes, and the digest of the image.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _fill(
 
 
 def _errors(command: Command, reporter: Reporter) -> list[str]:
-    """Run `command`; if it fails, return its lines with errors, or else its last lines."""
+    """Run `command`; if it fails, return the errors in its output, or else the last lines."""
     output: list[str] = []
 
     def keep(line: str) -> None:

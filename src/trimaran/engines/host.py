@@ -1,4 +1,4 @@
-"""The host engine: a virtual environment with the wheels of an image's lock, no container.
+"""The host engine: a virtual environment with the wheels of an image's lock, without a container.
 
 It is for machines without a container engine, and for development. A run uses libraries of
 the host, so its results are not evidence.
@@ -65,7 +65,7 @@ class Host:
     ) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
 
-        An environment has no digest, so a search by digest finds none. `build` hashes all files.
+        An environment has no digest, so a search by digest finds nothing. `build` hashes all files.
         """
         if digest is not None:
             return None
@@ -89,9 +89,9 @@ class Host:
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Return the environment, after making it from the locked wheels if it does not exist.
+        """Make the environment from the locked wheels if it does not exist, and return it.
 
-        It gets its final name when it is complete. A damaged environment is renamed.
+        The folder gets its final name when it is complete. A damaged environment is renamed.
 
         Raises:
             UsageError: no wheels are locked for this Python.

@@ -1,4 +1,4 @@
-"""The inventory of an image: packages, environment, labels, entry point, hashes of all files.
+"""The inventory of an image: packages, environment, labels, entry point, and hashes of files.
 
 `probe.py` collects the inventory inside the image with the Python of the image; the engine adds
 labels and entry point. The inventory is written beside the record of the image when the image is
@@ -132,9 +132,9 @@ class Inventory(strict.Model):
         digest: digest of the image.
         release: the fields of its os-release file.
         entry_point: the command to which the arguments of a run are appended.
-        environment: its variables, without those that the engine adds to every container.
+        environment: variables of the image, without those that the engine adds to every container.
         files: path -> file, without the paths in `probe.SKIPPED`.
-        hidden: places over which the engine mounted something, so that the probe did not see them.
+        hidden: paths that a mount of the engine covered, so that the probe could not read them.
     """
 
     schema_: Literal[2] = Field(default=2, alias="schema")
@@ -157,7 +157,7 @@ class Inventory(strict.Model):
         return sum(file.size for file in self.files.values())
 
     def largest(self, count: int) -> list[Item]:
-        """Return the largest items: Python packages, else folders three levels deep."""
+        """Return the largest items: Python packages, and elsewhere folders three levels deep."""
         sizes: dict[str, int] = {}
         for path, file in self.files.items():
             if file.type == "file":

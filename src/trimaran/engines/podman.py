@@ -35,7 +35,7 @@ TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
 """`Base.bootstrap` -> prefix of a base image on the command line of Buildah."""
 
 TIDYING = (0.5, 1.0, 2.0, 4.0)
-"""Seconds to wait, because Podman may still remove a container after `run --rm` has ended."""
+"""Seconds between attempts: Podman may still remove a container after `run --rm` has ended."""
 IN_USE = "in use by a container"
 UNKNOWN = "image not known"
 
@@ -133,7 +133,7 @@ class Podman(Storage):
         return f"localhost/trimaran/{name}:{inputs[:12]}"
 
     def _aside(self, job: Job) -> str:
-        """Return the name of the image until it is tested; it contains the process number."""
+        """Return the temporary name of the image before its test; it contains the process ID."""
         return self._reference(f"part-{os.getpid()}/{job.image.name}", job.inputs)
 
     @contextmanager
@@ -246,7 +246,7 @@ def _missing() -> list[str]:
 
 
 def _runtime() -> list[str]:
-    # Without pure version 2 of cgroups, crun does not run without root; runc does.
+    # Unless the host uses only cgroups v2, crun does not run without root; runc does.
     unified = Path("/sys/fs/cgroup/cgroup.controllers").exists()
     return ["--runtime=runc"] if not unified and shutil.which("runc") else []
 

@@ -20,7 +20,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
-# These paths are empty in an image, or the engine mounts them: they are not its content.
+# These paths are empty in an image, or the engine mounts them, so they are not its content.
 SKIPPED = frozenset({
     "/dev", "/mnt", "/proc", "/run", "/sys", "/tmp", "/var/tmp",  # noqa: S108 - names, not used
     "/etc/group", "/etc/hostname", "/etc/hosts", "/etc/localtime", "/etc/mtab", "/etc/passwd",
@@ -34,7 +34,7 @@ COMMON_LICENCE = re.compile(r"/usr/share/common-licenses/([A-Za-z0-9][A-Za-z0-9.
 
 
 def mounted() -> frozenset[str]:
-    """Return the places over which the engine has mounted something."""
+    """Return the paths on which the engine has mounted something."""
     lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     return frozenset(line.split()[4] for line in lines) - {"/"}
 
@@ -53,7 +53,7 @@ def files(root: str, skipped: frozenset[str]) -> dict[str, Row]:
             row |= {"type": "file", "size": facts.st_size}
             content.append(path)
         found[path] = row
-    # Hashing and decompression release the lock of Python, so threads make this faster.
+    # Hashing and decompression release Python's global lock, so threads make this faster.
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         for path, digest in zip(content, pool.map(sha256, content), strict=True):
             found[path]["sha256"] = digest

@@ -45,7 +45,7 @@ ENGINES = {
     "apptainer": Row("trimaran.engines.apptainer:Apptainer", "trimaran.launch.apptainer:render",
                      ("apptainer", "singularity")),
     "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
-    "host": Row("trimaran.engines.host:Host", "trimaran.launch.host:render"),
+    "host": Row("trimaran.engines.host:Host", "trimaran.launch.specification:host_command"),
 }
 """Name -> engine. A class is imported when it is used: most commands need one engine or none."""
 
@@ -66,17 +66,17 @@ def containers() -> dict[str, type[Container]]:
 
 
 def row(name: str) -> Row:
-    """Return the row of the engine `name`; for an unknown name the row of the host."""
+    """Return the row of the engine `name`; for an unknown name, the row of the host."""
     return ENGINES.get(name, ENGINES["host"])
 
 
 def is_container(name: str) -> bool:
-    """Return whether `name` is a container engine; an unknown name is not."""
+    """Return whether `name` is a container engine; False for an unknown name."""
     return bool(row(name).programs)
 
 
 def select(name: str | None) -> Engine:
-    """Return the engine called `name`; None or "auto" chooses.
+    """Return the engine called `name`; for None or "auto", Apptainer if installed, else the host.
 
     Raises:
         UsageError: the name is unknown.
@@ -93,6 +93,6 @@ def select(name: str | None) -> Engine:
 
 
 def no_images(engine: str) -> UsageError:
-    """Return the error for an operation on images with `engine`, which has none."""
+    """Return the error for an operation on images with `engine`, which has no images."""
     return UsageError(f"the {engine} engine has no images", code="engine-unsuitable",
                       hint=f"use --engine {' or '.join(containers())}")

@@ -1,8 +1,8 @@
 """The records beside built and pulled images, and the check of an image against its record.
 
 A SIF is intact when its SHA-256 is that of its record. Everything that runs an image or describes
-its content hashes it. A listing must not read gigabytes: there a file also counts as intact when
-its size is that of the record and its `ctime`, which no program can set, is older than the record.
+its content hashes it. A listing must not read gigabytes: it also accepts a file as intact if its
+size is that of the record and its `ctime`, which no program can set, is older than the record.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Record(History, BuiltImage):
 
     @property
     def path(self) -> Path:
-        """Where it lies."""
+        """The path of the record."""
         return paths.cache("images", f"{self.name}-{self.inputs[:12]}.{self.engine}.json")
 
 
@@ -96,7 +96,7 @@ def pulled(
 def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:
     """Return the records of the images with `digest`, or of the current definition, newest first.
 
-    An image with the given digest counts even if the definition has changed since.
+    An image with the given digest is included even if the definition has changed since.
     """
     content = None if digest else content_of(image)
     return [
@@ -155,7 +155,7 @@ def damage(
     Args:
         record: the record of an image that is a file.
         thorough: hash the SIF even if its `ctime` is older than the record.
-        advance: is called with the number of bytes that were hashed.
+        advance: function that is called with the number of bytes that were hashed.
     """
     sif = Path(record.reference)
     try:
@@ -175,7 +175,7 @@ def move_damaged(record: Record, fault: str, reporter: Reporter) -> None:
     """Rename the damaged SIF of `record` and the record, and print `fault` as a warning.
 
     Raises:
-        BuildError: they cannot be renamed.
+        BuildError: a file cannot be renamed.
     """
     sif = Path(record.reference)
     try:

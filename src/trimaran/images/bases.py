@@ -212,7 +212,7 @@ def unreachable(image: str) -> str | None:
 
 
 def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
-    """Write an archive of a minimal Debian `suite` to `destination`, whole or not at all.
+    """Write an archive of a minimal Debian `suite` to `destination`, atomically.
 
     Raises:
         BuildError: mmdebstrap is missing or fails.

@@ -1,7 +1,7 @@
 """Read the locks of an image: `requirements.lock` (wheels) and `debian.lock`.
 
-`requirements.lock` has pip's format with hashes. Every line of `debian.lock` names a file by its
-SHA-256, which comes from deb.debian.org, or from snapshot.debian.org after Debian has replaced it.
+`requirements.lock` has pip's format with hashes. Every line of `debian.lock` has the SHA-256 of a
+file, which is on deb.debian.org, or on snapshot.debian.org after Debian has replaced it.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class DebianPackage:
 
     @property
     def filename(self) -> str:
-        """Name of the file, in the form that apt requires."""
+        """The name of the file, in the form that apt requires."""
         return unquote(self.path.rpartition("/")[2])
 
     @property
     def urls(self) -> tuple[str, str]:
-        """Addresses of the file: on the mirror, then on snapshot.debian.org."""
+        """The addresses of the file: on the mirror, then on snapshot.debian.org."""
         mirror = ARCHIVES[self.archive][0]
         old = f"{SNAPSHOT}/{self.archive}/{self.snapshot}/{self.path}"
         return f"{mirror}/{self.path}", old
@@ -129,7 +129,7 @@ def _is_below(path: str) -> bool:
 
 
 def debian_text(packages: Sequence[DebianPackage], image: str) -> str:
-    """Return the text of a `debian.lock` with `packages`, those of `image`."""
+    """Return the text of a `debian.lock` that lists the `packages` of `image`."""
     lines = [
         f"# Debian packages of {image}, with all that they depend on.",
         f"# Written by `trimaran lock {image}`; an image has exactly these versions.",

@@ -84,7 +84,7 @@ class RegistryBase(strict.Model):
         image: image reference with a tag, for readers; the digest decides which image is used.
         digest: digest of the image; null: the user must give it (`--base NAME@sha256:…`).
         suite: Debian release of the image, which is assembled if the registry cannot be reached;
-            null: the image is not a Debian.
+            null: the image is not Debian.
     """
 
     image: Plain
@@ -156,7 +156,7 @@ class App(strict.Model):
     @field_validator("packages")
     @classmethod
     def _shards_before_trainkit(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse an image in which no program of `trainkit` could start: it imports `shards`."""
+        """Raise ValueError if `shards` does not precede `trainkit`, which imports `shards`."""
         before = packages[:packages.index("trainkit")] if "trainkit" in packages else ("shards",)
         if "shards" not in before:
             raise ValueError("'trainkit' needs 'shards' before it: [shards, trainkit, ...]")

@@ -210,7 +210,7 @@ def _from(image: Image, *, docker: bool, stage: str | None) -> Iterator[Any]:
     bootstrap = {"BOOTSTRAP": "docker" if image.base is not None else "localimage"}
     yield primitive(
         "baseimage", image="{{ BASE }}", _bootstrap="{{ BOOTSTRAP }}", _docker_env=False,
-        _distro="ubuntu",  # hpccm has no Debian; no used primitive depends on it
+        _distro="ubuntu",  # hpccm lacks Debian; no used primitive depends on this
         **named,
     )
     if stage == "build":
@@ -302,7 +302,7 @@ def _own_packages(image: Image, app: App) -> Iterator[Any]:
 
 
 def _shell(commands: list[str]) -> Any:
-    """Return one build step; it sets the umask, because that of Apptainer lets the group write."""
+    """Return one build step; it sets the umask, because Apptainer's umask lets the group write."""
     return primitive("shell", commands=["umask 022", *commands])
 
 
@@ -340,7 +340,7 @@ def _labels(image: Image, *, docker: bool) -> dict[str, str]:
 
 
 def _against_the_host(image: Image) -> str:
-    """Return variables for Apptainer, which shares the host's environment and /tmp."""
+    """Return variables that keep settings and /tmp of the host out of Apptainer's container."""
     # The variables are empty, not unset: Apptainer restores the host's value of an unset variable.
     # APPTAINERENV_PYTHONPATH, which a user sets on purpose, takes effect afterwards.
     lines = [f'export {name}=""' for name in ("PYTHONHOME", "PYTHONPATH")]

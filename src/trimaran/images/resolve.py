@@ -2,9 +2,9 @@
 
 uv resolves the wheels for Python 3.11 and newer on Linux, so that the image and the host engine can
 install them for different versions of Python. `image.yaml` names the address and the hash of each
-wheel that is not on PyPI. `excludes.txt` beside `requirements.in` names packages that are required
-by others but must not be in the image. The lock of an app image contains only packages that the
-lock of its framework image lacks, in versions that agree with it.
+wheel that is not on PyPI. `excludes.txt` beside `requirements.in` names packages that must not be
+in the image although other packages require them. The lock of an app image contains only packages
+that the lock of its framework image lacks, in versions that agree with it.
 
 apt resolves the Debian packages with a private configuration and an empty package database. The
 lock therefore contains all dependencies, and depends neither on the machine nor on the packages of
@@ -88,14 +88,14 @@ def _debian(image: Image, reporter: Reporter) -> dict[str, list[lock.DebianPacka
 
 
 def _other(image: Image) -> Path | None:
-    """Return the folder of the image that the variant `image` extends; None: it is no variant."""
+    """Return the folder of the image that the variant `image` extends; None: no variant."""
     return image.folder.parent / image.variant.of if image.variant else None
 
 
 def _check_same(
     image: Image, resolved: list[lock.DebianPackage], locked: list[lock.DebianPackage]
 ) -> None:
-    """Raise BuildError if `resolved` has other versions than `locked`, those of the other image."""
+    """Raise BuildError if `resolved` has other versions than `locked`, the lock of `_other`."""
     versions = {package.name: package.version for package in resolved}
     newer = [p.name for p in locked if versions.get(p.name) != p.version]
     if newer and image.variant:
@@ -172,7 +172,7 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
 
 
 def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Return the output `text` of uv with the hashes of the wheels `elsewhere`, not on PyPI.
+    """Return the output `text` of uv with the hashes of `elsewhere`, wheels that are not on PyPI.
 
     Packages in `below`, which the framework image has locked, are omitted, as are packages that no
     supported version of Python installs on Linux.

@@ -1,8 +1,8 @@
 """The wheelhouse: the locked files of an image, downloaded and verified, for an offline build.
 
 The cache holds files by their SHA-256; images share them. For each locked requirement, the most
-specific usable wheel is chosen. `fetch` downloads missing files and verifies all. `view` creates a
-folder with hard links to the files of one image, which a build mounts at /mnt:
+specific usable wheel is chosen. `fetch` downloads missing files and verifies all files. `view`
+creates a folder with hard links to the files of one image, which a build mounts at /mnt:
 
     wheels/*.whl  debs/*.deb  requirements.lock
     apps/*.whl  apps/requirements.lock    packages of this repository; wheels of an app image
@@ -118,7 +118,7 @@ class _Quiet(Silent):
 
     @contextmanager
     def bar(self, *words: object, **more: object) -> Iterator[Advance]:
-        """Show nothing; raise Interrupted when the other downloads were stopped."""
+        """Show nothing; raise Interrupted after the other downloads were stopped."""
         def advance(amount: float) -> None:
             if self.stopped:
                 raise Interrupted("stopped with the other downloads")

@@ -1,4 +1,4 @@
-"""Inspect this machine: definitions of the checkout, contents of the cache, and its fitness.
+"""Inspect this machine: the definitions of the checkout, the cache, and faults of the machine.
 
 Nothing is changed, except that `cache prune` removes files.
 """

@@ -43,7 +43,7 @@ class Holding:
         kind: kind of the item.
         name: name for display.
         size: size in bytes.
-        made: day in UTC.
+        made: day of creation in UTC.
         state: `in use`: the definitions here need it; `superseded`: made from older definitions;
             `left over`: damaged, or left by a build or job that was stopped; `running`: not needed
             here, but a process or a job uses it.
@@ -73,8 +73,8 @@ class Holding:
         """Remove the item.
 
         Raises:
-            BuildError: a process uses the item, or its engine is missing or refuses.
-            OSError: the file system refuses.
+            BuildError: a process uses the item, or its engine is missing or fails.
+            OSError: a file cannot be removed.
         """
         with locks.removing(self.place) if self.place else nullcontext():
             if self.stored:
@@ -90,7 +90,7 @@ def find() -> list[Holding]:
     """Return all items of the cache: images first, data sets last."""
     defined = definition.every()
     current = {Path(Host().planned(image).reference) for image in defined}
-    # Data sets are never superfluous: to get them again takes long.
+    # Data sets are never superfluous, because a new download takes long.
     data = [_of("data", place, "in use") for place in sorted(paths.cache("data").glob("*"))]
     return [*map(_with_user, _images(defined)),
             *map(_with_user, _kept("venv", "host", current.__contains__)),
@@ -98,7 +98,7 @@ def find() -> list[Holding]:
 
 
 def _with_user(holding: Holding) -> Holding:
-    """Return the holding with the process that uses it, if it is superfluous otherwise."""
+    """Return the holding, with the process that uses it if it would otherwise be superfluous."""
     user = locks.user_of(holding.place) if holding.superfluous and holding.place else None
     return replace(holding, state="running", user=user) if user else holding
 

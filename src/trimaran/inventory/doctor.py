@@ -17,7 +17,7 @@ from trimaran.hostfacts import host_facts, root_lacks_capabilities
 
 GIB = 2**30
 BUILD_SPACE_GIB = 8
-"""Free disk, in GiB, that building both CPU images takes: wheelhouse, unpacked tree and SIF."""
+"""Free disk in GiB that a build of both CPU images needs: wheelhouse, unpacked tree and SIF."""
 
 
 def examine() -> dict[str, Condition]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from trimaran.errors import UsageError
@@ -85,10 +85,6 @@ class LaunchSpec:
     shared_node: bool = False
     site_options: tuple[str, ...] = ()
     site_environment: Mapping[str, str] = field(default_factory=dict)
-
-    def with_arguments(self, *more: str) -> LaunchSpec:
-        """Return a copy of the specification with the arguments `more` of the app at the end."""
-        return replace(self, arguments=(*self.arguments, *more))
 
     @property
     def in_container(self) -> tuple[str, ...]:
@@ -233,7 +229,6 @@ def shell_source(word: Word) -> str:
 
 
 def _part_source(part: Part) -> str:
-    """Return one part of a word as shell source."""
     if isinstance(part, Variable):
         return f'"${part.name}"'
     if isinstance(part, CsvField):
@@ -273,3 +268,15 @@ def json_source(value: object, indent: int = 0) -> str:
 def _literal(value: object) -> str:
     """Return a JSON value for a here-document; backslashes, `$` and backquotes are escaped."""
     return re.sub(r"[\\$`]", r"\\\g<0>", json.dumps(value))
+
+
+def host_command(spec: LaunchSpec) -> CommandLine:
+    """Return the command that runs the app of `spec`, with paths of the host."""
+    module = () if spec.module is None else ("-m", spec.module)
+    # PATH begins with the programs of the environment, so the name of the launcher is sufficient.
+    words: tuple[Text, ...] = spec.in_container or (spec.node.program, *module)
+    return CommandLine(
+        (*words, *spec.arguments),
+        # HOME is the run directory, so that the app does not use files of the user.
+        {**spec.node.environment, "HOME": spec.workdir, **spec.environment},
+    )

@@ -2,4 +2,4 @@
 
 DEBIAN = "http://deb.debian.org"
 SNAPSHOT = "https://snapshot.debian.org/archive"
-"""Mirror network and archive of all package versions; both have a folder for each archive."""
+"""Debian's mirrors, and its store of all old versions; both have a folder for each archive."""

@@ -45,7 +45,7 @@ def fetch(
         sha256: the expected hash, in hexadecimal.
         size: the expected size in bytes (None: unknown); the free space is checked with it.
         offline: use only an existing file and local sources, and never the network.
-        reporter: shows a bar, and gets a warning for each source that fails.
+        reporter: shows a progress bar, and a warning for each source that fails.
         error: the class of the errors that are raised.
         session: sends the requests, for sources that need a login (None: a new session).
 
@@ -85,7 +85,7 @@ class _Job:
         return self.destination.with_name(f"{self.name}.part")
 
     def is_there(self) -> bool:
-        """Return True if the destination has the right hash; rename a wrong file."""
+        """Return True if the destination has the right hash; rename a file with another hash."""
         if not self.destination.is_file():
             self._clear(self.destination)
             return False
@@ -171,7 +171,7 @@ class _Job:
         )
 
     def _rename_if_right(self, part: IO[bytes]) -> str | None:
-        """Rename a right `.part` to the destination and return None; or return the wrong hash."""
+        """Rename the `.part` and return None if its hash is right; otherwise return its hash."""
         part.flush()
         os.fsync(part.fileno())
         found = files.sha256(self.part)
@@ -195,7 +195,7 @@ class _Job:
 
     @contextlib.contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
-        """Open the `.part` for this process alone, after waiting for another process."""
+        """Open the `.part` with an exclusive lock, after waiting for another process."""
         while True:
             self._clear(self.part)
             with self.part.open("ab") as file:
@@ -206,7 +206,7 @@ class _Job:
                     fcntl.flock(file, fcntl.LOCK_EX)
                 except OSError:
                     pass  # the file system has no locks; the hash still protects the file
-                if is_still(file, self.part):  # the other process has not renamed it
+                if is_still(file, self.part):  # not renamed by the other process
                     try:
                         yield file
                     finally:

@@ -24,10 +24,10 @@ from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
-"""Number of consecutive attempts with less than one chunk before a source is given up."""
+"""Number of attempts in a row that receive less than one chunk, before a source is given up."""
 
 REMEMBER_SECONDS = 60.0
-"""Time for which a failed host is not tried again, so that sixty files do not wait one by one."""
+"""Seconds for which a failed host is not tried again, so that many files do not wait one by one."""
 
 CHUNK = 64 * 1024
 EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes is given up
@@ -76,7 +76,7 @@ def transfer(
         part: the open file.
         name: name of the file in messages.
         size: size of the whole file in bytes (None: unknown).
-        reporter: shows a bar, and a note for each interruption.
+        reporter: shows a progress bar, and a note for each interruption.
         session: sends the requests, for servers that need a login (None: a new session).
 
     Returns:
@@ -237,8 +237,8 @@ def innermost(problem: BaseException) -> str:
 def _require_answer(url: str) -> None:
     """Raise SourceFailed unless the host (or the proxy in front of it) accepts a connection.
 
-    The timeout of a socket applies to each address of a name, and not to its resolution:
-    eight dead addresses, or a name server behind a closed firewall, would take half a
+    The timeout of a socket applies to each address of a host, and not to the resolution of its
+    name: eight dead addresses, or a name server behind a closed firewall, would take half a
     minute and more. `web.within` limits both together.
     """
     proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
@@ -270,7 +270,7 @@ def _require_answer(url: str) -> None:
 
 
 def ask_again() -> None:
-    """Allow that hosts which did not answer are tried again at once."""
+    """Allow hosts that did not answer to be tried again at once."""
     for door, (_when, failure) in list(_dead_hosts.items()):
         if isinstance(failure, SourceSilent):
             _dead_hosts.pop(door, None)

@@ -26,21 +26,21 @@ from trimaran import __version__
 from trimaran.terminal_safety import excerpt
 
 CONNECT_SECONDS = 6.0  # a resolver repeats its request after 5 s if a packet was lost
-"""Time limit for resolving a name and connecting, together."""
+"""Time limit in seconds for resolving a name and connecting, together."""
 
 READ_SECONDS = 15.0
-"""Time without a byte after which a transfer counts as stalled."""
+"""Seconds without a received byte after which a transfer counts as stalled."""
 
 ANSWER_SECONDS = 60.0
-"""Time limit for a complete answer with redirects and logins, or for the head of a download."""
+"""Seconds for a complete answer with redirects and logins, or for the head of a download."""
 
 REDIRECTS = 5
 """Maximum number of redirects in a row."""
 
 NAMED = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Variables with the file of trusted certificates, which replaces those of the system."""
+"""Environment variables with a file of certificates, trusted instead of those of the system."""
 
-_LONGEST_NUMBER = 15  # digits: a petabyte
+_LONGEST_NUMBER = 15  # digits; enough for a petabyte
 _CHUNK = 64 * 1024
 
 Found = TypeVar("Found")
@@ -62,7 +62,7 @@ class Answer:
 
 
 class _System(HTTPAdapter):
-    """Trusts the certificates of the system (its store, or $SSL_CERT_FILE) and of certifi."""
+    """Adapter that trusts the system's certificates (store or $SSL_CERT_FILE) and certifi's."""
 
     def __init__(self) -> None:
         self.context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -78,7 +78,7 @@ class _System(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """Does not follow redirects: requests would read their bodies of any size, and any scheme."""
+    """Session without redirects: requests would read bodies of any size, and follow any scheme."""
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """Return None, because `_follow` follows redirects."""
@@ -86,7 +86,7 @@ class _Session(requests.Session):
 
 
 def session() -> requests.Session:
-    """Return a session that trusts the system, or the certificates in a variable of `NAMED`."""
+    """Return a session that trusts the system, or the certificates that `NAMED` variables name."""
     opened = _Session()
     opened.headers["User-Agent"] = f"trimaran/{__version__}"
     if not any(os.environ.get(name) for name in NAMED):
@@ -164,11 +164,11 @@ def origin(url: str) -> tuple[str, str]:
 def within(seconds: float, work: Callable[[], Found]) -> Found:
     """Return the result of `work`, which runs in a thread; a late thread is abandoned.
 
-    The timeout of a socket restarts with each byte, so that a slow server could answer for ever.
+    The timeout of a socket restarts with each byte, so a slow server could block for ever.
 
     Raises:
         ReadTimeout: `work` takes longer than `seconds`.
-        Exception: `work` raises it.
+        Exception: an exception that `work` raises.
     """
     outcome: Future[Found] = Future()
 
@@ -178,7 +178,7 @@ def within(seconds: float, work: Callable[[], Found]) -> Found:
         except BaseException as error:
             outcome.set_exception(error)
 
-    # Python would wait for the threads of an executor at its end.
+    # Python would wait for the threads of an executor when it exits.
     threading.Thread(target=run, daemon=True).start()
     if not wait([outcome], seconds).done:
         raise requests.ReadTimeout(f"no complete answer within {seconds:g} s")
@@ -186,7 +186,7 @@ def within(seconds: float, work: Callable[[], Found]) -> Found:
 
 
 class _Nobody(AuthBase):
-    """Sends no login; without an `auth`, requests would read ~/.netrc."""
+    """Send no login; without an `auth`, requests would read ~/.netrc."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request

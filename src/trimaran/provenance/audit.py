@@ -96,7 +96,7 @@ def audit(image: Image) -> Audit:
             sys.executable, "-m", "pip_audit", "--requirement", str(pins), "--no-deps",
             "--disable-pip", "--format", "json", "--progress-spinner", "off",
             "--timeout", str(TIMEOUT),
-            "--cache-dir", str(Path(folder) / "cache"),  # no earlier answers
+            "--cache-dir", str(Path(folder) / "cache"),  # empty: no earlier answers
         ], env=_system_certificates() | os.environ)
     return read(result)
 
@@ -109,7 +109,7 @@ def _system_certificates() -> dict[str, str]:
 
 
 def requirements(image: Image) -> str:
-    """Return the packages that the locks of `image` pin for its Python, one `name==version` a line.
+    """Return a line `name==version` for each package that the locks of `image` pin for its Python.
 
     Advisories have no local versions, so "2.13.0+cpu" becomes "2.13.0".
     """

@@ -120,7 +120,7 @@ def find(
 
 
 def record(new: Publication, path: Path) -> None:
-    """Add the publication `new` to the file `path`; it replaces one with the same reference.
+    """Add the publication `new` to the file `path`; it replaces an entry with the same reference.
 
     Raises:
         BuildError: The file cannot be written; the message contains the digests.

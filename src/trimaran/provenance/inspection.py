@@ -40,7 +40,7 @@ class Examination(strict.Model):
         unpacked: bytes of all files in the image.
         files: number of files in the image.
         packages: "debian" and "python" -> number of packages.
-        licences: "debian" and "python" -> kind of licence -> number of packages that name one.
+        licences: "debian" and "python" -> kind of licence -> number of packages with this kind.
         largest: the largest files and folders.
         start: seconds from the start of the engine to the end of an empty Python program, median of
             `STARTS` warm starts.
@@ -93,7 +93,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
 
 
 def start_time(engine: Engine, built: BuiltImage) -> float:
-    """Return the median seconds of a warm container that runs an empty Python program."""
+    """Return the median seconds in which a warm container runs an empty Python program."""
     seconds = []
     for _ in range(STARTS + 1):
         begun = time.monotonic()

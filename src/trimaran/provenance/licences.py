@@ -1,7 +1,7 @@
 """Map the licence names of Debian and Python packages to SPDX identifiers and to kinds.
 
 Debian's copyright files and the metadata of Python packages use various names. A name with one
-meaning is mapped to its SPDX identifier; an ambiguous name ("BSD License") has none.
+meaning is mapped to its SPDX identifier; an ambiguous name ("BSD License") has no identifier.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _group(name: str) -> str:
 
 
 def summary(packages: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Return kind -> number of packages with such a licence; a package may count repeatedly."""
+    """Return kind -> number of packages with such a licence; a package may have several kinds."""
     counts: dict[str, int] = {}
     for names in packages:
         for group in groups(names):

@@ -2,7 +2,7 @@
 
 A licence is `declared` if the package declares it, and `concluded` if a person has read the
 copyright file (`containers/licences.yaml`; the reason becomes a property). A licence that only the
-running text of a copyright file mentions is recorded as evidence, not as licence of the component.
+running text of a copyright file mentions is recorded as evidence, not as the component's licence.
 
 Equal inventories give equal text: the serial number is a hash of the content, and the date is that
 of the image (`SOURCE_DATE_EPOCH`, else its label `created`).
@@ -89,7 +89,7 @@ def locked(image: Image) -> str:
 
 
 def locked_python(image: Image) -> dict[str, str]:
-    """Return locked Python package -> version, of `image` and its framework image."""
+    """Return name -> version of the locked Python packages of `image` and its framework image."""
     versions: dict[str, str] = {}
     for part in definition.chain(image):
         file, python = definition.wheels_lock(part), definition.interpreter(part)

@@ -1,4 +1,4 @@
-"""Sign SIF files and verify their PGP signatures, by Apptainer with the keyring of the user.
+"""Sign SIF files and verify their PGP signatures, with Apptainer and the keyring of the user.
 
 A signature becomes part of the SIF and changes its SHA-256. A recipe pins the digest of the signed
 file. Keys stay in Apptainer's keyring; no key server is used.
@@ -65,8 +65,8 @@ def choose_key(index: int | None) -> Key:
     """Return the private key with the number `index`, or the only key if `index` is None.
 
     Raises:
-        UsageError: The keyring has no private key, none with this number, or several without a
-            choice.
+        UsageError: The keyring has no private key, no key with this number, or several keys while
+            `index` is None.
     """
     listed = _apptainer("key", "list", "--secret").stdout
     keys = [Key(int(number), name, owner) for number, owner, name in _KEY.findall(listed)]
@@ -108,7 +108,7 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
         raise RunError(f"{fault}; the image was not signed", code="image-damaged",
                        hint=f"`trimaran build {record.name}` renames it and builds it again")
     if any(object_.is_signature for object_ in _objects(sif)):
-        present = signers(sif)  # raises for an invalid signature, which a new one cannot repair
+        present = signers(sif)  # raises for an invalid signature: a new one does not repair it
         if key.fingerprint in {signer.fingerprint for signer in present}:
             raise UsageError(f"{sif} is signed by {key.fingerprint} already",
                              code="signature-exists")

@@ -186,7 +186,6 @@ Faults = Mapping[Location, str]
 
 
 def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return all faults of `recipe`; `card` is the card of its app."""
     if recipe.verb not in card.verbs:
         problem = f"{recipe.app} has no verb '{recipe.verb}' ({nearest(recipe.verb, card.verbs)})"
         return {("verb",): problem}
@@ -267,7 +266,6 @@ def _bound_fault(expected: Expectation, metric: Metric) -> tuple[str, str]:
 
 
 def _argument_faults(recipe: Recipe) -> Faults:
-    """Return the arguments that the app would refuse, in the recipe or at a point of a series."""
     found: dict[Location, str] = {}
     for number, variant in recipe.variants():
         for key, fault in cards.argument_faults(variant.app, variant.verb, variant.args).items():

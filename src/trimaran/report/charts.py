@@ -190,10 +190,15 @@ def _vertical(panel: Panel) -> Axis:
     low, high = panel.span
     if panel.logarithmic:
         return Axis(low / 1.1, high * 1.1, BOTTOM, TOP, log=True)
-    if panel.axis == "from-zero" and low >= 0:
-        return Axis(0, 1.05 * high or 1, BOTTOM, TOP)
+    return Axis(*around(low, high, panel.axis == "from-zero"), BOTTOM, TOP)
+
+
+def around(low: float, high: float, zero: bool) -> tuple[float, float]:
+    """Return the ends of a linear axis for values in a range; `zero`: the axis begins at zero."""
+    if zero and low >= 0:
+        return 0, 1.05 * high or 1
     room = 0.05 * (high - low) or abs(high) / 10 or 1
-    return Axis(low - room, high + room, BOTTOM, TOP)
+    return low - room, high + room
 
 
 def _curve(line: Line, places: Sequence[float], unit: str, x: Axis, y: Axis) -> Curve:

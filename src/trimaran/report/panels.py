@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from pydantic import BaseModel
+
 from trimaran.recipes.cards import AxisKind, Card, Metric
 from trimaran.verdict.metrics_log import Event
 
@@ -88,7 +90,6 @@ def collect(events: Sequence[Event], card: Card) -> list[Panel]:
 
 
 def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
-    """Return the values of a metric in its unit, as points."""
     values = (
         (event.number("step") or 0, (event.time_ms - begun) / 1000,
          math.nan if event.finite is None else event.finite * metric.factor)
@@ -131,3 +132,49 @@ def thinned(points: Sequence[Point], most: int = MOST) -> Sequence[Point]:
 
 def _value(point: Point) -> float:
     return point.value
+
+
+MOST_KEPT = 120
+"""Maximum number of points of a metric, including the first and the last point."""
+
+DIGITS = 6
+"""Number of significant digits of the values."""
+
+
+class KeptCurve(BaseModel):
+    """The curve of one metric of a run.
+
+    Attributes:
+        metric: name of the metric in the app card.
+        unit: unit of the values.
+        points: (step, seconds since the start of the run with pauses, value), ordered by time.
+    """
+
+    metric: str
+    unit: str
+    points: list[tuple[int, float, float]]
+
+
+def kept_curves(events: Sequence[Event], card: Card) -> list[KeptCurve]:
+    """Return the curves of the reported metrics that have a panel in the app card."""
+    begun = next((event.time_ms for event in events if event.key == "run_start"), None)
+    if begun is None:
+        return []
+    curves = []
+    for name, metric in card.metrics.items():
+        points = [
+            (event.number("step") or 0, round((event.time_ms - begun) / 1000, 1),
+             float(f"{event.finite * metric.factor:.{DIGITS}g}"))
+            for event in events if event.key == metric.key and event.finite is not None
+        ]
+        if metric.panel is not None and points:
+            curves.append(KeptCurve(metric=name, unit=metric.unit, points=evenly(points)))
+    return curves
+
+
+def evenly(points: list[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
+    """Return at most `MOST_KEPT` of the points, evenly spaced, including the first and the last."""
+    if len(points) <= MOST_KEPT:
+        return points
+    last = len(points) - 1
+    return [points[round(place * last / (MOST_KEPT - 1))] for place in range(MOST_KEPT)]

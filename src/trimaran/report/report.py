@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from trimaran import files
+from trimaran import __version__, files
 from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256, write_atomic
+from trimaran.hostfacts import HostFacts
 from trimaran.recipes import cards, library
-from trimaran.report import charts, context, curve_points, page
-from trimaran.report.curve_points import KeptCurve
-from trimaran.report.panels import collect
-from trimaran.run import run_directory
+from trimaran.recipes.cards import Argument
+from trimaran.recipes.library import RecipeFile
+from trimaran.report import charts, history, page, time_breakdown
+from trimaran.report.history import MOST, Earlier
+from trimaran.report.page import short
+from trimaran.report.panels import KeptCurve, Panel, collect, kept_curves
+from trimaran.report.run_evidence import Machine, describe
+from trimaran.report.time_breakdown import Part
+from trimaran.run import job_chain, run_directory
+from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
 from trimaran.verdict import consistency, metrics_log
-from trimaran.verdict.run_verdict import JudgedRun, Verdict, judge
+from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict, judge
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
@@ -77,7 +87,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
         )
     card = recipe_as_run(directory, record).card.card
     events = metrics_log.read_events(directory / run_directory.METRICS)
-    evidence = Evidence(run=record, verdict=judged, curves=curve_points.collect(events, card))
+    evidence = Evidence(run=record, verdict=judged, curves=kept_curves(events, card))
     private = _PRIVATE | ({"site": record.site.private()} if record.site else {})
     files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": private}))
 
@@ -114,10 +124,7 @@ def _write(judged: JudgedRun) -> None:
         write_atomic(directory / "curves.svg", drawn)
     else:
         (directory / "curves.svg").unlink(missing_ok=True)
-    values = context.collect(
-        directory, recipe, record, judged.verdict, judged.events, panels,
-        [*notes(record), *(consistency.chain_notes(directory) if record.job else [])],
-    )
+    values = _values(judged, panels)
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, page.render(f"{name}.j2", values))
     evidence = Evidence(run=record, verdict=judged.verdict)
@@ -154,3 +161,173 @@ def _is_here(record: RunRecord) -> bool:
     return recipe.card_sha256 is None or (
         app in cards.names() and cards.load(app).sha256 == recipe.card_sha256
     )
+
+
+LINK_COLUMNS = ("link", "job", "nodes", "from step", "to step", "why it ended")
+
+
+def _values(judged: JudgedRun, panels: Sequence[Panel]) -> dict[str, Any]:
+    directory, recipe, record = judged.directory, judged.recipe, judged.record
+    verdict, events = judged.verdict, judged.events
+    chain_notes = consistency.chain_notes(directory) if record.job else []
+    parts = time_breakdown.split(record, events)
+    return {
+        "version": __version__, "recipe": recipe, "record": record, "verdict": verdict,
+        "sentences": sentences(verdict),
+        "notes": [*verdict.notes, *notes(record), *chain_notes],
+        "machine": machine(record),
+        "charts": charts.charts(panels),
+        "parts": parts, "bars": _bars(parts),
+        "links": [_link(one, events) for one in job_chain.read(directory)] if record.job else [],
+        "link_columns": LINK_COLUMNS,
+        "changes": [
+            (key, _shown(recipe.recipe.args.get(key)), _shown(value))
+            for key, value in record.recipe.changed.items()
+        ],
+        "hosts": _hosts(record),
+        "facts": facts(record.environment),
+        **_published(recipe, record, verdict),
+    }
+
+
+def machine(record: RunRecord) -> str:
+    """Return a short description of the machines of the run."""
+    return describe([Machine.of(host) for host in (record.host, *record.nodes)])
+
+
+def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
+    begins = accumulate((100 * part.share for part in parts), initial=0.0)
+    return [(part, round(begin, 3)) for part, begin in zip(parts, begins, strict=False)]
+
+
+def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
+    end = link.end
+    # The newest checkpoint of a complete training may be older than its last step.
+    reached = end and (consistency.last_step(events) if end.exit_status == 0 else end.step)
+    nodes = ", ".join(dict.fromkeys(host.hostname for host in link.hosts))
+    return (
+        str(link.number), link.job, f"{len(link.hosts)} ({nodes})", f"{link.step:,}",
+        f"{reached:,}" if reached is not None else "-", end.reason if end else "unknown",
+    )
+
+
+def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
+    """Return the names and the common facts of the hosts for each kind of machine."""
+    kinds: dict[str, tuple[list[str], HostFacts]] = {}
+    for host in record.hosts:
+        kind = host.model_copy(update={"hostname": ""}).model_dump_json()
+        kinds.setdefault(kind, ([], host))[0].append(host.hostname)
+    return [(", ".join(dict.fromkeys(names)), host) for names, host in kinds.values()]
+
+
+def _shown(value: Argument | None) -> str:
+    """Return the text of an argument, which is None if the recipe does not set it."""
+    if value is None:
+        return "the app's default"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _published(recipe: RecipeFile, record: RunRecord, judged: Verdict) -> dict[str, Any]:
+    found = history.find(recipe, record.recipe.changed, record.started)
+    card = recipe.card.card
+    standings = [history.standing(row, card, record.host, found) for row in judged.rows]
+    return {
+        "earlier": found,
+        "standings": [line for line in standings if line],
+        "earlier_columns": ("date", "host", "image", *(row.metric for row in judged.rows),
+                            "verdict"),
+        "earlier_rows": _earlier_rows(found, record, judged),
+        "earlier_notes": _earlier_notes(found, record),
+    }
+
+
+def _earlier_rows(found: Earlier, record: RunRecord, judged: Verdict) -> list[tuple[str, ...]]:
+    rows = [(
+        "this run", machine(record), short(record.image.digest),
+        *(row.measured_text for row in judged.rows), judged.outcome,
+    )]
+    for one in found.runs[:MOST]:
+        same = one.run.image.digest == record.image.digest
+        rows.append((
+            one.day.isoformat(), one.run.machine,
+            f"{short(one.run.image.digest)}{' (the same)' if same else ''}",
+            *(_value(row, one.row(row.metric)) for row in judged.rows), one.verdict.outcome,
+        ))
+    return rows
+
+
+def _value(here: Row, there: Row | None) -> str:
+    if there is None or there.at != here.at:
+        return "-"
+    return there.model_copy(update={"digits": here.digits}).measured_text
+
+
+def _earlier_notes(found: Earlier, record: RunRecord) -> list[str]:
+    notes = []
+    if len(found.runs) > MOST:
+        notes.append(f"{len(found.runs) - MOST} older runs are omitted")
+    if found.others:
+        notes.append(f"{found.others} runs with other arguments are omitted")
+    if any(other.run.recipe.sha256 != record.recipe.sha256 for other in found.runs):
+        notes.append("some runs used another version of the recipe's file")
+    if found.runs:
+        notes.append("`trimaran compare RUN EVIDENCE...` shows whether a difference is significant")
+    return [*notes, *(f"unreadable evidence: {fault}" for fault in found.faults)]
+
+
+_DEPTH = 3
+_LONGEST = 300
+
+
+def sentences(verdict: Verdict) -> list[str]:
+    """Return sentences about the outcome and about each metric that decides it."""
+    judged = [row for row in verdict.rows if row.required]
+    if verdict.outcome == "PASS":
+        return ["The run reached what the recipe expects.", *map(_judged, judged)]
+    if verdict.outcome == "FAIL":
+        failed = [row for row in judged if row.outcome == "FAIL"]
+        return ["The run came to its end, but did not reach what the recipe expects.",
+                *map(_judged, failed)]
+    lines = ["No reference is valid for this run, so its result can be neither right nor wrong."]
+    lines += [f"The reason: {reason}." for reason in verdict.reasons]
+    return [*lines, *(_judged(row) for row in judged if row.outcome == "PASS")]
+
+
+def _judged(row: Row) -> str:
+    inside = {"PASS": "as accepted", "FAIL": "which is not accepted"}.get(row.outcome, "not judged")
+    return f"{row.metric}: {row.measured_text}, {inside} ({_range(row)})."
+
+
+def _range(row: Row) -> str:
+    if row.low is None and row.high is None:
+        return "anything is"
+    words = row.accepted_text.replace(">=", "at least").replace("<=", "at most")
+    return f"{words} is"
+
+
+class Fact(NamedTuple):
+    """A fact about the environment of an app, such as `torch 2.13.0` with the name `packages`."""
+
+    name: str
+    text: str
+
+
+def facts(environment: Mapping[str, object] | None) -> list[Fact]:
+    """Return the facts in the `environment.json` of an app, which has no fixed form."""
+    return [
+        Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
+        if name != "argv" and (text := _flat(value, 0))  # reports show the complete command
+    ]
+
+
+def _flat(value: object, depth: int) -> str:
+    if value is None or depth > _DEPTH:
+        return ""
+    if isinstance(value, dict):
+        parts = [(key, _flat(below, depth + 1)) for key, below in value.items()]
+        text = ", ".join(f"{key} {below}" for key, below in parts if below)
+    elif isinstance(value, list):
+        text = ", ".join(filter(None, (_flat(below, depth + 1) for below in value)))
+    else:
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from trimaran.report.charts import COLORS, LETTER, Axis, Tick
+from trimaran.report.charts import COLORS, LETTER, Axis, Tick, around
 from trimaran.report.panels import DECADE
 
 NARROW = 500
@@ -124,10 +124,7 @@ def _axis(table: Table, left: float, right: float) -> Axis:
     if table.log and low > 0 and high >= DECADE * low:
         begin = min(low / 1.2, 10.0 ** math.floor(math.log10(low)))  # a tick before each value
         return Axis(begin, high * 1.2, left + EDGE, right, log=True)
-    if table.zero and low >= 0:
-        return Axis(0, 1.05 * high or 1, left + EDGE, right)
-    room = 0.05 * (high - low) or abs(high) / 10 or 1
-    return Axis(low - room, high + room, left + EDGE, right)
+    return Axis(*around(low, high, table.zero), left + EDGE, right)
 
 
 def _row(

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, mode
 from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.report.curve_points import KeptCurve
+from trimaran.report.panels import KeptCurve
 from trimaran.run.additions import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.strict import Sha256

@@ -134,7 +134,6 @@ def _point(nodes: int, run: Path, first: ScalingRun | None) -> ScalingRun:
 
 
 def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
-    """Return the name, the value and the unit of the app's rate in a run."""
     name = app.card.rate
     if name is None:
         raise RunError(

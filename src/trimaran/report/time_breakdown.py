@@ -67,7 +67,6 @@ def _shares(events: Sequence[Event]) -> tuple[float, float]:
 
 
 def _evaluations(events: Sequence[Event]) -> Iterator[float]:
-    """Yield the seconds of each completed evaluation."""
     begun: int | None = None
     for event in events:
         if event.key == "eval_start":

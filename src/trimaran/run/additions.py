@@ -130,12 +130,7 @@ def _overlay(path: Path) -> Path:
 
 
 def _packages(image: Image, venv: Path) -> Path:
-    """Return the `site-packages` of `venv`.
-
-    Raises:
-        UsageError: `venv` is not a virtual environment for the Python of `image`.
-    """
-    from trimaran.images import definition  # not needed to read the additions
+    from trimaran.images import definition  # not needed to read what was added
 
     python = definition.interpreter(image)
     packages = venv / "lib" / f"python{python.version}" / "site-packages"

@@ -77,7 +77,6 @@ def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int
 
 
 def _failure(directory: Path, status: int, before: OomKills, again: str) -> RunError:
-    """Return the error for an exit status other than 0."""
     after = oom_kills()
     code, what = APP_ERRORS.get(status, ("app-failed", "the app failed"))
     hint = ""

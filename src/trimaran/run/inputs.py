@@ -47,7 +47,6 @@ def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
 
 
 def _unclear(recipe: RecipeFile, word: str, name: str | None) -> UsageError:
-    """Return the error for a word of `--data` that names none of the recipe's data sets."""
     known = recipe.recipe.data
     if not known:
         return UsageError(f"--data {word}: {recipe.name} reads no data", code="data-unused",

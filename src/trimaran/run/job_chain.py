@@ -145,7 +145,6 @@ Record = TypeVar("Record", bound=BaseModel)
 
 
 def _record(model: type[Record], path: Path) -> Record | None:
-    """Return the record in the file at `path`; None if the file does not exist."""
     try:
         return model.model_validate_json(read_plain(path))
     except FileNotFoundError:
@@ -165,7 +164,7 @@ def refusal(directory: Path) -> Refusal | None:
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:
     """Return the record of a submitted run: its `run.json` combined with the links."""
-    links = read(directory) if record.job is not None else []
+    links = read(directory)
     if not links:
         return record
     first, last = links[0], links[-1]

@@ -127,11 +127,7 @@ def launcher(recipe: Recipe) -> list[str]:
 
 
 def _path(text: Text) -> str:
-    """Return `text` as a path for the app.
-
-    Raises:
-        UsageError: the path is a shell variable, but in a container it must be a fixed path.
-    """
+    """Return `text` as a path for the app."""
     if not isinstance(text, str):
         raise UsageError("a script can only contain a run in a container",
                          code="engine-unsuitable", hint="use a container engine")

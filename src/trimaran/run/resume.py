@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from trimaran.engines import BuiltImage
@@ -50,17 +51,12 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
             launch = _launch(request, record, directory, reporter)
         with reporter.step(3, STEPS, f"training resumes: {record.recipe.name}"):
             reporter.note(f"  {directory}")
-            again = launch_spec.command(launch.with_arguments(OPTION))
+            again = launch_spec.command(replace(launch, arguments=(*launch.arguments, OPTION)))
             begun = run_directory.go_on(directory, record)
             app_process.perform(directory, begun, again, lock, reporter)
 
 
 def _request(directory: Path, record: RunRecord, site: Site) -> Request:
-    """Return the original request of the run, from `run.json`.
-
-    Raises:
-        UsageError: a file that the run uses has changed, or its app cannot resume.
-    """
     added = {one.kind: Path(one.path) for one in record.modified}
     extension = Extension(added.get("overlay"), added.get("venv"))
     if extension.modifications() != record.modified:
@@ -100,11 +96,7 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
 def _launch(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
 ) -> LaunchSpec:
-    """Return the specification of the run, built again with the environment of this process.
-
-    Raises:
-        RunError: the image is missing, or the command differs.
-    """
+    """Return the specification of the run, built again with the environment of this process."""
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
     launch = pipeline.specification(request, built, request.folders, directory)
@@ -122,11 +114,6 @@ def _launch(
 
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:
-    """Return the image of the run, after verifying it.
-
-    Raises:
-        RunError: the image is missing or damaged.
-    """
     used = record.image
     back = f"a published image can be pulled again: trimaran pull {used.name} --digest DIGEST"
     built = request.engine.find(request.image, used.digest)

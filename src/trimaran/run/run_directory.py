@@ -304,7 +304,7 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
     except ValidationError as error:
         raise UsageError(f"{path} is damaged: {error.errors()[0]['msg']}", code="run-damaged",
                          hint="use an undamaged copy of the run") from error
-    if chain:
+    if chain and record.job is not None:
         record = job_chain.fold(record, directory)
     if record.environment is None:  # run.sh of a bundle cannot check whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})

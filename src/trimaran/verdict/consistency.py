@@ -219,7 +219,6 @@ def _metrics(
 
 
 def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
-    """Yield the differences between the end of the metrics and `result.json`."""
     if result.get("status") != "success":
         yield f"{RESULT} is missing, or its status is not success"
         return
@@ -285,7 +284,6 @@ def chain_notes(directory: Path) -> list[str]:
 
 
 def _script(directory: Path, job: JobRecord) -> Iterator[str]:
-    """Yield the differences between the scripts of the job and the submitted scripts."""
     for name, submitted in job_chain.submitted_files(job).items():
         try:
             digest = hashlib.sha256(read_plain(directory / name)).hexdigest()

@@ -1,4 +1,4 @@
-"""The windows of an image that a network sees, as boxes, and their conversion to squares.
+"""Choose windows of an image as boxes, and convert the windows to squares for a network.
 
 A box is (top, left, bottom, right) as fractions of height and width; if right is smaller than left,
 the window is mirrored. Random draws in 0..1 are arguments, so that the functions have no state.
@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-SMALLEST = 0.85  # smallest side of a window / side of the image
+SMALLEST = 0.85  # of an augmented image: smallest side of a window / side of the image
 AREA, RATIO, TRIES = 0.08, 4 / 3, 10  # of a random crop of a photograph
 CENTRE = 0.875  # side of the centre crop / shorter side of the photograph: 224 / 256
-DRAWS = {"whole": 4, "random": 3 + 2 * TRIES}  # draws per image
+DRAWS = {"whole": 4, "random": 3 + 2 * TRIES}  # number of random draws per image
 WHOLE = (0.0, 0.0, 1.0, 1.0)
-EDGE = 2.0**-21  # fraction of an image, eight times the rounding error of a position
+EDGE = 2.0**-21  # fraction of the side of an image: 8 times the rounding error of a position
 
 
 def crop_and_resize(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
@@ -27,14 +27,14 @@ def crop_and_resize(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
         size: side of the squares, in pixels.
     """
     which = tf.zeros(tf.shape(boxes)[0], tf.int32)
-    # A position outside the image by a rounding error would give a black line.
+    # A position that is outside the image by a rounding error would give a black line.
     boxes = tf.clip_by_value(boxes, EDGE, 1 - EDGE)
     return tf.cast(tf.round(tf.image.crop_and_resize(image[None], boxes, which, (size, size))),
                    tf.uint8)
 
 
 def random_window(draws: tf.Tensor) -> tf.Tensor:
-    """Return the window of an augmented image, top, left, bottom, right in 0..1; mirrored or not.
+    """Return a random window for an augmented image: top, left, bottom, right; it may be mirrored.
 
     Args:
         draws: four numbers in 0..1.
@@ -53,14 +53,14 @@ def _mirror_if(
 
 
 def random_crop(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Return a random window of a photograph, of random area and aspect ratio; mirrored at random.
+    """Return a window of a photograph with random area and aspect ratio; it may be mirrored.
 
     Szegedy et al., arXiv:1409.4842, section 6: 8 to 100 percent of the area, aspect ratio 3:4 to
-    4:3. The window is the first of ten attempts that fits into the image, else the largest such
-    window in the centre, as in torchvision.
+    4:3. The window is the first of ten attempts that fits into the image. If none fits, it is the
+    largest window in the centre with an allowed aspect ratio, as in torchvision.
 
     Args:
-        draws: mirror, vertical and horizontal position, ten areas and ten ratios, in 0..1, (23,).
+        draws: for mirror, vertical and horizontal position, ten areas, ten ratios: in 0..1, (23,).
         shape: height, width, in pixels.
     """
     height, width = tf.cast(shape[0], tf.float32), tf.cast(shape[1], tf.float32)
@@ -77,7 +77,7 @@ def random_crop(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
 
 
 def centre_crop(shape: tf.Tensor) -> tf.Tensor:
-    """Return the square window in the centre of a photograph, of 224/256 of its shorter side.
+    """Return the square window in the centre of a photograph, with 224/256 of its shorter side.
 
     Args:
         shape: height, width, in pixels.

@@ -1,4 +1,4 @@
-"""The command `evaluate`: scores of a checkpoint for each finding, beside published ones."""
+"""The command `evaluate`: scores of a checkpoint for each finding, beside published scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW = 10  # smallest number of images in a bin of the calibration
+FEW = 10  # smallest number of images in a bin of the calibration curve
 
 
 def main(settings: EvaluateSettings) -> None:
@@ -71,7 +71,7 @@ def main(settings: EvaluateSettings) -> None:
 def predict_logits(
     model: Restored, dataset: Dataset, split: str, settings: EvaluateSettings
 ) -> tuple[Array, Array]:
-    """Return the labels and logits of all images, (n, findings), or the means of ten crops."""
+    """Return the labels and the logits of all images, (n, findings); ten crops give mean logits."""
     records = dataset.records(split)
     loader = Loader(
         records, size=model.size, channels=model.channels, augment=False,
@@ -96,7 +96,7 @@ def predict_logits(
 
 def probabilities(logits: Array) -> Array:
     """Return the sigmoid of `logits`."""
-    found: Array = 0.5 * (1 + np.tanh(0.5 * logits))  # without overflow
+    found: Array = 0.5 * (1 + np.tanh(0.5 * logits))  # this form of the sigmoid does not overflow
     return found
 
 

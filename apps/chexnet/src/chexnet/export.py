@@ -1,7 +1,7 @@
 """The command `export`: write a trained network as ONNX or SavedModel, and check it.
 
-The export has everything that its use requires: weights, findings and preprocessing. It gets its
-name only after its outputs were compared with those of the original network.
+The export contains everything that its use requires: weights, findings and preprocessing. It
+appears under its name only after its outputs were compared with those of the original network.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from trainkit.tensorflow.start import start
 
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest difference of two logits, relative to the largest logit (at least 1): about ten times the
-effect of another summation order in fp32."""
-BATCH = 8  # images at once
-IMAGES = 64  # images of --data to compare on
+"""Largest accepted difference of two logits, relative to the largest logit (at least 1): about ten
+times the effect of another summation order in fp32."""
+BATCH = 8  # images per batch of the comparison
+IMAGES = 64  # number of images of --data in the comparison
 NEEDED = {"onnx": ("tf2onnx", "onnx", "onnxruntime"), "savedmodel": ()}
 PACKAGES = ("tensorflow-cpu", "tensorflow", "tf2onnx", "onnx", "chexnet")
 
 Images = NDArray[np.float32]
 Answer = Callable[[Images], Images]
-"""Function from images of values 0..255, (n, size, size, channels), to logits, (n, findings)."""
+"""Function from images (n, size, size, channels) with values 0..255 to logits (n, findings)."""
 
 
 def main(settings: ExportSettings) -> None:
@@ -52,7 +52,7 @@ def main(settings: ExportSettings) -> None:
 
     Raises:
         ArgumentError: a package is missing.
-        DataError: the run has no checkpoint, or the exported network differs; nothing is kept.
+        DataError: the run has no checkpoint, or the outputs of the export differ; no file is kept.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     need(settings.format)
@@ -72,7 +72,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def need(form: str) -> None:
-    """Refuse to export without the packages of the format, which the images for GPUs lack.
+    """Raise an error if the packages for a format, which the images for GPUs lack, are missing.
 
     Raises:
         ArgumentError: a package is missing; the message names it.
@@ -87,7 +87,7 @@ def need(form: str) -> None:
 
 
 def graph(model: Restored) -> Any:
-    """Return the network as one function from `images` to `logits`."""
+    """Return the network as a TensorFlow function from `images` to `logits`."""
     shape = (None, model.size, model.size, model.channels)
 
     def logits(images: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -117,7 +117,7 @@ def about(model: Restored) -> dict[str, Any]:
 
 @contextmanager
 def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Yield the outputs of the network as ONNX; write the file `to` after the block."""
+    """Yield the exported ONNX network as a function; write the file `to` after the block."""
     import onnxruntime
     import tf2onnx
 
@@ -136,7 +136,7 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Yield the outputs of the network as SavedModel; write the folder `to` after the block."""
+    """Yield the exported SavedModel as a function; create the folder `to` after the block."""
     module = tf.Module()
     parts = (model.network.body, model.network.head)
     module.weights = [plain(one) for part in parts for one in part.variables]
@@ -152,7 +152,7 @@ def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 
 def random_images(model: Restored) -> Iterator[Images]:
-    """Yield two batches of noise, of different sizes."""
+    """Yield two batches, of different sizes, of random pixels."""
     draw = np.random.default_rng(0)
     for count in (BATCH, 1):
         shape = (count, model.size, model.size, model.channels)

@@ -1,10 +1,10 @@
 """The published AUROC of each finding in a chest X-ray.
 
-ChestX-ray14 names 14 findings; an image may have any number of them. The sources are Wang et al.,
+ChestX-ray14 has 14 findings; an image may have any number of them. The sources are Wang et al.,
 "ChestX-ray8", CVPR 2017 (ResNet-50, in the version with 14 findings); Rajpurkar et al., "CheXNet",
 arXiv:1711.05225, table 2; and an open re-implementation of CheXNet in PyTorch (arnoweng/CheXNet).
-The three were evaluated on different images: the first on the official test list, the others on
-random splits by patients.
+The sources used different test images: the first source used the official test list, the other two
+used random splits by patients.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ REFERENCE = {
     "Pleural_Thickening": (0.708, 0.8062, 0.7831),
     "Hernia": (0.767, 0.9164, 0.9104),
 }
-"""Finding, as ChestX-ray14 spells it -> AUROC of each of the sources."""
+"""Name of the finding in ChestX-ray14 -> AUROC in each of the three sources."""
 
 
 def better(
     findings: Sequence[str], aurocs: Sequence[float | None]
 ) -> dict[str, tuple[int, int]]:
-    """Return source -> (findings with a better AUROC than the source, findings that both have).
+    """Return source -> (number of findings with a better AUROC here, number of common findings).
 
     Args:
         findings: names of the findings.
         aurocs: AUROC of each finding, None if it is undefined.
 
     Returns:
-        An empty dict if no finding has a published AUROC.
+        The numbers for each source; an empty dict if no finding has a published AUROC.
     """
     both = [(ours, REFERENCE[name]) for name, ours in zip(findings, aurocs, strict=True)
             if ours is not None and name in REFERENCE]

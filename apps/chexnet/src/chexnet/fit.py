@@ -1,11 +1,11 @@
-"""The command `fit`: train the same network with Keras's `model.fit` and Horovod, for comparison.
+"""The command `fit`: train the network with Keras's `model.fit` and Horovod, for comparison.
 
-The PRACE guide compares both training loops on 128 nodes: 85 s for an epoch with Keras, 18 s with
-TensorFlow (PRACE Best Practice Guide - Deep Learning, 2019, section 6.4). This command has the
-first one as in Horovod's examples: `DistributedOptimizer`, initial weights by broadcast, averaged
-metrics. `DistributedOptimizer` averages only under Keras 2, which several ranks therefore need; one
-process uses whichever Keras `tf.keras` is. The command logs throughput and loss, and keeps no
-weights.
+The PRACE Best Practice Guide - Deep Learning (2019, section 6.4) compares two training loops on 128
+nodes: an epoch takes 85 s with Keras and 18 s with TensorFlow. `train` has the loop in TensorFlow.
+This command has the loop in Keras, as in Horovod's examples: `DistributedOptimizer`, a broadcast of
+the initial weights, and averaged metrics. `DistributedOptimizer` averages only in Keras 2, which
+several ranks therefore need; a single process uses any version of `tf.keras`. The command logs
+throughput and loss, and saves no weights.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def keras_for(strategy: str) -> Any:
     remedy = "set TF_USE_LEGACY_KERAS=1 and install tf-keras, or use an image, which has both"
     try:
         name = tf.keras.__name__
-    except ImportError as error:  # TF_USE_LEGACY_KERAS is set, and tf-keras is missing
+    except ImportError as error:  # TF_USE_LEGACY_KERAS is set, but tf-keras is missing
         raise ArgumentError(
             f"fit: no Keras 2 ({error}): {remedy}", code="library-missing"
         ) from error
@@ -97,7 +97,7 @@ def keras_for(strategy: str) -> Any:
 def compile_model(
     keras: Any, settings: FitSettings, data: Inputs, ranks: TensorFlowStrategy
 ) -> tuple[Any, list[Any]]:
-    """Return the compiled model, and Horovod's callbacks."""
+    """Return the compiled model and Horovod's callbacks."""
     keras.mixed_precision.set_global_policy(POLICIES[settings.precision])
     layers, shape = keras.layers, (settings.size, settings.size)
     images = keras.Input((*shape, int(settings.channels)))
@@ -127,8 +127,8 @@ class FitLog:
 
     Attributes:
         at: progress of the training.
-        steps: steps of an epoch.
-        journal: metrics and console.
+        steps: number of steps of an epoch.
+        journal: log of metrics, and console.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class FitLog:
         self._begun, self._lost = time.perf_counter(), 0.0
 
     def finish_step(self, mean: float) -> None:
-        """Count a step; `mean` is this rank's mean loss over the epoch so far."""
+        """Count a step; `mean` is the mean loss of this rank in the epoch so far."""
         at, plan = self.at, self._plan
         self._images += min(plan.batch, plan.samples - at.step * plan.batch)
         self._steps += 1
@@ -167,10 +167,10 @@ class FitLog:
             self._log_window(mean * at.step)
 
     def _log_window(self, lost: float) -> None:
-        """Log the steps since the last line; `lost` is this rank's sum of the losses in the epoch.
+        """Log the steps since the last log line; `lost` is the summed loss of this rank and epoch.
 
-        Keras does not show the time spent waiting for data or other ranks, so that it is not
-        logged.
+        The time spent waiting for data or other ranks is not logged, because Keras does not
+        report it.
         """
         seconds = time.perf_counter() - self._begun
         own = (lost - self._lost) / self._steps

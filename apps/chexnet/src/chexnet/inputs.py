@@ -1,9 +1,9 @@
-"""Images of a packed data set through `tf.data`: read, decoded, augmented, batched for each rank.
+"""Read images of a packed data set by `tf.data`, decode and augment them, and batch them per rank.
 
-The order of an epoch, and the random draws of the augmentation, depend on seed, epoch and step
-only (`trainkit.data.order`). Therefore a training resumes within an epoch with the same images, and
-any number of ranks shares a batch. Records are views of memory-mapped files, so that shards need no
-interleaving: all orders are read equally fast, and the system caches what was read.
+The order of an epoch, and the random draws of the augmentation, depend only on seed, epoch and step
+(`trainkit.data.order`). Therefore a training resumes within an epoch with the same images, and any
+number of ranks can share a batch. Records are views of memory-mapped files, which are read equally
+fast in any order, so that shards need no interleaving; the operating system caches the files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy
 
-SYNTHETIC = 1024  # images
+SYNTHETIC = 1024  # number of images
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Batch:
     Attributes:
         images: values 0..255, (n, size, size, channels).
         labels: 1 for each finding of an image, else 0, (n, findings).
-        count: number of images of all ranks.
+        count: number of images of all ranks in the batch.
     """
 
     images: tf.Tensor
@@ -63,7 +63,7 @@ class Source(Protocol):
 
 
 class Synthetic:
-    """One random image with random findings, to measure pure compute throughput."""
+    """One random image with random findings, to measure the throughput of compute only."""
 
     def __init__(self, size: int, findings: int, samples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -94,13 +94,13 @@ class Loader:
     Args:
         source: the images.
         size: side of an image, in pixels.
-        channels: 1 or 3.
+        channels: number of channels, 1 or 3.
         plan: order and batches of the images.
         strategy: the ranks, each of which gets its share of a batch.
-        augment: whether to mirror, shift and scale.
-        crop: "whole" for the whole image; "random" for random crops of photographs, and without
-            `augment` for their centre.
-        windows: windows that are all cropped from each image, (k, 4); None: the whole image.
+        augment: whether to mirror, shift and scale the images at random.
+        crop: "whole" for the whole image; "random" for random crops of photographs, or for centre
+            crops without `augment`.
+        windows: boxes (k, 4) that are all cropped from each image; None: one window for each image.
         decoders: number of images that are decoded in parallel.
 
     Raises:
@@ -145,7 +145,7 @@ class Loader:
     def _epoch_plan(
         self, epoch: int, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[tuple[int, int]]]:
-        """Return this rank's images and draws, and the image counts (all, own) of each step."""
+        """Return images and draws of this rank, and the image counts (total, own) of each step."""
         order, plan = self.plan.order(epoch), self.plan
         numbers, draws, shares = [], [], []
         for step in range(first, plan.steps):
@@ -194,7 +194,7 @@ class Loader:
                 tf.zeros((0, len(self.source.vector(0)))))
 
     def _decode_error(self, numbers: NDArray[np.int64], error: Exception) -> DataError:
-        """Return the error of the first of the images `numbers` that cannot be decoded."""
+        """Return the error for the first of the images `numbers` that cannot be decoded."""
         for number in map(int, numbers):
             try:
                 content = decodable(bytes(self.source.encoded(number)))
@@ -215,9 +215,9 @@ class Loader:
 
 
 def decodable(content: bytes) -> bytes:
-    """Return an image file that TensorFlow decodes like other decoders.
+    """Return the image as a file that TensorFlow decodes to the same pixels as other decoders.
 
-    TensorFlow ignores EXIF, and cannot convert CMYK to grey. Pixels of 16 bits were handled when
+    TensorFlow ignores EXIF, and cannot convert CMYK to grey. Pixels of 16 bits were converted when
     the data set was packed.
 
     Raises:
@@ -233,11 +233,11 @@ class Inputs:
     Attributes:
         name: fingerprint of the data set.
         findings: names of the findings.
-        exclusive: whether each image has exactly one of them, as in ImageNet.
+        exclusive: whether each image has exactly one of the findings, as with classes of ImageNet.
         train: batches to train on.
         evaluation: batches to evaluate on.
         test: batches to evaluate on after the training, None without `--test`.
-        packed: width and height of all packed images; None: they vary.
+        packed: width and height of all packed images; None if the images differ in size.
     """
 
     name: str
@@ -253,7 +253,7 @@ def open_images(folder: Path) -> Dataset:
     """Return the data set in `folder`, whose images have any number of findings, or one class each.
 
     Raises:
-        DataError: the folder has no such data set.
+        DataError: the folder has no data set of such images.
     """
     return open_dataset(folder, labels=("multi", "class"))
 

@@ -1,4 +1,4 @@
-"""The formulas: losses, learning rate, optimizer, loss scale, and decisions by the validation."""
+"""The formulas: losses, learning rate, optimizer, loss scale, and decisions after a validation."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from trainkit import schedules
 def finding_weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
     """Return the weights of presence and absence of each finding, (2, findings).
 
-    Rajpurkar et al., arXiv:1711.05225, section 2.1: presence is weighted by the share of images
-    without the finding, absence by the share with it. A finding that no image or every image has
-    would have the weight 0, and gets 1.
+    Rajpurkar et al., arXiv:1711.05225, section 2.1: presence is weighted by the fraction of
+    images without the finding, absence by the fraction with the finding. If no image or every image
+    has a finding, the weight 0 is replaced with 1.
 
     Args:
         labels: 1 or 0, (n, findings).
@@ -30,7 +30,7 @@ def finding_weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def losses(logits: tf.Tensor, labels: tf.Tensor, weighting: tf.Tensor) -> tf.Tensor:
-    """Return the binary cross-entropy of each image, (n,), the mean over its findings.
+    """Return the binary cross-entropy of each image as the mean over the findings, (n,).
 
     Args:
         logits: (n, findings).
@@ -47,7 +47,7 @@ def class_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 DROPS = (1 / 3, 2 / 3, 8 / 9)
-"""Fractions of a training after which the rate drops: 30, 60 and 80 of 90 epochs."""
+"""Fractions of a training after which the learning rate drops: 30, 60 and 80 of 90 epochs."""
 
 
 def learning_rate(
@@ -55,14 +55,15 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of the head.
 
-    Both the rate and the images of its warm-up grow with the global batch, so that the number of
-    warm-up steps is constant: PRACE Best Practice Guide - Deep Learning (2019), section 6.4.
+    The rate and the number of images in the warm-up are proportional to the global batch, so that
+    the number of warm-up steps is constant: PRACE Best Practice Guide - Deep Learning (2019),
+    section 6.4.
 
     Args:
         settings: options of the training.
         step: number of updates so far.
         batch: the global batch.
-        factor: factor from the drops by the validation.
+        factor: product of the drops caused by the validation.
         epoch: epoch of the step, from 0.
     """
     peak = settings.base_lr * factor
@@ -76,7 +77,7 @@ def learning_rate(
 
 
 def optimizer(settings: TrainSettings) -> Any:
-    """Return an optimizer; each step sets its learning rate."""
+    """Return an optimizer, whose learning rate is set in each step."""
     decay = settings.weight_decay or None
     if settings.optimizer == "sgd":
         found = keras.optimizers.SGD(settings.base_lr, momentum=0.9, weight_decay=decay)
@@ -87,14 +88,14 @@ def optimizer(settings: TrainSettings) -> Any:
 
 
 class LossScale:
-    """The scale of an fp16 loss: halved if a gradient is not finite, doubled after `EVERY` steps.
+    """The scale of an fp16 loss: halved if a gradient is not finite, doubled after `EVERY` updates.
 
     Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2. In other
     precisions the scale is always 1.
     """
 
     FIRST = 2.0**15
-    EVERY = 2000  # steps with finite gradients
+    EVERY = 2000  # consecutive steps with finite gradients
 
     def __init__(self, precision: str) -> None:
         self._on = precision == "fp16"
@@ -117,7 +118,7 @@ class LossScale:
 
 
 class Plateau:
-    """Decide by the validation AUROC when to drop the learning rate and when to end the training.
+    """Decide from the validation AUROC when to drop the learning rate and when to end the training.
 
     Attributes:
         factor: factor of the learning rate.
@@ -131,7 +132,7 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Set `factor` and `stopped` by the AUROC of an evaluation; None is no improvement."""
+        """Set `factor` and `stopped` from the AUROC of an evaluation; None is no improvement."""
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return
@@ -149,7 +150,7 @@ class Plateau:
                 "since_best": self._since_best, "factor": self.factor, "stopped": self.stopped}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of a checkpoint."""
+        """Restore the state from a checkpoint."""
         self._best, self._since_drop = state["best"], state["since_drop"]
         self._since_best, self.factor = state["since_best"], state["factor"]
         self.stopped = state["stopped"]

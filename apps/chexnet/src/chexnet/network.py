@@ -1,10 +1,10 @@
-"""The networks: a body that was trained on photographs, and a head with one output per finding.
+"""The networks: a body for features of photographs, and a head with one output per finding.
 
 DenseNet-121 (Huang et al., arXiv:1608.06993), ResNet-50 (He et al., arXiv:1512.03385) and VGG-16
 (Simonyan and Zisserman, arXiv:1409.1556) are those of Keras. MobileNetV2 (Sandler et al.,
-arXiv:1801.04381, table 2) is that of torchvision, for the weights that were trained there: Keras
-pads convolutions of stride 2 at the other edge, and uses another epsilon. A head averages the
-features over the image; that of VGG-16 has the two layers of 4,096 features of the paper.
+arXiv:1801.04381, table 2) is that of torchvision, so that weights of torchvision fit: Keras pads
+convolutions of stride 2 at the opposite edge, and uses another epsilon. A head averages the
+features over the image; the head of VGG-16 has the two layers of 4,096 features of the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow as tf
 from keras import layers
 
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16", "fp16": "mixed_float16"}
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet, red, green, blue
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet: red, green, blue
 SCALE = [1 / (255 * std) for std in STD]
 OFFSET = [-mean / std for mean, std in zip(MEAN, STD, strict=True)]
 CAFFE_OFFSET = [-103.939, -116.779, -123.68]  # blue, green, red
@@ -26,7 +26,7 @@ MOBILENET_BLOCKS = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""Expansion, features, repetitions, and stride of the first repetition."""
+"""Expansion, features, number of blocks, and stride of the first block, for each group."""
 MOBILENET_FEATURES = 1280
 
 
@@ -45,11 +45,11 @@ class Network:
     head: keras.Model
 
     def logits(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Return the logits of images, (n, H, W, 1 or 3) of values 0..255."""
+        """Return the logits of images (n, H, W, 1 or 3) with values 0..255."""
         return self.head(self.features(images, training=training), training=training)
 
     def features(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Return the features of images; a grey image is repeated in each colour channel."""
+        """Return the features of images; the channel of a grey image is used for each colour."""
         values = tf.cast(images, tf.float32)
         if values.shape[-1] == 1:
             values = tf.repeat(values, 3, -1)
@@ -57,12 +57,12 @@ class Network:
 
 
 def _normalize(images: Any) -> Any:
-    """Return images normalized as for torchvision's networks and Keras's DenseNet."""
+    """Return images as torchvision's networks and Keras's DenseNet require: normalized."""
     return layers.Rescaling(SCALE, OFFSET, name="normalized")(images)
 
 
 def _normalize_caffe(images: Any) -> Any:
-    """Return images as for Keras's ResNet and VGG: in the order BGR, centred, not scaled."""
+    """Return images as Keras's ResNet and VGG require: in the order BGR, mean subtracted."""
     turned = layers.Lambda(lambda found: found[..., ::-1], lambda shape: shape,
                            name="blue_green_red")(images)
     return layers.Rescaling(1.0, CAFFE_OFFSET, name="centred")(turned)
@@ -101,7 +101,7 @@ def mobilenet_v2(images: Any) -> Any:
 
 
 def _block(found: Any, name: str, expansion: int, features: int, stride: int) -> Any:
-    """Return an inverted residual: expansion, depthwise convolution, projection."""
+    """Return the outputs of an inverted residual: expansion, depthwise convolution, projection."""
     given = found
     parts = 0
     if expansion != 1:
@@ -114,7 +114,7 @@ def _block(found: Any, name: str, expansion: int, features: int, stride: int) ->
 
 
 def _convolution(found: Any, name: str, features: int | None, side: int, stride: int) -> Any:
-    """Return convolution (depthwise if `features` is None), batch normalization and ReLU6."""
+    """Return the outputs of convolution (depthwise without `features`), batch norm and ReLU6."""
     if side > 1:
         found = layers.ZeroPadding2D(side // 2)(found)
     how = {"strides": stride, "use_bias": False, "name": f"{name}.0"}
@@ -143,7 +143,7 @@ def build(name: str, size: int, outputs: int, precision: str) -> Network:
     Args:
         name: a key of `BODIES`.
         size: side of the images, in pixels.
-        outputs: number of findings.
+        outputs: number of outputs, one for each finding.
         precision: a key of `POLICIES`; weights and logits are always fp32.
     """
     keras.mixed_precision.set_global_policy(POLICIES[precision])
@@ -164,12 +164,12 @@ def build(name: str, size: int, outputs: int, precision: str) -> Network:
 class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Keras's batch normalization of features (n, h, w, C) as one operation.
 
-    Keras 3 composes batch normalization of a dozen operations that each read and write all
-    features; TensorFlow has one operation that computes the same.
+    In Keras 3 batch normalization has a dozen operations that each read and write all features;
+    TensorFlow has a single operation with the same result.
     """
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return normalized features; in a training, by the statistics of the batch."""
+        """Return normalized features; in a training, use the statistics of the batch."""
         learning = bool(training and self.trainable)
         nothing = tf.zeros((0,))
         found, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -181,7 +181,7 @@ class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[
         )
         if learning:
             count = tf.cast(tf.size(inputs) / tf.size(mean), tf.float32)
-            # The operation divides by count - 1, Keras by count.
+            # The operation divides by count - 1, and Keras divides by count.
             self._move(self.moving_mean, mean)
             self._move(self.moving_variance, variance * (count - 1) / count)
         return found

@@ -25,9 +25,9 @@ from trainkit.tensorflow.start import start
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SHOWN = 3  # findings that are drawn by default
+SHOWN = 3  # number of findings that are drawn by default
 HIGHEST = 4.0  # largest height / width of a drawn image
-STRONG = 0.5  # smallest evidence inside the box, relative to the maximum
+STRONG = 0.5  # smallest evidence for a cell of the box, relative to the maximum
 
 Map = NDArray[np.float32]
 
@@ -37,11 +37,11 @@ class Prediction:
     """The prediction for one image.
 
     Attributes:
-        path: its file.
+        path: file of the image.
         image: the image as it was read.
         probabilities: probability of each finding, (findings,).
-        maps: evidence for each finding, 0..1, in pixels of the image, (findings, H, W).
-        cells: the same in the coarse cells of the network, (findings, h, w).
+        maps: evidence for each finding in each pixel of the image, 0..1, (findings, H, W).
+        cells: evidence for each finding in each cell of the features, 0..1, (findings, h, w).
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Prediction:
     cells: Map
 
     def most_likely(self, count: int) -> list[int]:
-        """Return `count` findings, the most likely one first."""
+        """Return the indices of the `count` most likely findings, the most likely first."""
         found: list[int] = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return found
 
@@ -60,7 +60,7 @@ def main(settings: PredictSettings) -> None:
     """Print the findings of images; draw their regions if `settings.to` is given.
 
     Raises:
-        ArgumentError: the network does not know a finding.
+        ArgumentError: the network has no output for a requested finding.
         DataError: the run has no checkpoint, or an image cannot be read.
     """
     ranks = start("single", device=settings.device)
@@ -116,8 +116,8 @@ def predict_image(model: Restored, path: Path) -> Prediction:
 def resize_as_packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
     """Return the pixels of an image, scaled to the size of the packed training images.
 
-    Without this, an X-ray of 2,000 pixels would lose all but every tenth pixel. The filter is that
-    of `trimaran data pack`.
+    Without this step, only every tenth pixel of an X-ray of 2,000 pixels would be used. The filter
+    is that of `trimaran data pack`.
     """
     if model.packed is not None and image.size != model.packed:
         image = image.resize(model.packed, Image.Resampling.BICUBIC)
@@ -132,7 +132,7 @@ def _relative(maps: Map) -> Map:
 
 
 def bounding_box(found: Map) -> list[int] | None:
-    """Return left, top, right, bottom of the strong evidence in a map; None without evidence."""
+    """Return left, top, right, bottom of the box around strong evidence; None without evidence."""
     rows, columns = np.nonzero(found > STRONG)
     if not len(rows):
         return None
@@ -142,7 +142,8 @@ def bounding_box(found: Map) -> list[int] | None:
 def json_document(prediction: Prediction, findings: tuple[str, ...]) -> dict[str, Any]:
     """Return the prediction for an image as a JSON document.
 
-    Regions are in pixels of the image; a map has rows of cells, which divide the image evenly.
+    Regions are in pixels of the image. A map is a list of rows of cells; the cells divide the image
+    evenly.
     """
     return {
         "file": str(prediction.path),
@@ -161,9 +162,9 @@ def json_document(prediction: Prediction, findings: tuple[str, ...]) -> dict[str
 def draw(
     predictions: Sequence[Prediction], findings: tuple[str, ...], selected: Sequence[int]
 ) -> Figure:
-    """Return a figure with a row per image: the image, and the map of each finding over it."""
+    """Return a figure with a row per image: the image, alone and under the map of each finding."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # pyplot would look for a display
+    from matplotlib.figure import Figure  # pyplot would require a display
 
     mpl.rcParams["svg.hashsalt"] = "trimaran"  # equal maps give equal files
     columns = 1 + (len(selected) or min(SHOWN, len(findings)))

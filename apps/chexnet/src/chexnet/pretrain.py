@@ -1,13 +1,13 @@
 """The command `pretrain`: train a network on ImageNet for a later fine-tuning by `train --initial`.
 
-The training is that of `train`, but images with one class each have the softmax cross-entropy as
-loss and top-1 as score. Training images are random crops of any size, evaluation images centre
-crops, and the learning rate drops in steps (arXiv:1706.02677, section 5.1). The published run had
-90 epochs in batches of 8,192 on 512 ranks: PRACE Best Practice Guide - Deep Learning (2019),
-section 6.4, which names no augmentation and no schedule. Its 14,075 steps are
-90 x 1,281,167 / 8,192; an epoch here ends with the remaining images, so that it has 157 steps, and
-the training 14,130. The guide recommends to fine-tune not from the last checkpoint, but from one
-whose learning rate was still high, and to continue with that rate
+The training is that of `train`, but for images with one class each: the loss is the softmax
+cross-entropy, and the score is the top-1 accuracy. Training images are random crops of different
+sizes, evaluation images are centre crops, and the learning rate drops in steps (arXiv:1706.02677,
+section 5.1). The published run had 90 epochs with a global batch of 8,192 on 512 ranks: PRACE Best
+Practice Guide - Deep Learning (2019), section 6.4, which gives no augmentation and no schedule. Its
+14,075 steps are 90 x 1,281,167 / 8,192. Here the last batch of an epoch is smaller, so that an
+epoch has 157 steps and the training has 14,130. The guide recommends to fine-tune from a checkpoint
+whose learning rate was still high, not from the last checkpoint, and to continue with that rate
 (`train --initial FILE --initial-rate`).
 """
 

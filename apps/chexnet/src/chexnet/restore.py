@@ -23,9 +23,9 @@ class Restored:
         network: body and head.
         findings: names of the outputs.
         size: side of the images, in pixels.
-        channels: 1 or 3.
-        step: number of updates.
-        packed: width and height of the packed training images; None: they varied.
+        channels: number of channels of the images, 1 or 3.
+        step: number of updates before the checkpoint.
+        packed: width and height of all packed training images; None if they differed in size.
     """
 
     network: Network
@@ -38,16 +38,16 @@ class Restored:
     def maps(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Return the logits of an image, and a map of the evidence for each finding.
 
-        Grad-CAM: Selvaraju et al., arXiv:1610.02391, equations 1 and 2: the sum of the features,
-        each weighted by the mean gradient of the finding's logit, where it is positive. After a
-        global average pooling, this is the map of Zhou et al., arXiv:1512.04150, which CheXNet
-        showed.
+        The map is Grad-CAM (Selvaraju et al., arXiv:1610.02391, equations 1 and 2): the positive
+        part of the sum of the features, each weighted by the mean gradient of the logit. With
+        global average pooling, it equals the map of Zhou et al., arXiv:1512.04150, which the
+        CheXNet paper shows.
 
         Args:
             image: values 0..255, (size, size, channels).
 
         Returns:
-            Logits, (findings,), and maps of values of at least 0, (findings, h, w).
+            Logits (findings,), and maps (findings, h, w) of values of at least 0.
         """
         features = tf.cast(self.network.features(image[None], training=False), tf.float32)
         with tf.GradientTape(persistent=True) as tape:
@@ -60,10 +60,10 @@ class Restored:
 
 
 def open_network(out: Path | None, file: Path | None) -> Restored:
-    """Return the network of the checkpoint `file`, or of the newest one of the run in `out`.
+    """Return the network of the checkpoint `file`, or of the newest checkpoint of the run `out`.
 
     Raises:
-        DataError: the run has no checkpoint, or it belongs to another app.
+        DataError: the run has no checkpoint, or the checkpoint belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state.get("about", {})

@@ -1,7 +1,7 @@
 """Scores of many findings: AUROC, average precision, accuracy, and their confidence intervals.
 
-The AUROC of a finding that no image or every image has is undefined: it is None, and the mean
-ignores it.
+If no image or every image has a finding, its AUROC is undefined: it is None, and the mean ignores
+it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def auroc(labels: Array, values: Array) -> float | None:
         values: finite values, (n,).
 
     Returns:
-        None where it is undefined: all labels are equal.
+        The area; None if it is undefined because all labels are equal.
     """
     positive = int(labels.sum())
     negative = len(labels) - positive
@@ -50,7 +50,7 @@ def average_precision(labels: Array, values: Array) -> float | None:
         values: finite values, (n,).
 
     Returns:
-        None where it is undefined: no label is positive.
+        The mean; None if it is undefined because no label is positive.
     """
     if not labels.sum():
         return None
@@ -80,14 +80,14 @@ def _counts(labels: Array, values: Array) -> tuple[Array, Array]:
 
 
 def brier(labels: Array, probabilities: Array) -> float:
-    """Return the mean squared difference of probability and label (Brier 1950)."""
+    """Return the mean squared difference between probability and label (Brier 1950)."""
     return float(np.square(probabilities - labels).mean())
 
 
 def reliability(
     labels: Array, probabilities: Array, bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """Return mean probability, share of positives, and images of each bin that is not empty."""
+    """Return mean probability, fraction of positives, and image count of each bin with images."""
     at = np.minimum((probabilities * bins).astype(int), bins - 1)
     return [
         (float(probabilities[at == one].mean()), float(labels[at == one].mean()),
@@ -103,7 +103,7 @@ class Scores:
     Attributes:
         auroc: AUROC of each finding, None if it is undefined.
         precision: average precision of each finding, None if it is undefined.
-        accuracy: share of correct answers of all findings at probability 0.5.
+        accuracy: fraction of correct decisions over all findings, with threshold 0.5.
         images: number of images.
     """
 
@@ -124,13 +124,13 @@ class Scores:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean of the defined values, None without any."""
+    """Return the mean of the defined values; None if no value is defined."""
     found = [value for value in values if value is not None]
     return sum(found) / len(found) if found else None
 
 
 def score(labels: Array, logits: Array) -> Scores:
-    """Return the scores of labels and logits of all images, (n, findings)."""
+    """Return the scores of the logits of all images against the labels, both (n, findings)."""
     columns = range(labels.shape[1])
     return Scores(
         tuple(auroc(labels[:, one], logits[:, one]) for one in columns),
@@ -141,11 +141,11 @@ def score(labels: Array, logits: Array) -> Scores:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Confidence intervals of AUROCs; None if the AUROC is undefined in all draws.
+    """Confidence intervals of AUROCs; an interval is None if its AUROC is undefined in all draws.
 
     Attributes:
         findings: interval of each finding.
-        mean: interval of the mean over the findings that a draw defines.
+        mean: interval of the mean over the findings that are defined in a draw.
     """
 
     findings: tuple[Interval | None, ...]
@@ -158,12 +158,12 @@ def intervals(
     """Return the bootstrap percentile intervals of the AUROCs.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: images are resampled
-    with replacement, the same ones for all findings. A draw ignores a finding without a positive or
-    without a negative image.
+    with replacement, and all findings use the same sample. A draw ignores a finding without a
+    positive or without a negative image.
 
     Args:
         labels: 0 or 1, (n, findings).
-        logits: (n, findings).
+        logits: logits, (n, findings).
         seed: seed of the draws.
         draws: number of draws.
         part: confidence level.
@@ -179,9 +179,9 @@ def intervals(
 
 
 def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float | None]:
-    """Return the function from the draws of each image to the AUROC; it sorts only once."""
+    """Return a function from the number of draws of each image to the AUROC; sort only once."""
     order = np.argsort(values, kind="stable")
-    first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # of distinct values
+    first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # index of each distinct value
     positive = labels[order] > 0
 
     def area(times: NDArray[np.int64]) -> float | None:

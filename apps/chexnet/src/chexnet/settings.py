@@ -23,8 +23,8 @@ from trainkit.options import (
 )
 from trainkit.tensorflow import STRATEGIES
 
-IMAGENET = 1_281_167  # training images
-BATCH = 8192  # of the published pre-training
+IMAGENET = 1_281_167  # number of training images
+BATCH = 8192  # global batch of the published pre-training
 MODELS = ("densenet121", "resnet50", "vgg16", "mobilenetv2", "small")
 PRECISIONS = ("fp32", "bf16", "fp16")
 OPTIMIZERS = ("adam", "sgd")
@@ -92,7 +92,7 @@ class TrainSettings:
     statistics: bool = option(
         True, "update the batch statistics of the body after the frozen epochs"
     )
-    # Decisions by the validation.
+    # Decisions based on the validation.
     patience: int = option(
         0, "evaluations without a better AUROC until the learning rate drops; 0: never",
         non_negative_int,
@@ -127,7 +127,7 @@ class TrainSettings:
     synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Refuse combinations that the parsers of single options cannot see.
+        """Raise an error for combinations that the parsers of single options cannot detect.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -161,9 +161,9 @@ class TrainSettings:
 class PretrainSettings(TrainSettings):
     """Options of `pretrain`: those of `train`, with defaults for ImageNet from random weights.
 
-    Goyal et al., arXiv:1706.02677, section 5.1: SGD, learning rate 0.1 for a batch of 256, a tenth
-    of it after 30, 60 and 80 of 90 epochs, random crops. The warm-up has five epochs at the
-    published batch of 8,192, and scales with the batch (PRACE guide, section 6.4).
+    Goyal et al., arXiv:1706.02677, section 5.1: SGD, learning rate 0.1 for a batch of 256, divided
+    by 10 after 30, 60 and 80 of 90 epochs, random crops. The warm-up has five epochs with the
+    published global batch of 8,192, and scales with the batch (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, EPOCHS, positive_int)
@@ -184,7 +184,7 @@ class PretrainSettings(TrainSettings):
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Options of `fit`: those of `train` that the training loop of Keras supports, too."""
+    """Options of `fit`: the options of `train` that the training loop of Keras supports."""
 
     data: Path | None = common_options.data("images")
     out: Path | None = common_options.run_folder("metrics, result")
@@ -210,7 +210,7 @@ class FitSettings:
     synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Refuse missing options, and images that are too small.
+        """Raise an error for missing options, and for images that are too small.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.

@@ -40,10 +40,10 @@ class Trained:
         ranks: the strategy that connects the ranks.
         network: the network that is trained.
         head_optimizer: optimizer of the head.
-        body_optimizer: optimizer of the body, whose steps begin after the frozen epochs.
+        body_optimizer: optimizer of the body; its steps begin after the epochs with a frozen body.
         scale: loss scale in fp16.
-        plateau: decisions by the validation.
-        tested: scores on the test images, empty before the test.
+        plateau: decisions based on the validation.
+        tested: scores on the test images; empty before the test.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Trained:
         return [*self.network.body.variables, *self.network.head.variables]
 
     def apply(self, gradients: list[tf.Tensor], head: int, *, frozen: bool) -> tf.Operation:
-        """Step the optimizers: the head with the first `head` gradients, the body with the others.
+        """Update the head with the first `head` gradients, and the body with the others.
 
         Call this method in a `tf.function`.
         """
@@ -100,7 +100,7 @@ class Trained:
         }
 
     def digest(self) -> str:
-        """Return a digest of the trainable weights; batch statistics differ between ranks."""
+        """Return a digest of the trainable weights; the batch statistics differ between ranks."""
         return digest([*self.network.body.trainable_variables,
                        *self.network.head.trainable_variables])
 
@@ -113,7 +113,7 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network, and the rate for `--initial-rate`."""
+        """Return the description of the network, and the learning rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

@@ -1,9 +1,9 @@
-"""Read tensors from a file of PyTorch, without PyTorch, and without executing anything in it.
+"""Read tensors from a PyTorch file without PyTorch, and without executing code in the file.
 
-The format is that of `torch.save` until version 1.6, which torchvision's older weights have: five
+The format, which torchvision's older weights have, is that of `torch.save` before PyTorch 1.6: five
 pickles (magic number, version, system, object, keys of the storages), then each storage, preceded
-by its number of values (int64). A pickle can name any function to be called: this reader accepts
-only the four names that are needed, and substitutes harmless ones.
+by its number of values (int64). A pickle can call any function by its name. This reader accepts
+only the four names that it needs, and replaces them with harmless substitutes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ TYPES = {"FloatStorage": np.float32, "LongStorage": np.int64}
 
 
 class _Tensor:
-    """A tensor whose values are not read yet."""
+    """A tensor whose values have not been read yet."""
 
     def __init__(self, storage: Any, offset: int, shape: Any, stride: Any, *rest: Any) -> None:
         self.key, self.offset, self.shape, self.stride = storage, offset, shape, stride
 
 
 class _TensorUnpickler(pickle.Unpickler):
-    """Reads descriptions of tensors, and refuses everything else."""
+    """A reader of tensor descriptions that raises an error for everything else."""
 
     storages: dict[str, tuple[Any, int]]
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the substitute of `module.name`."""
+        """Return the substitute for `module.name`."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
@@ -45,7 +45,7 @@ class _TensorUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
     def persistent_load(self, pid: Any) -> Any:
-        """Return the key of a storage."""
+        """Return the key of a storage, and record its type and size."""
         _, kind, key, _, count, *_ = pid
         self.storages[key] = TYPES[kind], int(count)
         return key

@@ -7,11 +7,11 @@ scaled-out version in the PRACE Best Practice Guide - Deep Learning (2019), sect
 Method: a body that was trained on ImageNet computes features of an image, and a new head computes a
 logit for each finding. In the first epochs the body may be frozen; then Adam or SGD trains both on
 the binary cross-entropy of each finding, in which presence and absence have equal weight. If the
-AUROC of the validation stops rising, the learning rate drops, and later the training ends.
+AUROC on the validation images stops rising, the learning rate drops, and later the training ends.
 
-The step is one TensorFlow graph, which averages the gradients of all ranks. That they are averaged
-is checked at the start, and the weights of the ranks are compared at the end. This file has the
-loop, `method.py` the formulas, `network.py` the networks, and `inputs.py` the images.
+The step is one TensorFlow graph, which averages the gradients of all ranks. The start checks this
+average, and the end compares the weights of the ranks. This file contains the loop, `method.py` the
+formulas, `network.py` the networks, and `inputs.py` the batches of images.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Training:
     def run(self) -> None:
         """Train until the last epoch, a stop by the validation, or a signal."""
         with self.session.running():
-            if self.trained.plateau.stopped:  # the run was killed after this decision
+            if self.trained.plateau.stopped:  # the run was killed after the decision to stop
                 self.session.end_here()
             while not self.session.is_over:
                 self.run_epoch()
@@ -154,7 +154,7 @@ class Training:
 
         Args:
             frozen: whether the body is frozen.
-            parts: number of micro-batches, 0 for a rank without images.
+            parts: number of micro-batches; 0 for a rank without images.
         """
         if (frozen, parts) not in self.graphs:
             size, channels = self.settings.size, int(self.settings.channels)
@@ -162,7 +162,7 @@ class Training:
             def update(images: Any, labels: Any, share: Any, stopping: Any) -> tf.Tensor:
                 return self.update(images, labels, share, stopping, frozen=frozen, parts=parts)
 
-            # One graph for batches of any length, because the last one of an epoch may be smaller.
+            # One graph for all batch sizes, because the last batch of an epoch may be smaller.
             self.graphs[frozen, parts] = tf.function(update, input_signature=[
                 tf.TensorSpec((None, size, size, channels), tf.uint8),
                 tf.TensorSpec((None, len(self.data.findings)), tf.float32),
@@ -176,8 +176,8 @@ class Training:
     ) -> tf.Tensor:
         """Make one update.
 
-        The gradients are averaged over the ranks, so that each rank contributes its sum x ranks /
-        images.
+        The gradients are averaged over the ranks. Therefore each rank contributes the sum of its
+        gradients, multiplied by `share`.
 
         Args:
             images: images of this rank, values 0..255, (n, size, size, channels).
@@ -214,7 +214,7 @@ class Training:
         return self.ranks.total(tf.stack([total, stopping]))
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the held-out images; None if a signal interrupted it."""
+        """Return the scores on the evaluation images, or None if interrupted by a signal."""
         found = training_evaluation.evaluate(self.trained, self.session, self.data.evaluation)
         if found is not None:
             key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"

@@ -1,4 +1,4 @@
-"""The evaluation within a training: scores of the held-out images of all ranks."""
+"""The evaluation within a training: scores on the evaluation images of all ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def evaluate(trained: Trained, session: Session, loader: Loader) -> Evaluation |
 
 
 def score_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
-    """Return the scores of images with any number of the findings `names`, (n, findings)."""
+    """Return the scores of images with any number of findings; arrays are (n, findings)."""
     width = truth.shape[1]
     alike = tf.ones((2, width), tf.float64)
     loss = float(tf.reduce_mean(method.losses(tf.constant(found), tf.constant(truth), alike)))
@@ -59,7 +59,7 @@ def score_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluati
 
 
 def score_classes(truth: Array, found: Array) -> Evaluation:
-    """Return the scores of images with one class each, (n, classes)."""
+    """Return the scores of images with one class each; arrays are (n, classes)."""
     losses = method.class_losses(tf.constant(found), tf.constant(truth))
     loss = float(tf.reduce_mean(losses))
     accuracy = float((found.argmax(1) == truth.argmax(1)).mean())

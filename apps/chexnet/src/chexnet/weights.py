@@ -1,4 +1,4 @@
-"""Load initial weights: a checkpoint of this app, files published by Keras, or by torchvision."""
+"""Load initial weights from a checkpoint of this app, or from a file of Keras or torchvision."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ KERAS = {
               "6d6bbae143d832006294945121d1f1fc",
               "vgg16_weights_tf_dim_ordering_tf_kernels.h5": "64373286793e3c8b2b4e3219cbf3544b"},
 }
-"""Keras's network -> the files that Keras publishes for it, and their MD5: `keras.applications`."""
-SHOWN = 5  # differences in a message
+"""Network -> name and MD5 of each file that `keras.applications` publishes for it."""
+SHOWN = 5  # largest number of differences in a message
 
 Arrays = list[NDArray[Any]]
 
 
 def load(network: Network, file: Path, warn: Callable[[str], object] = print) -> None:
-    """Load the weights in `file` into `network`; its classifier keeps its weights if shapes differ.
+    """Load the weights in `file` into `network`, except a classifier of another shape.
 
     Args:
         network: the network.
@@ -42,7 +42,7 @@ def load(network: Network, file: Path, warn: Callable[[str], object] = print) ->
 
     Raises:
         DataError: the file belongs to another network, is damaged, or differs from the published
-            one.
+            file.
     """
     if file.suffix == ".npz":
         _from_checkpoint(network, file)
@@ -94,13 +94,13 @@ def _from_checkpoint(network: Network, file: Path) -> None:
 def _keras(
     network: Network, file: Path, warn: Callable[[str], object]
 ) -> dict[str, Arrays]:
-    """Return layer -> arrays of a file in Keras's format, published by Keras or the user's own.
+    """Return layer -> arrays of a file in Keras's format, published by Keras or made by the user.
 
-    The MD5 identifies a published file, whatever its name. A file with a published name and another
-    MD5 is damaged. Any other file is the user's own, which is reported.
+    The MD5 identifies a published file under any name. A file with a published name and another MD5
+    is damaged. For any other file, which the user made, `warn` is called.
 
-    Layers are identified by their order, as in Keras, whose versions name them differently
-    (conv1/conv, conv1_conv). Layers after those of the body keep their names.
+    Layers of the body are identified by their order, because versions of Keras name them
+    differently (conv1/conv, conv1_conv). All later layers are identified by their names.
     """
     known = KERAS.get(network.name)
     if known is None:
@@ -109,7 +109,7 @@ def _keras(
             " or .pth",
             code="weights-mismatch",
         )
-    # Keras publishes no other digest than MD5.
+    # MD5 is the only digest that Keras publishes.
     found = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
     if found not in known.values():
         if file.name in known:
@@ -126,7 +126,7 @@ def _keras(
 
 
 def _layers(file: Path) -> list[tuple[str, Arrays]]:
-    """Return the name and arrays of each layer with weights, in the order of the file."""
+    """Return the name and the arrays of each layer with weights, in the order of the file."""
     import h5py
 
     try:
@@ -147,7 +147,7 @@ def _text(name: Any) -> str:
 
 
 def _torch(file: Path) -> dict[str, Arrays]:
-    """Return layer -> arrays of a file of torchvision, in the layout of Keras."""
+    """Return layer -> arrays of a torchvision file, in the layout of Keras."""
     layers: dict[str, Arrays] = {}
     for name, value in torchfile.read(file).items():
         layer, _, kind = name.rpartition(".")
@@ -164,7 +164,7 @@ def _body(network: Network) -> list[Any]:
 
 
 def _assign(network: Network, found: Mapping[str, Arrays], file: Path) -> None:
-    """Assign the arrays to the layers of the same names: all of the body, and any of the head.
+    """Assign the arrays to the layers of the same names, in the body and, if present, the head.
 
     Raises:
         DataError: layers are missing or have other shapes; the message names them.

@@ -1,4 +1,4 @@
-"""Read an X-ray as an image of 8 bits: PNG, JPEG, or DICOM as in hospitals."""
+"""Read an X-ray from a PNG, JPEG or DICOM file as an image of 8 bits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shards.picturefacts import BadImage
 from trainkit.exits import DataError
 
 MAX_PIXELS = 1 << 26
-"""A map of this size is made for each finding, which takes some GB in total."""
+"""Largest image in pixels. The maps of this size for all findings take some GB of memory."""
 
 
 def read(path: Path, channels: int = 1) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Clips of packed sequences: windows of frames, decoded once, in batches for each rank."""
+"""Clips of packed sequences: windows of frames, in batches for each rank."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Batch:
 
     Attributes:
         clips: values 0..255, (n, C, T, H, W).
-        interpolation: position of the gradient penalty between real and fake clip, 0..1, (n,).
-        count: number of clips of all ranks.
+        interpolation: positions of the gradient penalty between real (0) and fake clip (1), (n,).
+        count: number of clips of all ranks in the batch.
     """
 
     clips: Tensor
@@ -56,7 +56,7 @@ class Source(Protocol):
 
 
 class FrameCache:
-    """Decoded frames of one size; the most recently used ones stay in memory."""
+    """Decoded frames of one size; the most recently used frames stay in memory."""
 
     def __init__(self, records: Records, size: int, channels: int, max_bytes: int) -> None:
         self._records, self._size, self._channels = records, size, channels
@@ -72,7 +72,7 @@ class FrameCache:
         """Return a frame, (H, W, C).
 
         Raises:
-            DataError: the frame cannot be decoded; the message names it.
+            DataError: the frame cannot be decoded; the message names the frame.
         """
         key = (sequence, frame)
         with self._lock:
@@ -110,19 +110,19 @@ def fit_to_square(image: Image.Image, size: int, channels: int) -> Frame:
 
 
 class Clips:
-    """All windows of frames of a set of sequences.
+    """All clips of a set of sequences; a clip is a window of frames.
 
     Args:
         records: the sequences.
         size: side of the frames, in pixels.
         channels: channels of a frame.
-        length: frames of a clip.
-        stride: frames between the beginnings of two clips.
+        length: number of frames of a clip.
+        stride: number of frames between the beginnings of two clips.
         every: distance between two frames of a clip, in frames of the sequence.
         keep: bytes of decoded frames to keep in memory.
 
     Raises:
-        DataError: a sequence has fewer frames than a window; the message names it.
+        DataError: a sequence has fewer frames than a clip needs; the message names the sequence.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Clips:
         return self._read_window(number, self._span)
 
     def read_frames(self, number: int, frames: int) -> Frame:
-        """Return `frames` frames from the beginning of a clip, or fewer if its sequence ends.
+        """Return the first `frames` frames of a clip, or fewer if its sequence ends before.
 
         Raises:
             DataError: one of the frames cannot be decoded.
@@ -169,13 +169,13 @@ class Clips:
         ])
 
     def describe(self, number: int) -> str:
-        """Return the location of a clip in words."""
+        """Return a text that describes the location of a clip."""
         sequence, first = self._windows[number]
         return f"{self._records.describe(sequence)}, frames {first} to {first + self._span - 1}"
 
 
 class Synthetic:
-    """Random clips, to measure pure compute throughput."""
+    """Random clips, to measure the throughput of compute only."""
 
     def __init__(self, size: int, channels: int, length: int, samples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -211,8 +211,8 @@ def open_clips(
         past: number of input frames.
         future: number of frames to predict.
         size: side of the square frames, in pixels.
-        channels: channels of a frame; frames of the data set are converted.
-        stride: frames between the beginnings of two clips (default: the length of one).
+        channels: number of channels, to which the frames of the data set are converted.
+        stride: frames between the beginnings of two clips (default: the length of a clip).
         every: distance between two frames of a clip, in frames of the sequence.
         keep: bytes of decoded frames to keep in memory.
 
@@ -224,13 +224,13 @@ def open_clips(
 
 
 class Loader:
-    """Batches of clips in an order that depends on seed and epoch only, prepared in the background.
+    """Batches of clips, prepared in the background; seed and epoch alone determine the order.
 
     One loader serves all resolutions: it returns clips of the last resolution.
 
     Args:
         clips: the clips.
-        training: whether each epoch has an order of its own.
+        training: whether each epoch has its own random order.
         seed: seed of the order.
         strategy: the ranks, each of which gets its share of a global batch.
         threads: number of threads that decode.
@@ -252,7 +252,7 @@ class Loader:
         self._pool = ThreadPoolExecutor(threads, "clips")
 
     def plan(self, batch: int) -> Plan:
-        """Return the order and the batches of the clips, for `batch` clips per rank."""
+        """Return the order and the batches of the clips, for `batch` clips on each rank."""
         return Plan(self.samples, batch * self._strategy.size, self._seed, self._training)
 
     def epoch(self, epoch: int, first: int, batch: int) -> Iterator[Batch]:
@@ -289,7 +289,7 @@ class Loader:
 
 
 def describe_data(folder: Path) -> tuple[str, int, str]:
-    """Return name, channels and evaluation split of the data set in `folder`.
+    """Return the name, the channels and the evaluation split of the data set in `folder`.
 
     Raises:
         DataError: the folder has no data set of sequences.

@@ -1,4 +1,4 @@
-"""The command `evaluate`: scores of a checkpoint for each frame, beside two baselines."""
+"""The command `evaluate`: scores of a checkpoint and of two baselines for each frame."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ MEASURE_NAMES = {
     "mse": ("MSE, x 1000", 1000.0, 2), "psnr": ("PSNR, dB", 1.0, 2), "ssim": ("SSIM", 1.0, 3),
     "ms_ssim": ("MS-SSIM", 1.0, 3), "sharpness": ("sharpness (truth: 1)", 1.0, 3),
 }
-"""Measure -> its name with unit, the factor to that unit, and the digits to print."""
-MAX_COLUMNS = 12  # frames in the table
+"""Measure -> name with unit, factor to that unit, and number of decimals to print."""
+MAX_COLUMNS = 12  # largest number of frames in the table
 
 
 def main(settings: EvaluateSettings) -> None:
@@ -68,7 +68,7 @@ def main(settings: EvaluateSettings) -> None:
 
 
 def clip_batches(source: Source, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield batches of clips as the networks see them, (n, C, T, H, W) in -1..1."""
+    """Yield batches of clips as input of the networks, (n, C, T, H, W) in -1..1."""
     for first in range(0, len(source), size):
         numbers = range(first, min(first + size, len(source)))
         values = torch.from_numpy(np.stack([source.read(number) for number in numbers]))
@@ -91,7 +91,7 @@ def json_document(result: Scores, model: Restored, split: str) -> dict[str, Any]
 
 
 def table(result: Scores) -> Iterator[str]:
-    """Yield the lines of a table of the scores: means, and up to twelve of the frames."""
+    """Yield the lines of a table of the scores: means over all frames, and up to twelve frames."""
     count = len(result.frames[METHODS[0]]["mse"])
     shown = sorted({round(at) for at in np.linspace(0, count - 1, min(count, MAX_COLUMNS))})
     header = "".join(f"{at + 1:>8}" for at in shown)
@@ -109,11 +109,11 @@ def table(result: Scores) -> Iterator[str]:
 
 
 def draw(result: Scores, model: Restored) -> Figure:
-    """Return a figure with each measure over the future frames, one line per method."""
+    """Return a figure that plots each measure over the future frames, one line per method."""
     import matplotlib as mpl
-    from matplotlib.figure import Figure  # not pyplot, which looks for a display
+    from matplotlib.figure import Figure  # not pyplot, which requires a display
 
-    mpl.rcParams["svg.hashsalt"] = "trimaran"  # the same scores give the same file
+    mpl.rcParams["svg.hashsalt"] = "trimaran"  # equal scores give equal files
     shown = [name for name in ("psnr", "ssim", "sharpness") if name in result.measures]
     figure = Figure(figsize=(4 * len(shown), 3.6), dpi=120, layout="constrained")
     for axes, measure in zip(figure.subplots(1, len(shown)), shown, strict=True):

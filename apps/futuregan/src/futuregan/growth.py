@@ -13,10 +13,10 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,7})")
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Clips per step and rank for each side of the frames; larger frames allow fewer clips.
+    """Number of clips per step and rank for each side of the frames.
 
     Attributes:
-        stages: pairs (smallest side in pixels, clips), in rising order.
+        stages: pairs (smallest side in pixels, number of clips), in ascending order of the sides.
     """
 
     stages: tuple[tuple[int, int], ...]
@@ -26,7 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return the same sizes, limited to `most` clips."""
+        """Return these sizes, limited to `most` clips."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class BatchSizes:
 
 
 def batch_sizes(text: str) -> BatchSizes:
-    """Parse `COUNT`, or `SIZE:COUNT,…` with rising sizes from 4.
+    """Parse `COUNT`, or `SIZE:COUNT,…` with ascending sizes from 4.
 
     Raises:
         argparse.ArgumentTypeError: the text is malformed.
@@ -55,7 +55,7 @@ def batch_sizes(text: str) -> BatchSizes:
 
 @dataclass(frozen=True)
 class Phase:
-    """Epochs of one resolution.
+    """Consecutive epochs at one resolution.
 
     Attributes:
         size: side of the frames, in pixels.
@@ -88,16 +88,16 @@ class GrowthStage:
 
 
 class Growth:
-    """All phases: the first size, then a transition and a stabilization for each next size.
+    """All phases: the first size, then a transition and a stabilization for each larger size.
 
     Args:
         first: first side of the frames, in pixels.
         last: last side of the frames, in pixels.
-        transition: epochs in which new layers are faded in.
-        stabilization: epochs that follow with the new layers at full weight.
-        epochs: epochs of the whole training, of which the last phase gets the remaining ones;
-            None: the sum of all phases.
-        batches: clips per step and rank.
+        transition: number of epochs in which new layers are faded in.
+        stabilization: number of epochs that follow, with the new layers at full weight.
+        epochs: number of epochs of the whole training; the last phase ends with them. None: the
+            sum over all phases.
+        batches: number of clips per step and rank.
 
     Raises:
         ValueError: the epochs end before the last size is trained.
@@ -136,7 +136,7 @@ class Growth:
         return self.phases[min(bisect_right(self._ends, epoch), len(self.phases) - 1)]
 
     def stage(self, epoch: int, step: int, steps: int) -> GrowthStage:
-        """Return the stage of the step that follows `step` of the `steps` of an epoch."""
+        """Return the stage of the step after the first `step` of the `steps` steps of an epoch."""
         phase = self.phase(epoch)
         begin = self._ends[self.phases.index(phase)] - phase.epochs
         done = (epoch - begin) * steps + step + 1

@@ -1,4 +1,4 @@
-"""Open the clips of a training, packed or synthetic, and derive the shape of the networks."""
+"""Open the clips of a training, packed or synthetic, and derive the sizes of the networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from futuregan.model import Shape
 from futuregan.settings import TrainSettings
 from trainkit.torch.strategy import TorchStrategy
 
-SYNTHETIC = 657  # clips; KITTI tracking has as many in its training split
+SYNTHETIC = 657  # number of clips, as in the training split of KITTI tracking
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ BETAS = (0.0, 0.99)
 
 
 def growth(settings: TrainSettings) -> Growth:
-    """Return the phases of the progressive growth.
+    """Return the progressive growth that `settings` specify.
 
     Raises:
-        ArgumentError: `--epochs` end before the last resolution is trained.
+        ArgumentError: `--epochs` is too small to reach the last resolution.
     """
     try:
         return Growth(
@@ -38,10 +38,10 @@ def growth(settings: TrainSettings) -> Growth:
 
 
 def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
-    """Refuse micro-batches smaller than a group: their minibatch standard deviation would differ.
+    """Raise an error for micro-batches smaller than a group, which would change the deviation.
 
     Raises:
-        ArgumentError: at some resolution a micro-batch has no whole group.
+        ArgumentError: at some resolution a micro-batch is smaller than a group.
     """
     for phase in phases.phases:
         seen = settings.micro_batch_sizes.at(phase.size)
@@ -63,7 +63,7 @@ def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int])
     Args:
         settings: options of the training.
         phases: phases of the growth.
-        steps: function from the batch of a rank to the steps of an epoch.
+        steps: function from the batch size of a rank to the number of steps of an epoch.
     """
     counts = [steps(phases.phase(epoch).batch) for epoch in range(phases.epochs)]
     planned = sum(counts)
@@ -80,8 +80,8 @@ def networks(
     settings: TrainSettings, shape: Shape, strategy: TorchStrategy
 ) -> tuple[Generator, Discriminator]:
     """Return both networks on their device, with the same initial weights on all ranks."""
-    # channels_last_3d: on CPUs, where it was measured, a step takes two thirds of the time; cuDNN
-    # needs this layout for tensor cores.
+    # channels_last_3d reduces the time of a step on CPUs to two thirds (measured); cuDNN needs this
+    # layout for tensor cores.
     fast = strategy.device.type == "cpu" or settings.precision in HALF
     layout = torch.channels_last_3d if fast else torch.contiguous_format
     torch.manual_seed(settings.seed)
@@ -102,12 +102,12 @@ def optimizer(network: nn.Module, settings: TrainSettings) -> torch.optim.Optimi
 
 
 def learning_rate(settings: TrainSettings, stage: GrowthStage) -> float:
-    """Return the learning rate of both networks, which falls by a factor at each growth."""
+    """Return the learning rate of both networks, which is multiplied by a factor at each growth."""
     return settings.base_lr * settings.lr_decay**stage.grown
 
 
 def prepare_clips(clips: Tensor, stage: GrowthStage) -> Tensor:
-    """Return clips of values 0..255 as the networks see them at a stage, with values in -1..1.
+    """Return clips of values 0..255 as input of the networks at a stage, with values in -1..1.
 
     While a resolution is faded in, real clips are blended with their lower resolution by the same
     factor: arXiv:1710.10196, figure 2.
@@ -124,7 +124,7 @@ def prepare_clips(clips: Tensor, stage: GrowthStage) -> Tensor:
 def gradient_penalty(
     score: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, interpolation: Tensor
 ) -> Tensor:
-    """Return (|gradient| - 1)^2 of the scores at points between real and fake clips: (n,).
+    """Return (|gradient of the score| - 1)^2 at points between real and fake clips: (n,).
 
     Gulrajani et al., arXiv:1704.00028, equation 3. The result is differentiable. It must be
     computed in fp32, because a product of gradients exceeds the range of fp16.
@@ -133,7 +133,7 @@ def gradient_penalty(
         score: function from clips (n, C, T, H, W) to scores.
         real: clips (n, C, T, H, W).
         fake: clips (n, C, T, H, W).
-        interpolation: position of the points, 0 (real) to 1 (fake), (n,).
+        interpolation: positions of the points, from 0 (real) to 1 (fake), (n,).
     """
     points = torch.lerp(real, fake, interpolation.view(-1, 1, 1, 1, 1)).requires_grad_()
     (gradients,) = torch.autograd.grad(score(points).sum(), points, create_graph=True)
@@ -144,7 +144,7 @@ def gradient_penalty(
 def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
     """Return the loss of the discriminator for each pair of scores (n, 1): (n,).
 
-    `wgan-gp`: arXiv:1704.00028, equation 3, without its penalty. `lsgan`: Mao et al.,
+    `wgan-gp`: arXiv:1704.00028, equation 3, without the penalty. `lsgan`: Mao et al.,
     arXiv:1611.04076, equation 9. `gan`: Goodfellow et al., arXiv:1406.2661, equation 1.
     """
     real, fake = real.float().flatten(), fake.float().flatten()
@@ -156,9 +156,10 @@ def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
 
 
 def generator_losses(loss: str, fake: Tensor) -> Tensor:
-    """Return the loss of the generator for each score (n, 1) of its clips: (n,).
+    """Return the loss of the generator for each score (n, 1) of a predicted clip: (n,).
 
-    Sources as in `critic_losses`; `gan` is the non-saturating form (arXiv:1406.2661, section 3).
+    The sources are those of `critic_losses`; `gan` is the non-saturating form of arXiv:1406.2661,
+    section 3.
     """
     fake = fake.float().flatten()
     if loss == "wgan-gp":
@@ -172,10 +173,10 @@ def generator_losses(loss: str, fake: Tensor) -> Tensor:
 def update_ema(
     average: Generator, generator: Generator, decay: float, steps: int, level: int
 ) -> None:
-    """Move the average towards the weights that are trained at `level`.
+    """Update the moving average of the weights that are trained at `level`.
 
-    In the first steps the decay is at most (1 + steps) / (10 + steps), so that the average soon
-    forgets the initial weights.
+    The decay is at most (1 + steps) / (10 + steps), so that the initial weights soon have no effect
+    on the average.
     """
     share = 1 - min(decay, (1 + steps) / (10 + steps))
     torch._foreach_lerp_([*average.active(level)], [*generator.active(level)], share)

@@ -1,4 +1,4 @@
-"""The minibatch standard deviation, a feature that the discriminator sees."""
+"""The minibatch standard deviation, a feature for the discriminator."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class MinibatchStddev(nn.Module):
     """Append one feature: the standard deviation over a group of clips. arXiv:1710.10196, sec. 3.
 
     If a rank has fewer clips than a group, the group consists of the clips of all ranks, because
-    the deviation of a single clip is 0. Groups within the clips of one rank do not depend on the
-    number of ranks, nor on micro-batches.
+    the deviation of a single clip is 0. Groups within the clips of one rank depend neither on the
+    number of ranks nor on micro-batches.
 
     Args:
         group: largest number of clips in a group.
-        micro_batch_sizes: clips that a rank processes at once, by the side of the frames.
+        micro_batch_sizes: clips that a rank processes at once, for each side of the frames.
         strategy: the strategy that connects the ranks.
     """
 
@@ -37,8 +37,8 @@ class MinibatchStddev(nn.Module):
         """Return the sizes of the micro-batches into which a rank splits its `clips`.
 
         Args:
-            clips: clips of this rank in the batch; the last batch of an epoch has fewer.
-            batch: clips of a rank in a full batch.
+            clips: number of clips of this rank; the last batch of an epoch may have fewer.
+            batch: number of clips of a rank in a full batch.
             size: side of the frames, in pixels.
         """
         largest = self._micro_batch_sizes.at(size)
@@ -89,5 +89,5 @@ class MinibatchStddev(nn.Module):
 
 
 def split_evenly(count: int, number: int) -> list[int]:
-    """Return `number` counts that add up to `count` and differ by at most 1, larger ones first."""
+    """Return `number` counts with sum `count` that differ by at most 1, in descending order."""
     return [count // number + (at < count % number) for at in range(number)]

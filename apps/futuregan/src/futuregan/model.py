@@ -6,8 +6,9 @@ Karras et al., "Progressive Growing of GANs", arXiv:1710.10196: equalized learni
 in `minibatch_stddev.py`).
 
 Clips are tensors (N, C, T, H, W) with values in -1..1. Level 0 has frames of 4x4 pixels
-(`Shape.base`), and each level has twice the side of the level below. Both networks own the layers
-of all levels from the start. At a level they use the layers up to it, and only these get gradients.
+(`Shape.base`), and each level has twice the side of the level below. Both networks have the layers
+of all levels from the start. At each level they use the layers up to that level, and only the
+layers in use get gradients.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class Shape:
         size: side of the largest frames, a power of 2, in pixels.
         past: number of input frames.
         future: number of predicted frames.
-        channels: channels of a frame.
-        width: features of the widest layers; up to 32 pixels, then half as many per doubling.
+        channels: number of channels of a frame.
+        width: number of features up to a side of 32 pixels; halved with each further doubling.
         residual: whether the generator predicts the difference from the last input frame.
         base: side of the frames of level 0, in pixels.
-        skip: features of the skip connections from encoder to decoder at each level; 0: none.
+        skip: number of features of the skip connection from encoder to decoder at each level;
+            0: no skip connections.
     """
 
     size: int = 128
@@ -57,7 +59,7 @@ class Shape:
         return self.level(self.size) + 1
 
     def features(self, level: int) -> int:
-        """Return the number of features at a level."""
+        """Return the number of features at `level`."""
         return max(1, min(self.width, 32 * self.width // (self.base << level)))
 
     def level(self, size: int) -> int:
@@ -68,13 +70,13 @@ class Shape:
 class EqualizedLayer(nn.Module):
     """A layer with an equalized learning rate: arXiv:1710.10196, section 4.1.
 
-    The weights are initialized with standard deviation 1 and multiplied at run time by the constant
-    of He et al. (arXiv:1502.01852), so that Adam's steps have the same size in all layers.
+    The weights are initialized with standard deviation 1, and multiplied in each forward pass by
+    the constant of He et al. (arXiv:1502.01852), so that Adam makes equal steps in all layers.
 
     Args:
         shape: shape of the weights; the fan-in is the product of `shape[1:]`, or `shape[0]` for a
             transposed convolution without overlap.
-        gain: sqrt(2) before a rectifier, 1 in an output layer.
+        gain: gain of the initialization: sqrt(2) before a rectifier, 1 in an output layer.
         transposed: whether the layer is a transposed convolution.
         stride: stride of a convolution.
         padding: padding of a convolution.
@@ -96,7 +98,7 @@ class EqualizedLayer(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Return the outputs of the layer."""
         weight: Tensor = self.weight
-        if weight.numel() < values.numel():  # scale the smaller of the two
+        if weight.numel() < values.numel():  # scale the smaller tensor
             weight = weight * self.scale
         else:
             values = values * self.scale
@@ -110,7 +112,7 @@ class EqualizedLayer(nn.Module):
 def _conv3d(
     values: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int, int], padding: int
 ) -> Tensor:
-    """Return a convolution; on a CPU in fp32 if its kernel of three frames covers two frames.
+    """Return a convolution; on a CPU, compute it in fp32 if a kernel of 3 frames covers only 2.
 
     In that case oneDNN's bf16 gradient of the weights (PyTorch 2.13, AVX-512) reads uninitialized
     memory and contains NaN and garbage.
@@ -142,7 +144,7 @@ def conv1x1x1(inputs: int, outputs: int, *, gain: float = math.sqrt(2)) -> Equal
 
 
 class LeakyPixelNorm(nn.Module):
-    """Leaky ReLU, then each pixel's features scaled to a mean square of 1: section 4.2."""
+    """Leaky ReLU, then a scaling of the features of a pixel to a mean square of 1: section 4.2."""
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the normalized features."""
@@ -153,23 +155,23 @@ class LeakyPixelNorm(nn.Module):
 
 
 def block(*layers: EqualizedLayer, normalized: bool) -> nn.Sequential:
-    """Return a sequence of layers, each followed by a rectifier."""
+    """Return a sequence of layers, each followed by a rectifier; `normalized` adds pixel norm."""
     activation = LeakyPixelNorm if normalized else lambda: nn.LeakyReLU(SLOPE)
     return nn.Sequential(*(module for layer in layers for module in (layer, activation())))
 
 
 def downsample(clip: Tensor, times: int = 2) -> Tensor:
-    """Return frames of a side `times` smaller, by average pooling."""
+    """Return frames with a side divided by `times`, by average pooling."""
     return clip if times == 1 else functional.avg_pool3d(clip, (1, times, times))
 
 
 def upsample(clip: Tensor) -> Tensor:
-    """Return frames of twice the side, by repetition of each pixel."""
+    """Return frames with twice the side, by repetition of each pixel."""
     return functional.interpolate(clip, scale_factor=(1, 2, 2), mode="nearest")
 
 
 def fade_in(old: Tensor, new: Tensor, fade: float) -> Tensor:
-    """Return a blend of the outputs of two levels, in which the new one has the weight `fade`."""
+    """Return a blend of the outputs of two levels, in which `new` has the weight `fade`."""
     return torch.lerp(old, new, fade)
 
 
@@ -198,7 +200,7 @@ class Encoder(nn.Module):
 
         Args:
             clip: (N, C, T, H, W).
-            fade: weight of the newest level, 0..1.
+            fade: weight of the highest level, 0..1.
         """
         level = self._shape.level(clip.shape[-1])
         # A slice of a clip has a layout for which PyTorch would choose a slow convolution.
@@ -230,7 +232,7 @@ class Generator(nn.Module):
         features = [shape.features(level) for level in range(shape.levels)]
         width = features[0]
         self.encoder = Encoder(shape, layout, normalized=True)
-        # The middle layers map all input frames to one time step, and that to all future frames.
+        # The middle layers map all input frames to one time step, and this to all future frames.
         self.middle = block(
             conv3x3x3(width, width),
             EqualizedLayer((width, width, shape.past, 1, 1)),
@@ -263,7 +265,7 @@ class Generator(nn.Module):
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, past: Tensor, fade: float = 1.0) -> Tensor:
-        """Return the future of `past`; the side of its frames determines the level."""
+        """Return the frames that follow `past`; the side of its frames determines the level."""
         level = self.shape.level(past.shape[-1])
         first, *skipped = self.encoder(past, fade)
         values = self.middle(first)
@@ -312,7 +314,7 @@ class Discriminator(nn.Module):
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, clip: Tensor, fade: float = 1.0, batches: int = 1) -> Tensor:
-        """Return the scores of `batches` batches of clips, which are concatenated in `clip`."""
+        """Return the scores of the clips in `clip`, a concatenation of `batches` batches."""
         features = self.encoder(clip, fade)[0]
         values = self.last(self.minibatch_stddev(features, batches, clip.shape[-1]))
         return cast("Tensor", self.score(values.flatten(1)))

@@ -1,4 +1,4 @@
-"""Pictures of predictions: a sheet with all frames, and frames of an animation."""
+"""Pictures of predictions: a sheet with all frames, and an animation."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from futuregan.clips import Frame
 
 GAP = 4  # pixels between frames
 LABEL = 96  # pixels of the column with the names of the rows
-HEAD = 20  # pixels above each picture for text
+HEAD = 20  # pixels above each picture, for text
 ERRORS = 4  # amplification factor of the errors
 LARGEST = {".gif": 65_535, ".mp4": 16_384}
-"""Suffix -> largest side in pixels that GIF can store, and that libx264 encodes."""
+"""Suffix -> largest side in pixels that the format (GIF) or the encoder (libx264) allows."""
 INK, PAPER, MADE = (30, 30, 30), (255, 255, 255), (213, 94, 0)
 
 
 @dataclass(frozen=True)
 class PredictedClip:
-    """A clip with its prediction; frames are (T, H, W, C) with values 0..255.
+    """A clip and its prediction; frames are (T, H, W, C) with values 0..255.
 
     Attributes:
         past: input frames.
         prediction: predicted frames.
-        truth: true future frames, as far as they are known.
+        truth: true future frames; fewer than predicted where the source ends.
     """
 
     past: Frame
@@ -38,7 +38,7 @@ class PredictedClip:
 
     @property
     def errors(self) -> Frame:
-        """Amplified absolute errors of the frames whose truth is known."""
+        """Amplified absolute errors of the predicted frames with a known truth."""
         known = len(self.truth)
         difference = np.abs(self.prediction[:known].astype(int) - self.truth.astype(int))
         amplified: Frame = (difference * ERRORS).clip(0, 255).astype(np.uint8)
@@ -46,7 +46,7 @@ class PredictedClip:
 
 
 def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
-    """Return a sheet of clips with one row each for input, truth, prediction and error."""
+    """Return a picture in which each clip has a row each for input, truth, prediction and error."""
     rows: list[tuple[str, Frame]] = []
     for clip in clips:
         rows += [("input", clip.past), ("truth", clip.truth), ("prediction", clip.prediction),
@@ -69,9 +69,9 @@ def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
 
 
 def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.Image]:
-    """Return the frames of an animation with one row per clip: the truth beside the prediction.
+    """Return the frames of an animation with a row for each clip: the truth beside the prediction.
 
-    Both sides begin with the input frames; predicted frames have a coloured border.
+    Truth and prediction begin with the input frames; predicted frames have a coloured border.
     """
     side, size = clips[0].prediction.shape[1] * scale + 2 * GAP, animation_size(clips, scale)
     font = ImageFont.load_default(13)
@@ -103,21 +103,21 @@ def animation_size(clips: Sequence[PredictedClip], scale: int) -> tuple[int, int
 
 
 def enlarge(frame: Frame, scale: int) -> Image.Image:
-    """Return a frame (H, W, C) as a picture, each pixel a square of side `scale`."""
+    """Return a frame (H, W, C) as a picture in which each pixel is a square of side `scale`."""
     image = Image.fromarray(frame[..., 0] if frame.shape[2] == 1 else frame)
     size = (image.width * scale, image.height * scale)
     return image.resize(size, Image.Resampling.NEAREST).convert("RGB")
 
 
 def write_gif(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> None:
-    """Write an endless animation as GIF."""
+    """Write a GIF animation that repeats forever."""
     first, *others = pictures
     first.save(file, "GIF", save_all=True, append_images=others, duration=1000 // fps, loop=0)
 
 
 def write_mp4(pictures: Sequence[Image.Image], file: IO[bytes], fps: int) -> None:
-    """Write a video (H.264, 4:2:0) that any browser plays; its sides must be even."""
-    whole = io.BytesIO()  # Python reports a full disk as such, libav as another error
+    """Write a video (H.264, 4:2:0) for any browser; the sides of the pictures must be even."""
+    whole = io.BytesIO()  # Python reports a full disk as a full disk, libav as another error
     with av.open(whole, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "18"})
         stream.width, stream.height = pictures[0].size

@@ -19,14 +19,14 @@ from trainkit.streams import say
 from trainkit.torch.start import start
 
 VISIBLE = 128  # smallest side of a frame in the picture, in pixels
-SHOWN = 5  # names of ignored files in the warning
+SHOWN = 5  # largest number of ignored files that the warning names
 
 
 def main(settings: PredictSettings) -> None:
     """Predict the continuation of clips, write the pictures, and print their paths.
 
     Raises:
-        DataError: the run has no checkpoint, or the data cannot be decoded, or is too short.
+        DataError: the run has no checkpoint, or the data cannot be decoded or is too short.
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     strategy = start("single", device=settings.device)
@@ -50,7 +50,7 @@ def main(settings: PredictSettings) -> None:
 
 
 def predict_clip(model: Restored, clip: Frame, frames: int, device: torch.device) -> PredictedClip:
-    """Return a clip (T, H, W, C), whose first frames are the input, with its prediction."""
+    """Return a clip (T, H, W, C), whose first frames are the input, and its prediction."""
     past, truth = np.split(clip, [model.past])
     values = torch.from_numpy(past).to(device).permute(3, 0, 1, 2)[None].float()
     prediction = model.predict(values.div(127.5).sub(1), frames)[0]
@@ -59,7 +59,7 @@ def predict_clip(model: Restored, clip: Frame, frames: int, device: torch.device
 
 
 def write(path: Path, clips: list[PredictedClip], scale: int, fps: int) -> None:
-    """Write one picture atomically, in the format that its suffix names.
+    """Write one picture atomically, in the format of the suffix of `path`.
 
     Raises:
         ArgumentError: the format does not allow a picture of this size.

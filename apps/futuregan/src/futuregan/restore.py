@@ -20,13 +20,13 @@ class Restored:
 
     Attributes:
         generator: the network.
-        fade: weight of the newest level, 0..1.
+        fade: weight of the highest level, 0..1.
         past: number of input frames.
         future: number of frames that the network predicts at once.
         size: side of the frames, in pixels.
-        channels: channels of a frame.
+        channels: number of channels of a frame.
         every: distance between two frames of a training clip, in frames of the sequence.
-        step: number of updates.
+        step: number of updates before the checkpoint.
     """
 
     generator: Generator
@@ -42,7 +42,7 @@ class Restored:
     def predict(self, past: Tensor, frames: int) -> Tensor:
         """Return the `frames` frames that follow `past`, in -1..1.
 
-        Frames beyond `future` are predicted from frames that the network predicted before.
+        Frames after the first `future` are predicted from frames that the network predicted before.
 
         Args:
             past: input frames (n, C, T, H, W) in -1..1.
@@ -56,12 +56,12 @@ class Restored:
 
 
 def open_generator(out: Path | None, file: Path | None, device: torch.device) -> Restored:
-    """Return the generator of the checkpoint `file`, or of the newest one of the run in `out`.
+    """Return the generator of the checkpoint `file`, or of the newest checkpoint of the run `out`.
 
-    It is the moving average if the training kept one.
+    The generator is the moving average if the checkpoint has one.
 
     Raises:
-        DataError: the run has no checkpoint, or it belongs to another app.
+        DataError: the run has no checkpoint, or the checkpoint belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state["about"]

@@ -3,7 +3,8 @@
 Scores of each frame: mean squared error, peak signal-to-noise ratio, structural similarity (Wang
 et al., "Image Quality Assessment: From Error Visibility to Structural Similarity", IEEE TIP 13 (4),
 2004), multi-scale structural similarity (Wang et al., "Multi-scale Structural Similarity for Image
-Quality Assessment", Asilomar 2003), both by torchmetrics, and sharpness where something moves.
+Quality Assessment", Asilomar 2003), and sharpness in moving regions. torchmetrics computes both
+structural similarities.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from trainkit.strategy import Strategy
 METHODS = ("prediction", "copy_last", "linear")
 """The compared predictions: the network, the repeated last frame, and linear extrapolation."""
 MIN_MSE = 1e-10
-"""Smallest mean squared error in a PSNR, which is infinite for equal frames."""
+"""Lower limit of the mean squared error in a PSNR, which is otherwise infinite for equal frames."""
 EDGE = 5
-"""Pixels from the centre of the SSIM window, which has a side of 11, to its edge."""
+"""Pixels from the centre of the SSIM window, which has a side of 11 pixels, to its edge."""
 SMALLEST = 16
-"""Side of the smallest frames for which SSIM is computed."""
+"""Side in pixels of the smallest frames for which SSIM is computed."""
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Weights of the scales, from the finest on: Wang et al. 2003, section 3.2."""
+"""Weights of the scales in MS-SSIM, the finest scale first: Wang et al. 2003, section 3.2."""
 FRAMES_AT_ONCE = 256
-"""Frames to compare at once, because SSIM needs several copies of them."""
+"""Number of frames to compare at once; it limits the memory, because SSIM copies the frames."""
 
 
 def scales(size: int) -> int:
-    """Return the number of scales for frames of `size` pixels; the last has at least 16 pixels."""
+    """Return the number of scales for frames of `size` pixels; the last scale has at least 16."""
     return min(len(WEIGHTS), (size // SMALLEST).bit_length())
 
 
 def baselines(past: Tensor, frames: int) -> Iterator[Tensor]:
-    """Yield two futures without training: the last frame repeated, and linear extrapolation."""
+    """Yield two predictions without training: the last frame repeated, and linear extrapolation."""
     last, before = past[:, :, -1:], past[:, :, -2:-1]
     yield last.expand(-1, -1, frames, -1, -1)
     times = torch.arange(1, frames + 1, device=past.device).view(-1, 1, 1)
@@ -53,7 +54,7 @@ def measures(size: int) -> tuple[str, ...]:
 
 
 def measure_frames(frames: Tensor, truth: Tensor) -> Tensor:
-    """Return each of `measures` of frames (N, C, H, W) with values in 0..1: (measures, N)."""
+    """Return all `measures` of frames (N, C, H, W) with values in 0..1: (measures, N)."""
     errors = (frames - truth).square().mean((1, 2, 3))
     found = [errors, -10 * errors.clamp_min(MIN_MSE).log10()]
     if count := scales(frames.shape[-1]):
@@ -70,11 +71,11 @@ def torchmetrics_ssim() -> Callable[..., Any]:
 
 
 def ssim(frames: Tensor, truth: Tensor) -> Tensor:
-    """Return the structural similarity of frames (N, C, H, W) over all whole windows: (N,)."""
+    """Return the structural similarity of frames (N, C, H, W) over all complete windows: (N,)."""
     _, places = torchmetrics_ssim()(
         frames, truth, data_range=1.0, reduction="none", return_full_image=True
     )
-    # Windows beyond would see the mirrored border of the frames.
+    # Other windows would contain the mirrored border of the frames.
     inner: Tensor = places[..., EDGE:-EDGE, EDGE:-EDGE]
     return inner.mean((1, 2, 3))
 
@@ -85,8 +86,8 @@ def ms_ssim(frames: Tensor, truth: Tensor, count: int) -> Tensor:
     With fewer than the five published scales, the weights keep their proportions.
 
     Args:
-        frames: predicted frames (N, C, H, W) in 0..1.
-        truth: true frames (N, C, H, W) in 0..1.
+        frames: predicted frames (N, C, H, W) with values in 0..1.
+        truth: true frames (N, C, H, W) with values in 0..1.
         count: number of scales.
 
     Returns:
@@ -107,24 +108,24 @@ def ms_ssim(frames: Tensor, truth: Tensor, count: int) -> Tensor:
 
 
 def gradient_magnitude(frames: Tensor, moving: Tensor) -> Tensor:
-    """Return the mean absolute image gradient of frames (N, C, H, W) where something moves: (N,).
+    """Return the mean absolute image gradient in the moving regions of frames (N, C, H, W): (N,).
 
-    Each difference between neighbouring pixels is weighted by the motion `moving` (N, 1, H, W)
-    there, because still regions are as sharp as in the last input frame.
+    Each difference between neighbouring pixels is weighted by the local motion `moving`
+    (N, 1, H, W), because still regions are as sharp as in the last input frame.
     """
     down, across = (frames.diff(dim=side).abs() * _neighbour_means(moving, side) for side in (2, 3))
     return down.mean((1, 2, 3)) + across.mean((1, 2, 3))
 
 
 def _neighbour_means(values: Tensor, side: int) -> Tensor:
-    """Return the means of neighbouring pixels along one dimension."""
+    """Return the mean of each pair of neighbouring pixels along the dimension `side`."""
     count = values.shape[side] - 1
     return (values.narrow(side, 0, count) + values.narrow(side, 1, count)) / 2
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Means over clips, for each future frame.
+    """Means of the measures over clips, for each future frame.
 
     Attributes:
         clips: number of clips.
@@ -149,7 +150,7 @@ class Scores:
         return (*measures(self.size), "sharpness")
 
     def margin(self, measure: str) -> float:
-        """Return the difference between the prediction and the better of the two baselines."""
+        """Return the difference of a measure between the prediction and the better baseline."""
         ours, *others = (self.mean(method, measure) for method in METHODS)
         return ours - max(others)
 
@@ -199,7 +200,7 @@ class ScoreSums:
         table = torch.tensor(flat, dtype=torch.float64).view(self._sums.shape)
         means = table[:, :-2] / clips
         prediction, true = table[:, -2], table[:, -1]
-        # Frames without motion count as sharp.
+        # Frames without motion get the sharpness 1.
         sharpness = torch.where(true > MIN_MSE, prediction / true, 1.0)
         names = measures(self._size)
         return Scores(int(clips), self._size, {

@@ -29,7 +29,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 SIZES = ("4", "8", "16", "32", "64", "128", "256", "512")
 THREADS = min(4, common_options.USABLE_CORES)
 SUFFIXES = (".gif", ".mp4", ".png")
-MAX_FRAMES = 1000  # frames to predict; all of them are held in memory
+MAX_FRAMES = 1000  # largest number of frames to predict, because all are held in memory
 STRIDE = "frames between the beginnings of two clips (default: the length of one)"
 LONG = ("frames to predict; the generator predicts those beyond the trained number from frames "
         "that it predicted before (default: the trained number)")
@@ -39,9 +39,9 @@ LONG = ("frames to predict; the generator predicts those beyond the trained numb
 class TrainSettings:
     """Options of `train`.
 
-    The defaults are those of arXiv:1810.01325. Where that paper gives no value, the defaults are
-    those of arXiv:1710.10196, whose networks it grows: the decay of the moving average is from
-    appendix A.1, the groups of four clips from the published program. `--precision auto` trains
+    The defaults are those of arXiv:1810.01325. Where that paper gives no value, they are those of
+    arXiv:1710.10196, on whose method it is based: the decay of the moving average is from appendix
+    A.1, and the groups of four clips are from the published program. `--precision auto` trains
     faster where it selects bf16.
     """
 
@@ -140,7 +140,7 @@ class TrainSettings:
         return self.batch_size_per_rank.at_most(self.micro_batch)
 
     def check(self) -> None:
-        """Refuse combinations that the parsers of single options cannot see.
+        """Raise an error for combinations that the parsers of single options cannot detect.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -181,7 +181,7 @@ class EvaluateSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a picture that already exists.
+        """Raise an error for missing options, and for a picture that already exists.
 
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.
@@ -224,7 +224,7 @@ class PredictSettings:
     device: str = common_options.device()
 
     def check(self) -> None:
-        """Refuse missing options, and files that already exist.
+        """Raise an error for missing options, and for files that already exist.
 
         Raises:
             ArgumentError: an option is missing, or a file cannot be written.

@@ -40,9 +40,9 @@ class Trained:
         settings: options of the training.
         data: batches of the training.
         strategy: the strategy that connects the ranks.
-        generator: the network that is trained.
-        discriminator: its adversary.
-        average: moving average of the generator, None without.
+        generator: the generator.
+        discriminator: the discriminator.
+        average: moving average of the generator; None if the training has none.
         optimizers: optimizer of each network, by name.
         scalers: loss scaler of each network in fp16, by name; inactive in other precisions.
         stage: stage of the growth at the last step.

@@ -2,18 +2,19 @@
 
 This app reproduces, with the settings of `recipes/futuregan/`: Aigner and Koerner, "FutureGAN:
 Anticipating the Future Frames of Video Sequences using Spatio-Temporal 3d Convolutions in
-Progressively Growing GANs", arXiv:1810.01325, which predicts six frames of 128x128 pixels from six.
+Progressively Growing GANs", arXiv:1810.01325. The paper predicts six frames of
+128x128 pixels from six input frames.
 
-Method: a generator of 3d convolutions takes all input frames at once and returns all future
-frames; a discriminator gives a clip of input and future frames a score. Both networks begin with
-frames of 4x4 pixels. Each new resolution is faded in over some epochs and then trained for some
-more. A step updates the discriminator once and then the generator, with the loss of the
-Wasserstein GAN with gradient penalty (arXiv:1704.00028) and Adam without momentum.
+Method: a generator with 3d convolutions maps all input frames at once to all future frames. A
+discriminator maps a clip of input and future frames to a score. Both networks begin with frames of
+4x4 pixels. Each new resolution is faded in over some epochs, and then trained for more epochs. A
+step updates the discriminator once and then the generator, with the loss of the Wasserstein GAN
+with gradient penalty (arXiv:1704.00028) and Adam without momentum.
 
 Differences from the published program: the ranks share one loader; losses and the minibatch
 standard deviation are those of the global batch; the evaluation uses a moving average of the
-generator; a training resumes from any step with bit-identical weights. This file has the loop,
-`method.py` the formulas, `model.py` the networks, `growth.py` the schedule of the resolutions.
+generator; a training resumes from any step with bit-identical weights. This file contains the loop,
+`method.py` the formulas, `model.py` the networks, and `growth.py` the schedule of the resolutions.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Training:
         micro_batches = list(
             zip(torch.split(clips, sizes), torch.split(interpolation, sizes), strict=True)
         )
-        # The strategy averages over the ranks, so each rank contributes its sum x ranks / clips.
+        # The strategy averages over the ranks, so each rank multiplies its sum by ranks / clips.
         weight = self.strategy.size / batch.count
         is_whole = len(micro_batches) == 1
         generated = [self.generate(real, stage, keep=is_whole) for real, _ in micro_batches]
@@ -172,10 +173,10 @@ class Training:
         })
 
     def generate(self, real: Tensor, stage: GrowthStage, *, keep: bool = True) -> Tensor:
-        """Return real input frames joined with the future frames that the generator predicts.
+        """Return real input frames followed by the future frames that the generator predicts.
 
-        Without `keep`, PyTorch records no graph for the backward pass, and the memory of one
-        micro-batch is free for the next one.
+        Without `keep`, PyTorch records no graph for the backward pass, and each micro-batch can
+        reuse the memory of the previous micro-batch.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
@@ -190,17 +191,18 @@ class Training:
     def critic_step(
         self, real: Tensor, fake: Tensor, interpolation: Tensor, stage: GrowthStage, weight: float
     ) -> Tensor:
-        """Add to the discriminator's gradients; return this micro-batch's sums for the metrics.
+        """Add the gradients of a micro-batch to the discriminator; return its sums for the metrics.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
             fake: the same clips with predicted future frames.
-            interpolation: position of the gradient penalty between real and fake, 0..1, (n,).
+            interpolation: positions of the gradient penalty between real (0) and fake (1), (n,).
             stage: stage of the growth.
             weight: factor of the summed losses, ranks / clips of the global batch.
 
         Returns:
-            Sums of the critic loss, 0, Wasserstein estimate, gradient penalty, and 0: (5,).
+            Sums of critic loss, 0 (generator loss), Wasserstein estimate, gradient penalty, and 0
+            (mean squared error): (5,).
         """
         settings = self.settings
         with self.autocast():  # one pass over real and fake clips is faster than two passes
@@ -223,7 +225,7 @@ class Training:
     def generator_step(
         self, real: Tensor, fake: Tensor, stage: GrowthStage, weight: float
     ) -> Tensor:
-        """Add to the generator's gradients; return this micro-batch's sums for the metrics.
+        """Add the gradients of a micro-batch to the generator; return its sums for the metrics.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
@@ -232,7 +234,7 @@ class Training:
             weight: factor of the summed losses, ranks / clips of the global batch.
 
         Returns:
-            Sums of 0, the generator loss, 0, 0, and the mean squared error: (5,).
+            Sums as from `critic_step`: only generator loss and mean squared error are not 0, (5,).
         """
         settings = self.settings
         errors = (fake - real)[:, :, settings.past :].square().flatten(1).mean(1)
@@ -264,10 +266,10 @@ class Training:
         optimizer.zero_grad()
 
     def autocast(self) -> torch.autocast:
-        """Return the autocast context of the networks, which is off in fp32 and tf32."""
+        """Return the autocast context for the networks, which is disabled in fp32 and tf32."""
         half = HALF.get(self.settings.precision)
         return torch.autocast(self.strategy.device.type, half, enabled=half is not None)
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on held-out clips; None if a signal interrupted the evaluation."""
+        """Return the scores on the evaluation clips, or None if interrupted by a signal."""
         return training_evaluation.evaluate(self.trained, self.session)

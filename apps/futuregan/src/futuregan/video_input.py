@@ -1,4 +1,4 @@
-"""The input frames of `predict`: from a video file, a folder of images, or packed sequences."""
+"""Read the input frames of `predict` from a video file, a folder of images, or packed sequences."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
 
 
 class VideoInput(Protocol):
-    """A source of clips with the true future frames, as far as they exist."""
+    """A source of clips: the input frames, and the true future frames that the source has."""
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C); T is smaller where the source ends.
+        """Return a clip, (T, H, W, C); T is smaller near the end of the source.
 
         Raises:
             DataError: the clip cannot be decoded, or has too few frames to predict from.
@@ -39,7 +39,7 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences; their beginnings do not depend on the predicted length."""
+    """Clips of packed sequences; where a clip begins does not depend on the predicted length."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
@@ -50,7 +50,7 @@ class PackedSequences:
         )
 
     def read(self, number: int) -> Frame:
-        """Return the clip with this number."""
+        """Return the clip with the index `number`."""
         if number >= len(self._clips):
             raise DataError(f"clip {number}: the split '{self._split}' has {len(self._clips)} "
                             f"clips, 0 to {len(self._clips) - 1}", code="argument-invalid")
@@ -58,7 +58,7 @@ class PackedSequences:
 
 
 class FrameSequence:
-    """Clips of one video file or one folder of images, beginning at any frame."""
+    """Clips of one video file or one folder of images; a clip can begin at any frame."""
 
     def __init__(self, path: Path, model: Restored, frames: int, every: int) -> None:
         self._path, self._model, self._every = path, model, every
@@ -127,9 +127,9 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
 
 
 def ignored(path: Path) -> list[str]:
-    """Return the names in a folder of frames that are not read; empty for any other input.
+    """Return the names of the files in a folder of frames that are not read; [] for other inputs.
 
-    Hidden files are omitted: they are metadata of file systems.
+    The list has no hidden files, which are metadata of file systems.
     """
     if not path.is_dir() or (path / "dataset.json").is_file():
         return []
@@ -138,7 +138,7 @@ def ignored(path: Path) -> list[str]:
 
 
 def _is_frame(file: Path) -> bool:
-    """Return whether `file` is an image; hidden files are metadata of file systems."""
+    """Return whether `file` is an image; hidden files are metadata of file systems, not images."""
     return is_image(file.name) and not file.name.startswith(".")
 
 
@@ -148,20 +148,19 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 
 
 def video_frames(file: Path) -> Iterator[Image.Image]:
-    """Yield the frames of a video, with the same checks as at packing.
+    """Yield the frames of a video, with the same checks as when a video is packed.
 
-    FFmpeg hides damage where it can, because a player continues. Therefore the decoder stops at
-    errors, an error message of the container counts as damage, and so do fewer frames than the
-    header lists.
+    By default FFmpeg conceals damage, as a player should. Here the decoder stops at errors. An
+    error message of the container, or fewer frames than the header lists, counts as damage.
 
     Raises:
-        DataError: the file is no video, is truncated, or has a frame that cannot be decoded or
-            whose display matrix is no orientation; the message names the frame.
+        DataError: the file is not a video, is truncated, or has a frame that cannot be decoded or
+            whose display matrix is not an orientation; the message names the frame.
     """
     number = 0
-    # Neither is reset afterwards, because another video may still be open.
+    # These settings are not reset afterwards, because another video may still be open.
     av.logging.set_level(av.logging.ERROR)
-    av.logging.set_skip_repeated(False)  # also report the same error of the next file
+    av.logging.set_skip_repeated(False)  # also log the same error of another file
     with av.logging.Capture() as log:
         try:
             # The whitelist excludes playlists, which would make FFmpeg read other files.

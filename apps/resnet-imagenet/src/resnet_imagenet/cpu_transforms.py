@@ -1,7 +1,8 @@
-"""The last steps of the input pipeline on a CPU: from decoded windows to tensors.
+"""The last steps of the input pipeline on a CPU: convert decoded windows to tensors.
 
-PyTorch's antialiased bilinear resize of bytes equals Pillow's, and uses vector instructions. Each
-image is resized and normalized while it is in the cache, directly into its batch.
+PyTorch's antialiased bilinear resize of bytes gives the same result as Pillow's, and uses vector
+instructions. Each image is resized and normalized while it is in the processor cache, and written
+directly into its batch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class CpuTransforms:
 
     def __init__(self, to: Preprocessing, threads: int) -> None:
         self._size, self._channels, self._threads = to.size, to.channels, threads
-        # (x / 255 - mean) / std, for all values of a row of pixels.
+        # Scale and offset of (x / 255 - mean) / std, repeated for all values of a row of pixels.
         std = torch.tensor(to.std, dtype=torch.float64)
         shift = -torch.tensor(to.mean, dtype=torch.float64) / std
         self._scale = (1 / (255 * std)).float().repeat(to.size)
@@ -36,7 +37,7 @@ class CpuTransforms:
 
         Args:
             images: arrays of bytes (h, w, C) that support DLPack.
-            mirror: for each image, whether it is flipped.
+            mirror: for each image, 1 to flip it, else 0.
         """
         batch = torch.empty(len(images), self._size, self._size * self._channels)
 
@@ -66,14 +67,14 @@ def single_threaded_pool(count: int) -> ThreadPoolExecutor:
     """Return a pool of `count` threads in which PyTorch uses no further threads.
 
     Otherwise each thread would start an OpenMP team for large operations, which would busy-wait on
-    the cores that train. OpenMP has the setting per thread, but MKL has one for the process;
-    therefore the process setting is restored.
+    the cores that train. OpenMP has a number of threads for each thread, but MKL has one for the
+    whole process; therefore the number of the process is restored.
     """
     before = torch.get_num_threads()
     ready = threading.Barrier(count + 1)
 
     def begin() -> None:
-        torch.get_num_threads()  # the first call initializes the thread from the process setting
+        torch.get_num_threads()  # the first call copies the setting of the process
         torch.set_num_threads(1)
         ready.wait()
 

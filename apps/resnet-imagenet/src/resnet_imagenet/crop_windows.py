@@ -1,7 +1,7 @@
-"""Compute the part of an image that the network sees from uniform draws.
+"""Compute from uniform draws the window of an image that the network gets.
 
-A window is (start, shape), each (y, x) in pixels of the stored image. Only the window is decoded,
-and then resized to the input size of the network.
+A window is (start, shape), each (y, x) in pixels of the stored image. Only the window is decoded;
+it is then resized to the input size of the network.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 ATTEMPTS = 10  # tries for a random window that fits, as in torchvision's RandomResizedCrop
 DRAWS = 2 * ATTEMPTS + 3
-"""Uniform draws per training sample: area and ratio of each attempt, position (y, x), flip."""
+"""Uniform draws for each training sample: area and ratio of each attempt, position (y, x), flip."""
 POSITION = slice(2 * ATTEMPTS, 2 * ATTEMPTS + 2)
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
-PAD = 4  # padding of a small image before a random crop of its own size, in pixels
+PAD = 4  # pixels added to each side of a small image before a random crop of the original size
 CENTRE = 0.875  # side of the evaluation window / shorter side of the image: 224 / 256
 
 Integers = NDArray[np.int32]
@@ -52,9 +52,8 @@ def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, 
 def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
     """Return square windows of constant scale at a random position.
 
-    A window has the same share of an image as a crop of 224 pixels has after a resize of the
-    shorter side to 256. There is no augmentation of scale and aspect ratio, as in the last phase of
-    Codreanu et al., arXiv:1711.04291.
+    The side of a window is 224/256 of the shorter side of the image. Scale and aspect ratio are not
+    augmented, as in the last phase of Codreanu et al., arXiv:1711.04291.
 
     Args:
         shapes: (height, width) of each image, or with channels, (n, 2 or 3).
@@ -64,7 +63,7 @@ def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, I
 
 
 def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
-    """Return the centre square of each image, with the share of a crop of 224 from 256 pixels.
+    """Return the square window in the centre of each image, with 224/256 of its shorter side.
 
     Cropping before resizing gives the same part of the image as cropping afterwards
     (decode_and_center_crop of the TPU reference ResNet), and decodes less.
@@ -90,7 +89,7 @@ def _place(
 
 
 def padded_starts(draws: Floats) -> Integers:
-    """Return the start of a crop of each image's own size after a padding of `PAD`, (n, 2).
+    """Return the starts (y, x) of crops of the original size after padding by `PAD`, (n, 2).
 
     He et al., arXiv:1512.03385, section 4.2; starts in the padding are negative.
     """

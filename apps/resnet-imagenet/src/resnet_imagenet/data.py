@@ -1,4 +1,4 @@
-"""Batches of images as tensors, from a data set or random.
+"""Batches of images as tensors, from a data set or of random values.
 
 `trainkit.data` determines the order of the samples and their random draws.
 """
@@ -26,7 +26,7 @@ from trainkit.data.loader import Share
 from trainkit.data.records import Records
 from trainkit.torch.strategy import TorchStrategy
 
-SMALL = 64  # largest side of images of one size that are used without cropping
+SMALL = 64  # largest side, in pixels, of images of one size that are used whole
 PHOTOGRAPH = 224
 
 
@@ -42,7 +42,7 @@ class Batches(Protocol):
 
 
 def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
-    """Return the preprocessing of `dataset` to images of `size` (default: native size, or 224)."""
+    """Return the preprocessing of `dataset` to `size` pixels (default: native size, or 224)."""
     native = None
     if dataset.height and dataset.width and max(dataset.height, dataset.width) <= SMALL:
         native = (dataset.height, dataset.width)
@@ -60,8 +60,8 @@ class Making:
         records: samples of a split.
         to: the preprocessing.
         options: training or evaluation, device, threads.
-        batch: the largest N.
-        sizes: size of the training images by epoch, None for a constant `to.size`.
+        batch: largest value of N.
+        sizes: size of the training images in each epoch; None: always `to.size`.
     """
 
     records: Records
@@ -78,7 +78,7 @@ class Making:
 
     @property
     def draws(self) -> int:
-        """The number of random draws per image, 0 in an evaluation."""
+        """The number of random draws for each image; 0 in an evaluation."""
         return DRAWS if self.options.training else 0
 
     def at(self, epoch: int) -> Making:
@@ -87,7 +87,7 @@ class Making:
         return dataclasses.replace(self, to=dataclasses.replace(self.to, size=size))
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Producer:
-        """Start to make batches of the shares of `lanes`."""
+        """Start a pipeline for each of `lanes`, and return the producer of the batches."""
         sources = [map(self._inputs, lane) for lane in lanes]
         return Producer(self.to, sources, self.options, batch=self.batch)
 
@@ -115,7 +115,7 @@ class Making:
             yield from ((rows[at], defect) for at, defect in found)
 
     def _inputs(self, share: Share) -> tuple[Any, ...]:
-        """Return the inputs of the pipeline: encoded images, labels, and in a training draws."""
+        """Return the inputs of the pipeline: encoded images, labels, and draws in a training."""
         chosen = share.numbers.tolist()
         encoded = [self.records.encoded(number) for number in chosen]
         labels = np.array([[self.records.label(number)] for number in chosen], np.int64)
@@ -147,7 +147,7 @@ class Loader(loader.Loader[Batch]):
 
 
 class Synthetic:
-    """One random batch on the device, repeated: pure compute without an input pipeline."""
+    """One random batch on the device, repeated to measure compute without an input pipeline."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Synthetic:
         self._labels = torch.randint(classes, (batch,), generator=generator)
         self._labels = self._labels.to(strategy.device)
         self.steps = max(1, samples // (batch * strategy.size))
-        self.samples = self.steps * batch * strategy.size  # whole batches only
+        self.samples = self.steps * batch * strategy.size  # only full batches
 
     def epoch(self, epoch: int, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the same images (N, C, H, W) and labels (N,) for every step from `first` on."""

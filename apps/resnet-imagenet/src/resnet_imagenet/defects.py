@@ -14,20 +14,20 @@ from shards.formats.records import Bytes
 from trainkit.data import bad
 
 Sample = tuple[Bytes, Any, Any]
-"""An encoded image, its label (1,), its draws (DRAWS,)."""
+"""An encoded image, its label (1,), and its draws (DRAWS,)."""
 
 
 def undecodable(
     to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the number and the defect of each of `samples` that the pipeline cannot process."""
+    """Yield the index and the defect of each of `samples` that the pipeline cannot process."""
     return bad.undecodable(
         samples, lambda some: fails(to, options, some), lambda one: defect(one[0])
     )
 
 
 def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]) -> bool:
-    """Return whether the pipeline fails with a batch of `samples`."""
+    """Return whether the pipeline raises an error for a batch of `samples`."""
     encoded, labels, draws = zip(*samples, strict=True)
     inputs: list[Any] = [list(encoded), np.stack(labels)]
     if options.training:
@@ -43,7 +43,7 @@ def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 def defect(encoded: Bytes) -> str | None:
     """Return the defect of one image file, or None if it can be decoded as a whole.
 
-    DALI's message names its operators but no cause; the result shows the first bytes instead.
+    DALI's message contains no cause; therefore the result contains the first bytes of the file.
     """
     try:
         pipelines.decoding(itertools.repeat([encoded])).run()

@@ -1,4 +1,4 @@
-"""Top-1 and top-5 accuracy: the evaluation within a training, and the command `evaluate`."""
+"""Top-1 and top-5 accuracy, for the evaluation within a training and for the command `evaluate`."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def evaluate(
     Each rank evaluates its share of every batch, and all ranks return the same scores.
 
     Args:
-        network: the network; it is in evaluation mode afterwards.
-        batches: batches with each sample once, over all ranks.
-        half: dtype of autocast, None without autocast.
+        network: the network; this function sets it to evaluation mode.
+        batches: batches that contain each sample once over all ranks.
+        half: dtype of autocast; None: no autocast.
         strategy: the strategy that connects the ranks.
         stop: function that is called between batches; if it returns true on one rank, the
             evaluation ends on all ranks.

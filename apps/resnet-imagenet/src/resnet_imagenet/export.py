@@ -1,7 +1,7 @@
 """The command `export`: write a trained network as ONNX or TorchScript, and check the file.
 
-The file has everything that its use requires: weights, classes and preprocessing. It gets its name
-only after its outputs were compared with those of the original network.
+The file contains everything that its use requires: weights, classes and preprocessing. It appears
+under its name only after its outputs were compared with those of the original network.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from trainkit.progress import Progress
 from trainkit.provenance import versions
 from trainkit.torch.strategy import TorchStrategy
 
-OPSET = 20  # the exporter's own, because a conversion fails for some operators
+OPSET = 20  # of the exporter; a conversion to another opset fails for some operators
 TOLERANCE = 1e-4
-"""Largest difference of two logits, relative to the largest logit (at least 1): about ten times the
-effect of another summation order in fp32 on a ResNet."""
-BATCH = 16  # images at once
-IMAGES = 64  # images of --data to compare on
+"""Largest accepted difference of two logits, relative to the largest logit (at least 1): about ten
+times the effect of another summation order in fp32 on a ResNet."""
+BATCH = 16  # images per batch of the comparison
+IMAGES = 64  # number of images of --data in the comparison
 PACKAGES = ("torch", "onnx", "onnxscript", "resnet-imagenet")
 
 Answer = Callable[[Tensor], Tensor]
@@ -51,7 +51,7 @@ def main(settings: ExportSettings) -> None:
     """Write the network of a checkpoint to a new file, and print the largest difference.
 
     Raises:
-        DataError: the exported network differs; the file is not kept.
+        DataError: the outputs of the exported network differ; the file is not kept.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     if settings.format == "onnx":
@@ -86,7 +86,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def need_onnx() -> None:
-    """Refuse to export to ONNX without its packages, which the images for GPUs lack.
+    """Raise an error if the packages for ONNX, which the images for GPUs lack, are missing.
 
     Raises:
         ArgumentError: a package is missing; the message names it.
@@ -102,14 +102,14 @@ def need_onnx() -> None:
 
 
 def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> dict[str, str]:
-    """Return the metadata of the file: JSON texts by name."""
+    """Return the metadata of the file: name -> JSON text."""
     at, side = state["progress"], [to.size, to.size]
     facts = {
         "model": description["model"],
         "classes": description["classes"],
         "preprocessing": {
             "mode": "L" if to.channels == 1 else "RGB",
-            **({} if to.native else {"centre_square": CENTRE}),  # part of the shorter side
+            **({} if to.native else {"centre_square": CENTRE}),  # side of the window / shorter side
             "resize": side,
             "formula": "(pixel / 255 - mean) / std",
             "mean": to.mean,
@@ -124,7 +124,7 @@ def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> di
 
 
 def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
-    """Return `network` as an ONNX model, `images` to `logits`, with its weights inside."""
+    """Return `network` as an ONNX model with its weights, from `images` to `logits`."""
     program = torch.onnx.export(
         network,
         (torch.zeros(2, to.channels, to.size, to.size),),  # a batch of 1 would become a constant
@@ -139,7 +139,7 @@ def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> b
     model = program.model_proto
     parts = (model.graph.node, model.graph.input, model.graph.output, model.graph.value_info)
     for part in itertools.chain(*parts, model.graph.initializer):
-        part.ClearField("metadata_props")  # they contain paths of the source code
+        part.ClearField("metadata_props")  # they contain paths of source files
     for key, value in facts.items():
         model.metadata_props.add(key=key, value=value)
     content: bytes = model.SerializeToString(deterministic=True)
@@ -147,7 +147,7 @@ def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> b
 
 
 def load_onnx(content: bytes) -> Answer:
-    """Return the network in an ONNX file, run by ONNX Runtime on the CPU."""
+    """Return the network in an ONNX file as a function that runs ONNX Runtime on the CPU."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -166,7 +166,7 @@ def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) ->
     """Return `network` as a traced TorchScript module, with `facts` as extra files *.json."""
     example = torch.zeros(2, to.channels, to.size, to.size)
     traced = torch.jit.trace(  # type: ignore[no-untyped-call]
-        network, example, check_trace=False,  # `compare` checks more
+        network, example, check_trace=False,  # `compare` checks the outputs
     )
     buffer = io.BytesIO()
     extra = {f"{key}.json": value for key, value in facts.items()}
@@ -175,7 +175,7 @@ def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) ->
 
 
 def load_script(content: bytes) -> Answer:
-    """Return the network in a TorchScript file."""
+    """Return the network in a TorchScript file as a function."""
     loaded: Answer = torch.jit.load(  # type: ignore[no-untyped-call]
         io.BytesIO(content)
     )
@@ -186,9 +186,9 @@ def load_script(content: bytes) -> Answer:
 def quiet() -> Iterator[None]:
     """Suppress warnings of the exporters about their own components.
 
-    They warn that torchvision is missing, which is not used here, that PyTorch uses deprecated
-    functions, and that torch.export supersedes TorchScript, although LibTorch and Triton do not
-    read its files everywhere yet.
+    They warn that torchvision, which is not used here, is missing; that PyTorch uses deprecated
+    functions; and that torch.export supersedes TorchScript. TorchScript is still needed where
+    LibTorch or Triton cannot read files of torch.export.
     """
     logger = logging.getLogger("torch.onnx")
     level = logger.level
@@ -202,7 +202,7 @@ def quiet() -> Iterator[None]:
 
 
 def random_images(to: Preprocessing) -> Iterator[Tensor]:
-    """Yield two batches of normal deviates, of different sizes."""
+    """Yield two batches, of different sizes, of normally distributed values."""
     generator = torch.Generator().manual_seed(0)
     for size in (BATCH, 1):
         yield torch.randn(size, to.channels, to.size, to.size, generator=generator)
@@ -234,9 +234,9 @@ class Comparison:
 
     Attributes:
         images: number of compared images.
-        difference: the largest difference of two logits.
-        largest: the largest magnitude of a logit.
-        agree: number of images with the same most likely class.
+        difference: largest difference of two logits.
+        largest: largest magnitude of a logit.
+        agree: number of images for which both networks give the same most likely class.
     """
 
     images: int
@@ -246,7 +246,7 @@ class Comparison:
 
     @property
     def allowed(self) -> float:
-        """The largest difference that rounding explains."""
+        """The largest difference that rounding can explain."""
         return TOLERANCE * max(1.0, self.largest)
 
     def __str__(self) -> str:

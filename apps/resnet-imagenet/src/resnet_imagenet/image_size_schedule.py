@@ -1,4 +1,4 @@
-"""The size of the training images over the epochs: `224`, or `128:0,160:12,224:24` to grow."""
+"""The size of the training images in each epoch: `224`, or growing as in `128:0,160:12,224:24`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-LEAST = 8  # pixels; the strides of the networks need as many
+LEAST = 8  # smallest side in pixels, limited by the strides of the networks
 MOST = 4096
 STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 
@@ -16,12 +16,12 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 class ImageSizes:
     """Sides of the training images in pixels (progressive resizing).
 
-    Small images in the first epochs cost less; large ones at the end have the resolution of the
-    evaluation, which is always that of the last stage. Howard, DAWNBench 2018; Touvron et al.,
-    arXiv:1906.06423, for the effect of the size on the accuracy.
+    Small images in the first epochs take less time. The last epochs have the resolution of the
+    evaluation, which is always the size of the last stage. Sources: Howard, DAWNBench 2018; for the
+    effect of the size on the accuracy, Touvron et al., arXiv:1906.06423.
 
     Attributes:
-        stages: pairs (first epoch, size) in rising order; the first epoch is 0.
+        stages: pairs (first epoch, size) in ascending order; the first stage begins at epoch 0.
     """
 
     stages: tuple[tuple[int, int], ...]
@@ -32,7 +32,7 @@ class ImageSizes:
 
     @property
     def last(self) -> int:
-        """The size for evaluation and prediction."""
+        """The size of the images in pixels for evaluation and prediction."""
         return self.stages[-1][1]
 
     def __str__(self) -> str:
@@ -42,7 +42,7 @@ class ImageSizes:
 
 
 def image_sizes(text: str) -> ImageSizes:
-    """Parse `SIZE`, or `SIZE:EPOCH,…` with rising epochs from 0.
+    """Parse `SIZE`, or `SIZE:EPOCH,…` with ascending epochs from 0.
 
     Raises:
         argparse.ArgumentTypeError: the text is malformed.

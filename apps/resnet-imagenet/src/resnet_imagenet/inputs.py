@@ -1,4 +1,4 @@
-"""Open the batches of a training, packed or synthetic."""
+"""Open the batches of a training, from packed or synthetic data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainkit.data.dataset import open_dataset
 from trainkit.data.staging import stage
 from trainkit.torch.strategy import TorchStrategy
 
-# Shapes of --synthetic: those of CIFAR-10 for the small networks, of ImageNet for the others.
+# Shapes for --synthetic: those of CIFAR-10 for the small networks, those of ImageNet otherwise.
 SMALL = {"size": 32, "classes": 10, "train": 50_000, "evaluation": 10_000}
 LARGE = {"size": 224, "classes": 1_000, "train": 1_281_167, "evaluation": 50_000}
 
@@ -43,7 +43,7 @@ class Inputs:
     bad: BadRecords
 
     def describe(self, settings: TrainSettings) -> dict[str, Any]:
-        """Return the description in a checkpoint, from which other commands restore the network."""
+        """Return the entries of a checkpoint from which other commands restore the network."""
         return {
             "model": settings.model,
             "stem": settings.stem,
@@ -90,7 +90,7 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
 
 
 def decoding(strategy: TorchStrategy) -> str:
-    """Return DALI's device: "gpu" for NVIDIA GPUs; DALI does not support GPUs of AMD."""
+    """Return the device for DALI: "gpu" for NVIDIA GPUs, else "cpu", also for AMD GPUs."""
     return "gpu" if strategy.device.type == "cuda" and torch.version.hip is None else "cpu"
 
 

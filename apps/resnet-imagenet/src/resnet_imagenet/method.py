@@ -51,7 +51,7 @@ def build(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> nn.
 
 
 def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
-    """Refuse settings that contradict the data or the machine, before anything is written.
+    """Raise an error if settings contradict the data or the machine, before anything is written.
 
     Args:
         settings: options of the training.
@@ -59,7 +59,7 @@ def check(settings: TrainSettings, steps: int, device: torch.device) -> None:
         device: device of the network.
 
     Raises:
-        ArgumentError: the warm-up does not fit, or a compiler is missing.
+        ArgumentError: the warm-up is longer than the training, or a compiler is missing.
     """
     warm, (most, what) = warmup_steps(settings, steps), longest_warmup(settings, steps)
     if warm > most:
@@ -76,17 +76,17 @@ VARIANT = "only the images on torch-*-dev have it: containers/README.md, torch.c
 
 
 def check_compiler(mode: str, device: torch.device) -> None:
-    """Refuse to compile the network without a compiler.
+    """Raise an error if the network is to be compiled and a compiler is missing.
 
     Raises:
-        ArgumentError: there is no C++ compiler, or for a GPU no Triton.
+        ArgumentError: there is no C++ compiler, or no Triton for a GPU.
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:
         raise ArgumentError(
             f"--compile {mode}: Triton is not installed; {VARIANT}", code="library-missing"
         )
-    if shutil.which(compiler) is None:  # compiled code also launches the kernels of a GPU
+    if shutil.which(compiler) is None:  # on a GPU, compiled C++ code launches the kernels
         raise ArgumentError(
             f"--compile {mode}: no C++ compiler {compiler} (set CXX, or use --compile off); "
             f"{VARIANT}",
@@ -95,17 +95,17 @@ def check_compiler(mode: str, device: torch.device) -> None:
 
 
 def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
-    """Compile `network` at its first call; keep compiled code in `cache`."""
+    """Compile `network` at its first call; keep the compiled code in the folder `cache`."""
     # Not `setdefault`, because PyTorch has already set it to a folder under /tmp.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache.resolve())
     network.compile(mode=mode)
 
 
 def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
-    """Return SGD with momentum, or LARS; both decay weights only (`optim.decay_groups`).
+    """Return SGD with momentum, or LARS; neither decays biases or normalization parameters.
 
-    The velocity of both does not contain the learning rate: v <- m v + g, w <- w - lr v. This is
-    the momentum correction of a warm-up: Goyal et al., arXiv:1706.02677, section 3 (remark 2).
+    The learning rate is not part of the velocity: v <- m v + g, w <- w - lr v. Therefore a
+    changing rate needs no momentum correction: Goyal et al., arXiv:1706.02677, section 3, remark 2.
     """
     groups = optim.decay_groups(network.parameters(), settings.weight_decay)
     if settings.optimizer == "lars":
@@ -122,12 +122,12 @@ def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
 
 
 def total_steps(settings: TrainSettings, steps: int) -> int:
-    """Return the steps of the whole training, with `steps` per epoch."""
+    """Return the number of steps of the whole training, for `steps` steps per epoch."""
     return settings.steps or settings.epochs * steps
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the length of the training, with `steps` per epoch."""
+    """Return the length of the training, for `steps` steps per epoch."""
     planned = total_steps(settings, steps)
     last = min(planned, settings.max_steps or planned)
     every = 0 if settings.synthetic else settings.eval_every
@@ -139,17 +139,17 @@ def course(settings: TrainSettings, steps: int) -> Course:
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
-    """Return the largest number of warm-up steps, and a description of what limits it."""
+    """Return the largest allowed number of warm-up steps, and a description of the limit."""
     if settings.schedule == "cyclic":
         return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
     return total_steps(settings, steps), "the training"
 
 
 def warmup_steps(settings: TrainSettings, steps: int) -> int:
-    """Return the number of warm-up steps, with `steps` per epoch.
+    """Return the number of warm-up steps, for `steps` steps per epoch.
 
-    If the default warm-up is too long, it gets the same share of the training (or of a cycle) as
-    the default number of warm-up epochs has of the default number of epochs.
+    A default warm-up that is too long is shortened. Its fraction of the training (or of a cycle) is
+    then that of the default number of warm-up epochs in the default number of epochs.
     """
     if settings.warmup_steps is not None:
         return settings.warmup_steps

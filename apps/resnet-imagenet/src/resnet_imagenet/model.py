@@ -1,7 +1,7 @@
 """The networks: ResNet v1.5 for photographs, and the 6n+2-layer ResNets for small images.
 
 Sources: He, Zhang, Ren, Sun, "Deep Residual Learning for Image Recognition",
-arXiv:1512.03385: table 1 (ResNet-18/34/50/101/152), section 4.2 (ResNet-20/32).
+arXiv:1512.03385: table 1 for ResNet-18/34/50/101/152, section 4.2 for ResNet-20/32.
 In v1.5 a bottleneck halves the resolution in its 3x3 convolution instead of its first 1x1
 convolution, as in fb.resnet.torch and NVIDIA DeepLearningExamples.
 """
@@ -24,7 +24,7 @@ def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut [arXiv:1512.03385, figure 5 left]."""
+    """A block of two 3x3 convolutions and a shortcut: arXiv:1512.03385, figure 5, left."""
 
     expansion = 1
 
@@ -45,7 +45,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (with the stride: v1.5), 1x1 and a shortcut [figure 5 right]."""
+    """A block of 1x1, 3x3 (strided) and 1x1 convolutions and a shortcut: figure 5, right."""
 
     expansion = 4
 
@@ -69,7 +69,7 @@ class Bottleneck(nn.Module):
 
 
 class PadShortcut(nn.Module):
-    """Option A of section 3.3: subsample, and pad the new channels with zeros."""
+    """A shortcut that subsamples and adds channels of zeros: section 3.3, option A."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class PadShortcut(nn.Module):
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """Return option B of section 3.3: a strided 1x1 convolution with batch normalization."""
+    """Return a strided 1x1 convolution with batch normalization: section 3.3, option B."""
     return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
@@ -93,7 +93,7 @@ Shortcut = Callable[[int, int, int], nn.Module]
 
 
 def stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
-    """Return the layers before the first block: /4 for "imagenet", full resolution for "small"."""
+    """Return the layers before the first block; "imagenet" divides the resolution by 4."""
     if kind == "small":
         return nn.Sequential(conv(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
     return nn.Sequential(
@@ -105,14 +105,16 @@ def stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
 
 
 class ResNet(nn.Module):
-    """Stem, stages of residual blocks (all but the first halve the resolution), pooling, linear.
+    """A residual network: stem, stages of residual blocks, average pooling, and a linear layer.
+
+    Each stage but the first halves the resolution.
 
     Args:
         block: the residual block.
-        depths: blocks per stage.
-        widths: channels per stage (before the block's expansion).
-        classes: outputs of the last layer.
-        channels: channels of the images.
+        depths: number of blocks of each stage.
+        widths: number of channels of each stage, before the expansion by the block.
+        classes: number of outputs of the last layer.
+        channels: number of channels of the images.
         stem_kind: "imagenet" (7x7 with stride 2, and max-pooling) or "small" (3x3 with stride 1).
         shortcut: function that makes the shortcut of a block that changes the shape.
     """
@@ -146,7 +148,7 @@ class ResNet(nn.Module):
         self.apply(initialize)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return logits (N, classes) for `images` (N, channels, H, W), normalized floats."""
+        """Return the logits (N, classes) of `images` (N, channels, H, W), normalized floats."""
         features = self.stages(self.stem(images))
         logits: Tensor = self.head(features.mean(dim=(2, 3)))
         return logits
@@ -154,11 +156,11 @@ class ResNet(nn.Module):
 
 @torch.no_grad()
 def initialize(module: nn.Module) -> None:
-    """Initialize one module in place, as all large-batch ResNet recipes do.
+    """Initialize one module in place, as is usual for ResNets with large batches.
 
     Convolutions: He et al., arXiv:1502.01852 (fan out, ReLU). The last batch normalization of a
-    residual branch starts with gamma = 0, so that a block starts as the identity, and the linear
-    layer with standard deviation 0.01: Goyal et al., arXiv:1706.02677, section 5.1.
+    residual branch starts with gamma = 0, so that a block starts as the identity. The weights of
+    the linear layer have standard deviation 0.01: Goyal et al., arXiv:1706.02677, section 5.1.
     """
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -178,7 +180,7 @@ IMAGENET: dict[str, tuple[Block, tuple[int, ...]]] = {
     "resnet101": (Bottleneck, (3, 4, 23, 3)),
     "resnet152": (Bottleneck, (3, 8, 36, 3)),
 }
-SMALL: dict[str, int] = {"resnet20": 3, "resnet32": 5}  # n of 6n+2
+SMALL: dict[str, int] = {"resnet20": 3, "resnet32": 5}  # layers = 6n + 2 -> n
 MODELS = (*SMALL, *IMAGENET)
 
 
@@ -195,8 +197,8 @@ def build(
     Args:
         name: one of `MODELS`.
         classes: number of classes.
-        channels: channels of the images, 1 or 3.
-        stem: default "small" for ResNet-20/32, else "imagenet".
+        channels: number of channels of the images, 1 or 3.
+        stem: kind of the stem; default: "small" for ResNet-20/32, else "imagenet".
         bn_momentum: weight of the new batch in the running mean and variance of batch
             normalization, in PyTorch's convention: 1 - Caffe's `moving_average_fraction`.
     """

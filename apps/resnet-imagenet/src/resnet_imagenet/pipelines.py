@@ -1,12 +1,12 @@
 """DALI graphs from an encoded image to the input of the network.
 
-All random decisions are inputs, as uniform draws in 0..1 per sample, and do not come from DALI's
-generators. Therefore an epoch depends on its seed only, not on the number of ranks, threads or
-restarts. `crop_windows` converts draws to windows.
+All random decisions are inputs: uniform draws in 0..1 for each sample, not numbers from DALI's
+generators. Therefore an epoch depends only on its seed, and not on the number of ranks, threads or
+restarts. `crop_windows` converts the draws to windows.
 
-One graph serves both devices. On a GPU it ends with floats for the network. On a CPU it ends after
-decoding, and `cpu_transforms` does the last two steps, because DALI's resampling is several times
-slower there than PyTorch's.
+One function builds the graph for both devices. On a GPU the graph returns floats for the network.
+On a CPU it ends after decoding, and `cpu_transforms` resizes and normalizes, because there DALI's
+resampling is several times slower than PyTorch's.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ QUEUE = 2  # batches that DALI prepares in advance
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The conversion of images to tensors; checkpoints keep it for predictions.
+    """The conversion of images to tensors; checkpoints contain it for predictions.
 
     Attributes:
-        channels: 1 (grey) or 3 (RGB).
+        channels: number of channels, 1 (grey) or 3 (RGB).
         size: side of the network's square input, in pixels.
-        mean: mean per channel, of values in 0..1.
-        std: standard deviation per channel, of values in 0..1.
+        mean: mean of each channel, for values in 0..1.
+        std: standard deviation of each channel, for values in 0..1.
         native: (height, width) of a data set of small images of one size, which are not cropped;
             None for photographs, which are cropped.
     """
@@ -46,7 +46,7 @@ class Preprocessing:
 
     @property
     def mode(self) -> Any:
-        """DALI's name of the colour mode."""
+        """DALI's constant for the colour mode."""
         return types.GRAY if self.channels == 1 else types.RGB
 
 
@@ -58,10 +58,10 @@ class PipelineOptions:
         training: whether to augment images; otherwise the centre of each image is used.
         scale_augmentation: whether to augment scale and aspect ratio of photographs; otherwise
             random squares of constant scale are used (see `crop_windows.plain_windows`).
-        device: "cpu", or "gpu" to decode on the CPU and the GPU ("mixed") and to do
+        device: "cpu", or "gpu" to decode on both the CPU and the GPU (DALI's "mixed") and to do
             everything else on the GPU.
         device_id: number of the GPU.
-        threads: threads for decoding, on a CPU also for resizing.
+        threads: number of threads that decode, and on a CPU also resize.
     """
 
     training: bool
@@ -76,15 +76,15 @@ def pipeline(
 ) -> Pipeline:
     """Return a pipeline over the batches of `source`.
 
-    Its outputs are, on a GPU, (images NHWC as floats, labels); on a CPU (images HWC as bytes, each
-    of its own size, whether to mirror it, labels).
+    Its outputs on a GPU are (images NHWC as floats, labels). On a CPU they are (images HWC as
+    bytes, each of its own size; whether to mirror each image; labels).
 
     Args:
         to: the preprocessing.
         source: yields (list of encoded images, labels (n, 1)) and, for training, draws
             (n, DRAWS); the image bytes are not copied and must stay valid.
         options: device, threads, augmentation.
-        batch: the largest n.
+        batch: largest value of n.
     """
     gpu = options.device == "gpu"
     device = options.device_id if gpu else None
@@ -112,7 +112,7 @@ def pipeline(
 
 
 def decoding(source: Iterator[Any]) -> Pipeline:
-    """Return a pipeline that only decodes lists of one image file."""
+    """Return a pipeline that only decodes; each batch is a list with one image file."""
     pipe = Pipeline(1, 1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         encoded = fn.external_source(source=source, dtype=types.UINT8, ndim=1, no_copy=True)
@@ -138,7 +138,7 @@ def photographs(encoded: Any, draws: list[Any], to: Preprocessing, options: Pipe
 def small_images(
     encoded: Any, draws: list[Any], to: Preprocessing, options: PipelineOptions
 ) -> Any:
-    """Return whole small images; in a training they are padded and cropped to their own size.
+    """Return whole small images; in a training they are padded, then cropped to the original size.
 
     He et al., arXiv:1512.03385, section 4.2.
     """
@@ -150,12 +150,12 @@ def small_images(
 
 
 def decoder(options: PipelineOptions) -> str:
-    """Return DALI's name of the device that decodes."""
+    """Return DALI's name for the device that decodes."""
     return "mixed" if options.device == "gpu" else "cpu"
 
 
 def in_numpy(function: Callable[..., Any], *inputs: Any, outputs: int) -> Any:
-    """Return a node that applies `function` to arrays with one row per sample."""
+    """Return a graph node that applies `function` to NumPy arrays with one row for each sample."""
 
     def run(*samples: Sequence[NDArray[Any]]) -> Any:
         results = function(*(np.stack(values) for values in samples))
@@ -167,7 +167,7 @@ def in_numpy(function: Callable[..., Any], *inputs: Any, outputs: int) -> Any:
 
 
 def normalized(images: Any, to: Preprocessing, mirror: Any) -> Any:
-    """Return images of side `to.size` as floats with mean 0 and deviation 1, HWC."""
+    """Return images of side `to.size` as normalized floats, HWC."""
     images = fn.resize(images, size=[to.size, to.size], antialias=True)
     return fn.crop_mirror_normalize(
         images,

@@ -27,17 +27,17 @@ from trainkit.data.folder import SUFFIXES, is_image
 from trainkit.exits import DataError
 from trainkit.streams import mute
 
-NO_LABEL = np.zeros(1, np.int64)  # placeholder, because the graph needs a label
+NO_LABEL = np.zeros(1, np.int64)  # placeholder, because the pipeline requires a label
 
 Answer = dict[str, Any]
-"""`file`, and its `classes`: dicts of `class` and `probability`, the most likely one first."""
+"""Keys: `file`, and `classes` with a dict of `class` and `probability` each, most likely first."""
 
 
 def main(settings: PredictSettings) -> None:
-    """Print the most likely classes of each image, batch after batch, as a table or as JSON.
+    """Print the most likely classes of each image as a table or as JSON, one batch at a time.
 
     Raises:
-        DataError: some images could not be read; they were reported, and the others predicted.
+        DataError: some images could not be read; the predictions of all others are printed.
     """
     assert settings.data is not None  # noqa: S101 - `settings.check` refuses None
     files = image_files(settings.data)
@@ -58,7 +58,7 @@ def main(settings: PredictSettings) -> None:
                 yield from best_classes(readable, probability, description["classes"], settings.top)
             done.add(len(chunk))
 
-    # On a terminal the answers themselves show the progress.
+    # On a terminal the predictions themselves show the progress.
     with Counter(
         "predicting", len(files), "images", quiet=sys.stdout.isatty(), stream=sys.stderr
     ) as done:
@@ -73,7 +73,7 @@ def main(settings: PredictSettings) -> None:
 def image_files(path: Path) -> list[str]:
     """Return `path` itself, or all image files below it, sorted.
 
-    Hidden files are skipped: some systems store metadata in hidden files with image names.
+    Hidden files are skipped: some systems store metadata in hidden files with names of images.
 
     Raises:
         DataError: there is no image file.
@@ -83,7 +83,7 @@ def image_files(path: Path) -> list[str]:
             raise DataError(f"{path} does not exist", code="data-missing")
         return [str(path)]
     files = sorted(
-        os.path.join(folder, name)  # noqa: PTH118 - strings: there may be millions
+        os.path.join(folder, name)  # noqa: PTH118 - strings, because there may be millions
         for folder, _, names in os.walk(path)
         for name in names
         if is_image(name) and not name.startswith(".")
@@ -96,11 +96,11 @@ def image_files(path: Path) -> list[str]:
 def read_images(
     files: Sequence[str], to: Preprocessing, threads: int
 ) -> tuple[list[str], Tensor | None, list[str]]:
-    """Read and preprocess `files`, and find the unreadable ones.
+    """Read and preprocess `files`, and find those that cannot be read.
 
     Returns:
-        The readable files; their images (files, C, H, W), None without files; a reason for each
-        unreadable file.
+        The readable files; their images (files, C, H, W), or None if no file is readable; and an
+        error message for each unreadable file.
     """
     contents: dict[str, Bytes] = {}
     reasons = []
@@ -129,10 +129,10 @@ def read_images(
 
 
 def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
-    """Return encoded images as network input, (N, C, H, W).
+    """Return encoded images as input of the network, (N, C, H, W).
 
     Raises:
-        RuntimeError: DALI cannot decode one of them.
+        RuntimeError: DALI cannot decode one of the images.
     """
     source = iter([(encoded, np.stack([NO_LABEL] * len(encoded)))])  # a single batch
     options = PipelineOptions(training=False, threads=threads)
@@ -145,7 +145,7 @@ def decode(encoded: list[Bytes], to: Preprocessing, threads: int) -> Tensor:
 
 @torch.inference_mode()
 def probabilities(network: nn.Module, images: Tensor) -> Tensor:
-    """Return the softmax (N, classes) of `network` in evaluation mode, in fp32."""
+    """Return the class probabilities (N, classes) by `network` in evaluation mode, in fp32."""
     network.eval()
     probability: Tensor = network(images).softmax(dim=1)
     return probability
@@ -154,7 +154,7 @@ def probabilities(network: nn.Module, images: Tensor) -> Tensor:
 def best_classes(
     files: Sequence[str], probability: Tensor, classes: Sequence[str], top: int
 ) -> Iterator[Answer]:
-    """Yield the `top` classes of each of `files` by `probability` (N, classes), best first."""
+    """Yield the `top` most likely classes of each file from `probability` (N, classes)."""
     best = probability.topk(min(top, len(classes)))
     for file, values, numbers in zip(files, best.values, best.indices, strict=True):
         pairs = zip(values.tolist(), numbers.tolist(), strict=True)
@@ -163,9 +163,9 @@ def best_classes(
 
 
 def write(answers: Iterator[Answer], *, as_json: bool) -> None:
-    """Print `answers` as they arrive, as lines or as one JSON array.
+    """Print each of `answers` as soon as it is available, as lines or as one JSON array.
 
-    A reader that closes the pipe early (`head`) ends the output.
+    The output ends without an error if the reader of the pipe, such as `head`, closes it.
     """
     try:
         if as_json:

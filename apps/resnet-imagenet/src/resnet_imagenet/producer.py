@@ -1,10 +1,10 @@
 """Run pipelines in the background, and return their batches as PyTorch tensors.
 
-A batch waits for its slowest image, and begins with serial work: reading sizes, choosing windows.
-For photographs on a CPU two lanes, each with half of the threads, alternate, so that one decodes
-while the other waits. Where this was measured, one pipeline kept two cores busy for 0.91 of the
-time, two lanes for 0.97. Small images need little decoding: two lanes made a training on them 0.95
-times as fast.
+A lane is a pipeline with its own threads. Each batch begins with serial work (reading sizes,
+choosing windows) and waits for its slowest image. Therefore photographs on a CPU use two lanes with
+half of the threads each: one lane decodes while the other waits. In a measurement, one lane kept
+two cores busy for 91 % of the time, and two lanes for 97 %. Small images need little decoding: a
+training on them was 5 % slower with two lanes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from trainkit.data.producer import AHEAD
 
 LANES = 2
 IN_FLIGHT = LANES * (pipelines.QUEUE + 2) + AHEAD + 1
-"""Largest number of batches that were taken from the source and not yet returned."""
+"""Largest number of batches that have been taken from the sources and not yet returned."""
 
 Batch = tuple[Tensor, Tensor]
 
@@ -39,13 +39,13 @@ def lanes(to: Preprocessing, options: PipelineOptions) -> int:
 
 
 class Producer(producer.Producer[Batch]):
-    """Batches of (images (N, C, H, W) channels_last, labels (N,)) from sources in turn.
+    """Batches of (images (N, C, H, W) channels_last, labels (N,)), from the sources in turn.
 
     `next` raises RuntimeError if an image of the batch, or of one of the next `IN_FLIGHT` batches,
-    cannot be decoded. Other arguments than these are those of `pipelines.pipeline`:
+    cannot be decoded. The arguments that are not listed are those of `pipelines.pipeline`.
 
     Args:
-        sources: one source per lane; of L lanes, the first has the batches 0, L, 2 L, …
+        sources: one source for each lane; of L lanes, the first gets the batches 0, L, 2 L, …
         ahead: number of batches to finish in advance.
     """
 
@@ -76,7 +76,7 @@ class Lane:
         self._thread = ThreadPoolExecutor(1, "produce", *start)
 
     def start(self) -> Future[Batch]:
-        """Start to make the next batch."""
+        """Start to produce the next batch."""
         return self._thread.submit(self._produce)
 
     def close(self) -> None:

@@ -26,8 +26,8 @@ FREE = {
 }
 """Settings that may change at a resume; all others affect the weights or the metrics.
 
-Batch and accumulation may change if their products with the number of ranks stay the same: the
-global batch, and its number of micro-batches.
+The batch per rank and the accumulation may change if their products with the number of ranks stay
+the same: the global batch, and its number of micro-batches.
 """
 
 
@@ -53,8 +53,8 @@ class Trained:
         data: batches of the training.
         strategy: the strategy that connects the ranks.
         network: the network that is trained.
-        optimizer: its momentum; the learning rate follows from the step.
-        average: moving average of the weights, None without.
+        optimizer: the optimizer; its learning rate is computed from the step.
+        average: moving average of the weights; None if the training has none.
         scaler: loss scaler in fp16; inactive in other precisions.
     """
 
@@ -99,7 +99,7 @@ class Trained:
             self.strategy.average(b for b in network.buffers() if b.is_floating_point())
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network, and the known bad records."""
+        """Return the description of the network, and the bad records found so far."""
         return {"about": self.data.describe(self.settings), "bad_records": self.data.bad.found}
 
     def own_result(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def load_initial_weights(state: State, network: nn.Module, name: str) -> None:
 
 
 def trained_weights(state: State) -> dict[str, Any]:
-    """Return the weights and buffers of a checkpoint, of the moving average if it has one."""
+    """Return the weights and buffers of a checkpoint: those of the moving average if it has one."""
     prefix, stored = "module.", state["parts"]
     if "average" not in stored:
         weights: dict[str, Any] = stored["network"]

@@ -2,17 +2,18 @@
 
 This app reproduces, with the settings of `recipes/resnet-imagenet/`:
 
-- ResNet-20 on Fashion-MNIST on two CPU cores (`cpu-quickstart`): top-1 90.15, 90.42,
-  90.15 % with seeds 17, 18, 19 after 3 epochs, at 910 to 1,057 img/s (AMD EPYC with
+- ResNet-20 on Fashion-MNIST on two CPU cores (`cpu-quickstart`): top-1 accuracy 90.15, 90.42 and
+  90.15 % with seeds 17, 18 and 19 after 3 epochs, at 910 to 1,057 img/s (AMD EPYC with
   AVX-512 BF16, in the image; evidence in `site/results/resnet-imagenet/`);
-- the same after 10 epochs (`cpu-convergence`): 92.71, 92.54, 92.67 % on one core.
+- the same network after 10 epochs (`cpu-convergence`): 92.71, 92.54 and 92.67 % on one core.
 
 Method: SGD with momentum or LARS, no weight decay on biases and batch normalization,
 gradual warm-up and linear scaling (Goyal et al., arXiv:1706.02677), stepwise, cosine,
 polynomial or cyclic decay, label smoothing (Szegedy et al., arXiv:1512.00567, section 7),
-and a second stage from the weights of a first one (Codreanu et al., arXiv:1711.04291).
-This file has the loop, `method.py` the formulas, `model.py` the network, and `state.py` the content
-of a checkpoint. `trainkit` has what every app shares: ranks, metrics, checkpoints, signals.
+and optionally a second stage from the weights of a first stage (Codreanu et al., arXiv:1711.04291).
+This file contains the loop, `method.py` the formulas, `model.py` the networks, and `state.py` the
+content of a checkpoint. `trainkit` contains the code that all apps share: ranks, metrics,
+checkpoints and signals.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from trainkit.torch.profile import Profile
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
-DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # a container image has one of them
+DALI = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")  # a container image has one of these packages
 PACKAGES = ("torch", *DALI, "numpy", "trainkit", "resnet-imagenet")
 WORDS = Words(
     losses={metrics.TRAIN_LOSS: "loss"},
@@ -136,7 +137,7 @@ class Training:
         self.session.end_epoch(self.evaluate)
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
-        """Make one update: forward, loss, backward, averages over the ranks, optimizer."""
+        """Make one update: forward and backward pass, averages over the ranks, optimizer step."""
         images, labels = self.session.next_batch(batches)
         progress, average = self.session.progress, self.trained.average
         rate = self.rate(progress.steps_done)
@@ -156,13 +157,13 @@ class Training:
     def compute_gradients(self, images: Tensor, labels: Tensor, count: int) -> Tensor:
         """Accumulate the gradients of the mean loss over the `count` images of all ranks.
 
-        The strategy averages over the ranks, so that each rank contributes its sum x ranks /
-        images.
+        The strategy averages over the ranks. Therefore each rank contributes the sum of its losses,
+        multiplied by ranks / `count`.
 
         Args:
             images: images of this rank (N, C, H, W).
             labels: their labels (N,).
-            count: images of all ranks.
+            count: number of images of all ranks.
 
         Returns:
             The sum of this rank's losses, ().
@@ -188,7 +189,7 @@ class Training:
         return total
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the evaluation images; None if a signal interrupted it."""
+        """Return the scores on the evaluation images, or None if interrupted by a signal."""
         self.trained.before_save()
         batches, half = self.data.evaluation, HALF.get(self.settings.precision)
         with self.session.counter("evaluating", batches.steps, "batches") as done:

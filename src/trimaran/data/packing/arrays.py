@@ -29,7 +29,7 @@ from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, follow_umask, writing
 from trimaran.reporting import Advance, Reporter
 
-COMPRESSION = 6  # of PNG (0 to 9), the default of the format's libraries
+COMPRESSION = 6  # zlib level of PNG files (0 to 9); the default of libpng
 TEMPORARY = ".packing-"
 
 
@@ -43,8 +43,8 @@ def pack(
     a hidden temporary folder, which the next packing removes.
 
     Raises:
-        RunError: a file breaks its format or differs from the contract, or the disk has too little
-            free space.
+        RunError: a file violates its format or differs from the contract, or the disk has too
+            little free space.
     """
     splits = {name: contract.read(raw, name) for name in contract.splits}
     total = sum(len(samples) for samples in splits.values())

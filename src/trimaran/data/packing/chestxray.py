@@ -74,7 +74,7 @@ class ChestXray14(Licensed):
     splits: dict[Name, PatientSplit] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the required files: without the archives if they are unpacked."""
+        """Return the names of the required files; unpacked archives are not required."""
         unpacked = (source / FOLDER).is_dir()
         return [name for name in self.files if not (unpacked and name.endswith(".tar.gz"))]
 
@@ -140,7 +140,7 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Return the other files in the folder without the marks of `unpack`; warn of other images."""
+    """Return the other files in the folder, except the marks of `unpack`; warn of other images."""
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)
     return [name for name in others if _MARK.fullmatch(name) is None]

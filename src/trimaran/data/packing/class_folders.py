@@ -1,6 +1,6 @@
-"""List images that lie in a folder for each class (SPLIT/CLASS/*.jpg).
+"""List images that are sorted into a folder for each class (SPLIT/CLASS/*.jpg).
 
-Images at other places are errors or warnings, so that none is left out unnoticed.
+Images in other folders cause an error or a warning, so that no image is left out unnoticed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def refuse_within(root: Path, folder: Path) -> None:
 
 
 def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
-    """List the images of one class; the task is the root, the class folder below it, the label."""
+    """List the images of one class; the task has the root, the class folder and the label."""
     root, below, label = task
     samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())
     labels = (label,)  # all samples share one object, which saves memory

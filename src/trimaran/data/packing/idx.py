@@ -2,7 +2,7 @@
 
 IDX is the format of MNIST and similar data sets: two zero bytes, a type (0x08: unsigned bytes), the
 number of dimensions, each dimension as a 32-bit big-endian number, then the values, the last
-dimension varying fastest. Every deviation from it is an error.
+dimension varying fastest. Every deviation is an error.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Read the official tar files of ImageNet-2012 in place, without unpacking them.
 
-`ILSVRC2012_img_train.tar` contains a tar for each class, `ILSVRC2012_img_val.tar` all validation
-images. A file of the development kit lists their class numbers; only the kit's MATLAB file
-`meta.mat` maps these numbers to classes. `recipes/data/imagenet-2012-synsets.txt` contains the same
-order, one class a line, so that no MATLAB file has to be read. A label is an index into the sorted
-list of the WordNet numbers of the classes, as is usual.
+`ILSVRC2012_img_train.tar` contains a tar for each class; `ILSVRC2012_img_val.tar` contains all
+validation images. A file of the development kit lists their class numbers; only the kit's MATLAB
+file `meta.mat` maps these numbers to classes. `recipes/data/imagenet-2012-synsets.txt` contains the
+same order, one class per line, so that no MATLAB file has to be read. A label is an index into the
+sorted list of the WordNet numbers of the classes, as is usual.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 
 
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
-    """Return a task for each tar in the tar of the training images, and the other members."""
+    """Return a task for each tar in the tar of training images, and the names of other members."""
     path = root / TRAIN
     with readable(path):
         members = list(_files(path, 0, path.stat().st_size))
@@ -175,7 +175,7 @@ def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[st
 def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
     """Yield the members, without folders, of the tar of `size` bytes at byte `start` of `path`.
 
-    The offsets of the members count from the begin of the file `path`.
+    The offsets of the members count from the beginning of the file `path`.
 
     Python's tarfile treats a damaged header as the end of the tar, and reads beyond a tar without
     an end into the next tar. Images would be lost or get a wrong class, without an error.

@@ -1,4 +1,4 @@
-"""List images that have any number of classes, which a CSV file contains.
+"""List images that have any number of classes, as listed in a CSV file.
 
     file,classes
     train/0001.png,Cardiomegaly|Effusion
@@ -9,7 +9,7 @@ separated by `|`; an image may have no class. With a third column `patient`, all
 must be in one split: otherwise a network could recognize the patient instead of the disease.
 
 Class names that would probably cause wrong labels are errors: a name that contains another
-separator, and names that differ only in case or spaces. People and spreadsheets write such tables.
+separator, and names that differ only in case or spaces. Tables often have such faults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLUMNS = ("file", "classes")
 PATIENT = "patient"
 SEPARATOR = "|"
 _OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
-"""Separators that people and spreadsheets write; class names hardly contain any of them."""
+"""Wrong separators, which tables often contain; names of classes rarely contain them."""
 
 _PERHAPS = re.compile(r"[/&+:\s]")
 """Characters that a name may contain, unless its parts are names of other classes."""
@@ -40,7 +40,7 @@ _PERHAPS = re.compile(r"[/&+:\s]")
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 _HINT = f"separate classes by {SEPARATOR}, and quote a field that contains a comma"
 _NAME_THEM = "; if the table is right, list all classes: --classes 'Mass|Edema'"
-_ROWS = 1 << 16  # between two advances of the bar
+_ROWS = 1 << 16  # between two updates of the progress bar
 
 
 def classes_of(text: str) -> list[str]:
@@ -174,7 +174,7 @@ def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) 
 
 
 def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> None:
-    """Check that every class has images in train: a network cannot learn the others."""
+    """Check that every class has images in train: a network cannot learn an empty class."""
     untaught = found.untaught()
     for name, row in sorted(rows.items(), key=lambda one: one[1].line):
         for one in row.classes:

@@ -1,4 +1,4 @@
-"""Find the files of a source that are not packed: images are reported, so that none is lost."""
+"""Find the files of a source that are not packed: images are reported, so that no image is lost."""
 
 from __future__ import annotations
 

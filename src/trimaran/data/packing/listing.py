@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
-"""Maximum number of faults of one kind that a message lists; it counts the others."""
+"""Maximum number of faults of one kind that a message lists; the message counts the others."""
 
 class Sample(NamedTuple):
     """One sample: `size` bytes at byte `offset` of `file`, a path below the root of the listing.
@@ -86,7 +86,7 @@ class Listing:
 
     @property
     def encodings(self) -> set[str]:
-        """The image formats by the endings of the names; frames of videos become JPEG files."""
+        """The image formats by the suffixes of the names; frames of videos become JPEG files."""
         return ({"jpg"} if self.has_videos else set()) | {
             ENCODINGS[os.path.splitext(name)[1].lower()]  # noqa: PTH122 - millions of them
             for samples in self.splits.values()
@@ -139,7 +139,7 @@ def readable(path: Path, doing: str = "read") -> Iterator[None]:
 
 
 def is_utf8(name: str) -> bool:
-    """Return False for a name that is not UTF-8, as names of files and tar members may be."""
+    """Return whether `name` is UTF-8; names of files and tar members can be any bytes."""
     try:
         name.encode()
     except UnicodeEncodeError:

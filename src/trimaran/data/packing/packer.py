@@ -165,7 +165,7 @@ def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dic
 def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
     """Return the content of a note if the hash of its shard is right, or None.
 
-    The task is the folder of the shard and the file with the note.
+    The task consists of the folder of the shard and the file with the note.
     """
     folder, note = task
     content = parse_json(note.read_text(encoding="utf-8"))

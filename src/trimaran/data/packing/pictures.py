@@ -20,7 +20,7 @@ FILTER = Image.Resampling.BICUBIC
 Resize = int | tuple[int, int]
 """Maximum of the shorter side in pixels, or exact width and height in pixels."""
 
-QUALITY = 95  # of a JPEG that has to be re-encoded without scaling
+QUALITY = 95  # quality of a JPEG that is re-encoded without scaling
 
 _BEGINS = {"jpg": picturefile.JPEG, "png": picturefile.PNG}
 _CHECKED_AT = 8  # a JPEG decoded at 1/8 of its size reveals the same faults, in less time

@@ -85,7 +85,7 @@ class Job:
 
 
 class Done(strict.Model):
-    """A finished shard. Its note in `.packing/` is `STEM.json` with the other fields.
+    """A finished shard; its note, `.packing/STEM.json`, contains the fields except `stem`.
 
     Attributes:
         shard: its description (None: the shard has no samples).

@@ -1,4 +1,4 @@
-"""List and convert sequences of images: the ordered frames of one sample, all of one size."""
+"""List and convert sequences of images: the ordered frames of a sample, which have one size."""
 
 from __future__ import annotations
 

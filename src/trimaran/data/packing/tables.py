@@ -11,7 +11,7 @@ from typing import NamedTuple
 from trimaran.errors import TrimaranError, UsageError, unreadable
 
 DELIMITERS = (",", ";", "\t")
-"""The delimiters that spreadsheets write; the first line of a table determines which one it has."""
+"""The delimiters that spreadsheets write; the first line of a table determines its delimiter."""
 
 _SHOWN = 200  # maximum number of characters of a line that a message quotes
 

@@ -79,7 +79,7 @@ def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str,
                     sizes[name] = (folder / name).stat().st_size
             except OSError as error:
                 found.append(_unreadable(folder / name, error))
-                sizes[name] = size  # the size may be right; do not report it as missing, too
+                sizes[name] = size  # the size may be right; do not also report the file as missing
     return sizes
 
 
@@ -108,7 +108,7 @@ def _unreadable(path: Path, error: OSError) -> str:
 
 
 def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
-    """Return the name of the shard of `task` and its faults, without a wrong size."""
+    """Return the name of the shard of `task` and its faults, except a wrong size."""
     found: list[str] = []
     try:
         for fault in _shard_faults(task, advance):
@@ -190,7 +190,7 @@ class _Faults:
         self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
 
     def add(self, number: int, name: str, fault: str) -> Iterator[str]:
-        """Add the fault of a record; yield the previous fault if it is another one."""
+        """Add the fault of a record; yield the previous fault if it differs."""
         if fault != self._fault or number != self._last + 1:
             yield from self.end()
             self._first, self._name, self._fault = number, name, fault

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENDINGS = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"})
 _OPTIONS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"}
-"""Limits FFmpeg to these containers. A playlist, for example, could make it read other files."""
+"""Options that limit FFmpeg to these containers. A playlist could make it read other files."""
 
 _EXACT = "bicubic+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
 """Flags for YUV to RGB: without `bitexact` the result depends on the processor."""

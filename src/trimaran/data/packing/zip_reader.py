@@ -1,4 +1,4 @@
-"""Reader `zip`: read images from folders of one zip, such as a wheel; folders have classes."""
+"""Reader `zip`: read images from one zip, such as a wheel; each folder has its classes."""
 
 from __future__ import annotations
 

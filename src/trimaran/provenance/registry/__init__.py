@@ -31,7 +31,7 @@ def configured(given: str | None, site: Site) -> str | None:
     It is the value of `--registry`, else of `$TRIMARAN_REGISTRY`, else that in the site file.
 
     Raises:
-        UsageError: A value has another form.
+        UsageError: The value does not have this form.
     """
     for source, value in (("--registry", given), (f"${VARIABLE}", os.environ.get(VARIABLE))):
         if value:
@@ -115,7 +115,7 @@ def pull(
         reporter: shows the progress.
 
     Raises:
-        UsageError: No registry is given or recorded, or `digest` has another form.
+        UsageError: No registry is given or recorded, or `digest` is malformed.
         BuildError: The registry does not have the image, or sends another one.
     """
     _check_digest(digest)

@@ -1,4 +1,4 @@
-"""Client of one repository of a registry, over HTTP (OCI distribution specification).
+"""HTTP client of one repository of a registry (OCI distribution specification).
 
 It supports what a pull by digest needs: manifests, sizes and addresses of blobs, and tags. oras-py
 is not used, because it sets no timeouts, retries for two minutes if a registry does not answer, and
@@ -34,11 +34,11 @@ MANIFESTS = (
 MANIFEST_BYTES = 4 * 1024 * 1024
 """Largest accepted size of a manifest in bytes (OCI distribution specification).
 
-Every SIF is larger.
+Every SIF is larger, so a smaller blob is not a SIF.
 """
 
 SHOWN_TAGS = 8
-"""Number of tags in an error message."""
+"""Maximum number of tags that an error message lists."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Repository:
 
     @property
     def api(self) -> str:
-        """Host and port of the registry's API."""
+        """The host and port of the registry's API."""
         return API_HOSTS.get(self.host, self.host)
 
 

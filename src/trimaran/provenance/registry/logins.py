@@ -180,7 +180,7 @@ class Authorization(AuthBase):
         self.value: str | None = None
 
     def __call__(self, request: Any) -> Any:
-        """Add the header from the last challenge, and register the answer to the next one."""
+        """Add the header from the last challenge, and a hook that answers the next challenge."""
         if self.value:
             request.headers["Authorization"] = self.value
         request.register_hook("response", self._answer)

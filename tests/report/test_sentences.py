@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trimaran.verdict.explain import facts, sentences
+from trimaran.report.report import facts, sentences
 from trimaran.verdict.run_verdict import Outcome, Row, Verdict
 
 

@@ -1,0 +1,251 @@
+"""Commands of the supply chain: sbom, audit, push, pull, sign, verify."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimaran.cli.common import (
+    EngineName,
+    ImageName,
+    Json,
+    app,
+    command,
+    complete,
+    emit,
+    load_image,
+    say,
+    terminal,
+)
+from trimaran.engines import selection
+from trimaran.errors import ExitCode, UsageError
+from trimaran.files import write_atomic
+
+if TYPE_CHECKING:
+    from trimaran.site_file import Site
+
+
+@command(app, "sbom")
+def list_materials(
+    image: ImageName,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
+    ],
+    engine: EngineName = "auto",
+) -> None:
+    """Write the software bill of materials of an image (CycloneDX).
+
+    It lists every Debian and Python package with its version, licences and the hash of its file.
+
+    Example: trimaran sbom torch-cpu -o torch-cpu.cdx.json
+    """
+    from trimaran.engines import image_contents, require
+    from trimaran.provenance import sbom
+
+    if out.exists():
+        raise UsageError(f"{out} exists", code="file-exists",
+                         hint="remove it first, or write to another file")
+    if not out.parent.is_dir():
+        raise UsageError(f"{out.parent} is not a folder", code="file-missing",
+                         hint="make the folder first")
+    model, chosen = load_image(image), selection.select(engine)
+    with terminal().bar(f"examining {image}", None):
+        contents = image_contents.of(chosen, require(chosen, model))
+    write_atomic(out, sbom.text(contents, sbom.locked_hashes(model)))
+    say(f"{out}: {len(contents.debian)} Debian and {len(contents.python)} Python packages")
+
+
+@command(app, "audit", network=True)
+def audit_image(image: ImageName, as_json: Json = False) -> None:
+    """Look up known vulnerabilities of an image's Python packages.
+
+    pip-audit asks PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
+    known, and with 4 when the service cannot be reached.
+
+    Example: trimaran audit torch-cpu
+    """
+    from trimaran.provenance import audit
+
+    reporter = terminal()
+    with reporter.bar("asking for known vulnerabilities", None):
+        audited = audit.audit(load_image(image))
+    rows = [
+        {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
+         "fixed in": ", ".join(v.fixed) or "nothing yet"}
+        for v in audited.vulnerabilities
+    ]
+    if rows or as_json:
+        emit(rows, f"{image}: known vulnerabilities", as_json)
+    for name, reason in audited.skipped.items():
+        reporter.warn(f"{name} was not checked: {reason}")
+    reporter.note(
+        f"{image}: {len(rows)} known vulnerabilities in {audited.checked} Python packages"
+        f" ({len(audited.skipped)} not checked; Debian packages are not part of this)"
+    )
+    if rows:
+        raise typer.Exit(ExitCode.FAIL)
+
+
+Registry = Annotated[
+    str | None,
+    typer.Option(
+        "--registry", metavar="HOST[:PORT]/NAMESPACE",
+        help="Registry; else $TRIMARAN_REGISTRY, else registry: of the site file.",
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Use a registry without TLS; the login is sent unencrypted, "
+                                    "too."),
+]
+
+
+@command(app, network=True)
+def push(
+    site: Site,
+    image: ImageName,
+    place: Registry = None,
+    engine: EngineName = "auto",
+    insecure: Insecure = False,
+) -> None:
+    """Publish a built image, and record its digest.
+
+    The engine decides the form: apptainer pushes the SIF (oras://), podman the OCI image
+    (docker://). The digest that the registry confirms is recorded in
+    ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with `apptainer
+    registry login` or `podman login`.
+
+    Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
+    """
+    from trimaran.provenance import registry
+
+    where = registry.configured(place, site)
+    pushed = registry.push(
+        load_image(image), selection.select(engine), registry=where, insecure=insecure,
+        reporter=terminal(),
+    )
+    say(f"{pushed.reference}@{pushed.manifest}")
+
+
+@command(app, network=True)
+def pull(
+    site: Site,
+    image: ImageName,
+    place: Registry = None,
+    digest: Annotated[
+        str | None,
+        typer.Option(
+            metavar="sha256:HEX",
+            help="Digest of the image or of its manifest, instead of the recorded one.",
+        ),
+    ] = None,
+    engine: EngineName = "auto",
+    insecure: Insecure = False,
+) -> None:
+    """Download a published image by its digest.
+
+    An interrupted download is resumed. The image is used only after its digest was verified.
+
+    Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
+    """
+    from trimaran.provenance import registry
+
+    where = registry.configured(place, site)
+    built = registry.pull(
+        load_image(image), selection.select(engine), registry=where, digest=digest,
+        insecure=insecure, reporter=terminal(),
+    )
+    say(f"{built.reference} {built.digest}")
+
+
+ImageOrFile = Annotated[
+    str,
+    typer.Argument(
+        metavar="IMAGE|FILE.sif", autocompletion=complete("images"), show_default=False,
+        help="A built image, or a SIF file anywhere.",
+    ),
+]
+
+
+@command(app)
+def sign(
+    image: ImageOrFile,
+    key_index: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default=False,
+            help="Number of the private key in `apptainer key list --secret`.",
+        ),
+    ] = None,
+) -> None:
+    """Sign a SIF file with a private key of Apptainer's keyring.
+
+    The signature becomes part of the file and changes its digest: push and pin the new digest,
+    which is printed. The passphrase is read from the terminal, or from standard input.
+
+    Example: trimaran sign resnet-imagenet-torch-cpu
+
+    Example: trimaran sign image.sif --key-index 1
+    """
+    from trimaran.provenance import signing
+
+    file = _file(image)
+    key = signing.choose_key(key_index)
+    digest = signing.sign(file, key, _ask)
+    say(f"signed by {key.fingerprint} ({key.owner})", err=True)
+    say(f"{digest}  {file}")
+
+
+@command(app)
+def verify(
+    site: Site,
+    image: ImageOrFile,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Accept only this signer (repeatable); default: the signers of the site file.",
+        ),
+    ] = None,
+) -> None:
+    """Verify the signature of a SIF file, and show the signer.
+
+    Without --key and without keys in the site file, any key of Apptainer's own keyring is
+    accepted. No key server is asked. Exits with 4 when the signature does not hold.
+
+    Example: trimaran verify resnet-imagenet-torch-cpu
+
+    Example: trimaran verify image.sif --key 0123456789ABCDEF0123456789ABCDEF01234567
+    """
+    from trimaran import site_file
+    from trimaran.provenance import signing
+
+    known = site.signatures.keys
+    wanted = [site_file.fingerprint(text) for text in key or []] or known
+    with terminal().bar(f"verifying {image}", None):
+        file = _file(image)
+        signer = signing.require(file, [wanted] if wanted else [])
+    say(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
+
+
+def _file(name: str) -> Path:
+    """Return a SIF file: `name` itself, or the file in the cache of the image called `name`."""
+    from trimaran.provenance import signing
+
+    path = Path(name)
+    if name.endswith(".sif") or "/" in name:
+        if not path.is_file():
+            raise UsageError(f"{name} does not exist", code="file-missing",
+                             hint="name a SIF file, or an image of `trimaran list images`")
+        return path.absolute()
+    return signing.file_of(load_image(name))
+
+
+def _ask() -> str:
+    """Return the passphrase from a hidden prompt on a terminal, or else from standard input."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("Passphrase of the key", hide_input=True, err=True))
+    return sys.stdin.readline().rstrip("\n")
