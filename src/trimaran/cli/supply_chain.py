@@ -1,4 +1,4 @@
-"""Commands of the supply chain: sbom, audit, push, pull, sign, verify."""
+"""Commands of the supply chain: `sbom`, `audit`, `push`, `pull`, `sign` and `verify`."""
 
 from __future__ import annotations
 
