@@ -112,7 +112,7 @@ class Journal:
         self.console.line(f"epoch {progress.epoch + 1}/{self.epochs}  {found.text}")
 
     def ended(self, progress: Progress, memory: Sequence[int]) -> dict[str, Any]:
-        """Log the successful end; return the entries that every `result.json` has.
+        """Log the successful end; return the entries that every `result.json` contains.
 
         Args:
             progress: progress of the training.

@@ -71,7 +71,7 @@ class Horovod(TensorFlowStrategy):
             self._hvd.allreduce(_known(gradient), op=self._hvd.Average, name=f"{of}.{number}")
             for number, gradient in enumerate(dense)
         ]
-        # Counted from the end of the backward pass, because overlapped communication is free.
+        # Time counts from the end of the backward pass: overlapped communication costs none.
         with tf.control_dependencies(found):
             tf.numpy_function(self._count, [begun], [])
         return [tf.cast(mean, own.dtype) for mean, own in zip(found, dense, strict=True)]

@@ -77,7 +77,7 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Wait for the averaged gradients, then yield; step the optimizers inside."""
+        """Wait for the averaged gradients, then yield; step the optimizers inside the block."""
         with self.waiting():
             for gradient, kind, handle in self._under_way:
                 found = self._compression.decompress(self._hvd.synchronize(handle), kind)
