@@ -34,9 +34,9 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        values: scores by the keys of the metrics.
-        result: scores by the keys of `result.json`.
-        text: scores for the console.
+        values: metric key -> score.
+        result: key of `result.json` -> score.
+        text: description of the scores for the console.
     """
 
     values: Mapping[str, float]

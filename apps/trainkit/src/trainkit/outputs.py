@@ -193,7 +193,7 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Return `path`, a folder in `--out`, which is created at its first use.
+    """Return `path`, a folder in `--out`; the first write to it creates it.
 
     Raises:
         ArgumentError: the path is a link; a run never writes outside its folder.

@@ -26,7 +26,7 @@ VARIABLES = (
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
-    """Return the versions of Python and `packages`, and facts of ranks, threads, CPU and GPU."""
+    """Return the versions of Python and `packages`, and facts of ranks, allocator and hardware."""
     facts = strategy.facts()
     return {
         "python": platform.python_version(),

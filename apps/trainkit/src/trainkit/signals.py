@@ -1,7 +1,7 @@
 """Early stop: a batch system announces the end of the time limit with a signal.
 
 Slurm sends SIGTERM before SIGKILL, or any signal earlier with `--signal=B:USR1@120`; a closed
-terminal sends SIGHUP. SIGURG is useful where all processes of a job get the signal, as in Slurm:
+terminal sends SIGHUP. SIGURG is useful if all processes of a job receive the signal, as in Slurm:
 processes without a handler, such as torchrun and the file system of an image, ignore it. The
 handler only sets a flag, because a checkpoint is consistent only between two steps; the training
 loop reads the flag there, writes the checkpoint and exits with 75.

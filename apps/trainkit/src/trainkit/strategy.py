@@ -31,7 +31,7 @@ class Strategy:
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
-        ranks: rank of this process, and world size.
+        ranks: numbers of this process in the job and on its node.
         communicating: seconds spent waiting for gradients of other ranks so far, without the
             communication that overlapped with the backward pass.
     """

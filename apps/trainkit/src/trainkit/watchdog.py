@@ -160,7 +160,7 @@ class Watchdog:
                 (self._folder / name).unlink(missing_ok=True)
 
     def _tell(self, stage: str, what: str) -> None:
-        """Print the activity of each rank, unless another rank has printed them."""
+        """Print the activities of all ranks, unless another rank has printed them."""
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:

@@ -31,7 +31,7 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The parent folder of the finished training; no file may be written there beside `run`."""
+        """The parent folder of the finished training, in which a test looks for other files."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")

@@ -36,7 +36,7 @@ VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""Environment variables as in the images; they prevent folders of Keras, PyTorch and Python."""
+"""Environment variables as in the images; with them, Keras and PyTorch create no folders."""
 
 LIMIT = 240.0  # maximum seconds of a training
 

@@ -1,6 +1,6 @@
 """Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Horovod's own variables set fusion and cycle time:
+Sergeev and Del Balso, arXiv:1802.05799. Horovod's environment variables set fusion and cycle time:
 HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 """
 
