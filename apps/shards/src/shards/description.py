@@ -84,8 +84,8 @@ class ImageFacts:
 
     Attributes:
         channels: 1 for grey images, 3 for RGB.
-        height: in pixels; None if the images differ in height.
-        width: in pixels; None if the images differ in width.
+        height: height in pixels; None if the images differ in height.
+        width: width in pixels; None if the images differ in width.
         encoding: file name extension of the image files, without the dot.
         mean: mean of each channel over the training split, in 0..1.
         std: standard deviation of each channel over the training split, in 0..1.
@@ -134,7 +134,7 @@ class Dataset:
         sample: kind of sample: an image or a sequence of images.
         image: properties of all images.
         splits: split name -> shards of the split.
-        origin: inputs of packing, None if they are not recorded.
+        origin: inputs of packing; None if they are not recorded.
     """
 
     name: str = entry(NAME)
@@ -200,7 +200,7 @@ def parse(document: object, *, strict: bool) -> Dataset:
             version of the packer may add keys.
 
     Raises:
-        Malformed: the document breaks the schema.
+        Malformed: the document violates the schema.
     """
     if isinstance(document, dict):
         schema, document = document.get("schema"), {**document}
@@ -220,5 +220,5 @@ def text(dataset: Dataset) -> str:
 def document_of(value: Dataset | Shard) -> dict[str, Any]:
     """Return a data set or a shard as a JSON object, without fields that have default values."""
     found = entries.plain(value)
-    assert isinstance(found, dict)  # noqa: S101 - what a dataclass becomes
+    assert isinstance(found, dict)  # noqa: S101 - a dataclass becomes a dict
     return found

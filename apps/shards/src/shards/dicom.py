@@ -13,9 +13,9 @@ from PIL import Image
 
 from shards.picturefacts import decoding
 
-MAGIC = b"DICM"  # behind a preamble of 128 bytes: DICOM PS3.10, section 7.1
+MAGIC = b"DICM"  # follows a preamble of 128 bytes: DICOM PS3.10, section 7.1
 PREAMBLE = 128
-MOST_PIXELS = 178_956_970  # as of other pictures: a few bytes can claim to be more
+MOST_PIXELS = 178_956_970  # as for other pictures: a small file may declare more
 GREY = ("MONOCHROME1", "MONOCHROME2")
 
 
@@ -38,7 +38,7 @@ def picture(content: bytes) -> Image.Image:
     import pydicom  # slow to import, and rarely needed
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of odd values, which are named here if they matter
+        warnings.simplefilter("ignore")  # unusual values; those that matter are errors
         with decoding(lambda error: ValueError(f"its elements cannot be read: {error}")):
             dataset = pydicom.dcmread(io.BytesIO(content))
         _check_kind(dataset)
@@ -171,12 +171,12 @@ def _padding(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.bool_]:
 def _text(dataset: Any, keyword: str) -> str:
     try:
         return str(dataset.get(keyword) or "")
-    except Exception as error:  # as it is decoded, which pydicom does late
+    except Exception as error:  # pydicom decodes an element when it is read
         raise ValueError(f"its {keyword} cannot be read: {error}") from error
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number of an element; if a file lists several windows, that of the first."""
+    """Return the number of an element; if a file lists several windows, of the first."""
     from pydicom.multival import MultiValue
 
     try:
@@ -184,7 +184,7 @@ def _number(dataset: Any, keyword: str) -> float:
         if keyword.startswith("Window") and isinstance(value, MultiValue):
             value = value[0]
         number = float(value)
-    except Exception as error:  # as it is decoded, which pydicom does late
+    except Exception as error:  # pydicom decodes an element when it is read
         found = _raw(dataset, keyword)
         raise ValueError(f"its {keyword} is {found}, which is no number") from error
     if not math.isfinite(number):

@@ -43,7 +43,7 @@ def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
     """
     from av.sidedata.sidedata import Type
 
-    found: Any = frame.side_data  # of which PyAV's annotations know the motion vectors only
+    found: Any = frame.side_data  # PyAV annotates only the motion vectors
     if Type.DISPLAYMATRIX not in found:
         return image
     turn = turn_of(struct.unpack("=9i", bytes(found[Type.DISPLAYMATRIX])))

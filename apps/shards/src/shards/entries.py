@@ -1,6 +1,6 @@
-"""Check a JSON document against dataclasses, and report all faults with their places.
+"""Check a JSON document against dataclasses, and report all faults with their positions.
 
-`entry` makes a field of a dataclass and holds the check of its value. This module replaces
+`entry` returns a dataclass field with the check of its value. This module replaces
 Pydantic, which the images of the apps do not contain.
 """
 
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 Where = tuple["str | int", ...]
-"""The place of a value in a document: keys and list positions, from the outermost inwards."""
+"""The position of a value in a document: keys and list positions, from the outermost inwards."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault at one place of a document.
+    """A fault at one position in a document.
 
     Attributes:
-        where: place of the fault.
+        where: position of the fault.
         problem: description of the fault, for example "is missing".
         told: whether messages about the fault print `value`.
         value: the faulty value.
@@ -36,8 +36,8 @@ class Fault:
     value: object = None
 
 
-class Malformed(ValueError):  # noqa: N818 - says what the document is
-    """A document breaks its schema.
+class Malformed(ValueError):  # noqa: N818 - an adjective that describes the document
+    """A document violates its schema.
 
     Attributes:
         faults: all faults, in the order of the schema.
@@ -82,7 +82,7 @@ def parse(cls: type[T], document: object, *, strict: bool) -> T:
     """Return `document` as an instance of the dataclass `cls`, whose fields are made by `entry`.
 
     Raises:
-        Malformed: the document breaks the schema, or has unknown keys while `strict` is true.
+        Malformed: the document violates the schema, or has unknown keys while `strict` is true.
     """
     checking = Checking(strict)
     found: T = record(cls)(checking, (), document)

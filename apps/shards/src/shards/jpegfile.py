@@ -46,7 +46,7 @@ def segments(content: bytes) -> Iterator[tuple[int, int, int]]:
     """
     at = 2
     while True:
-        at = content.find(b"\xff", at)  # decoders skip what is between segments
+        at = content.find(b"\xff", at)  # decoders skip bytes between segments
         while at >= 0 and content[at + 1 : at + 2] == b"\xff":
             at += 1
         if at < 0 or at + 4 > len(content):

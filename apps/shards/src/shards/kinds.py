@@ -20,7 +20,7 @@ SampleWord = Literal["class", "multi", "none", "sequence"]
 
 @dataclass(frozen=True)
 class Kind:
-    """The kind of the samples of a data set: the kind of label, and image or sequence."""
+    """The kind of the labels and the kind of the samples of a data set."""
 
     labels: Labels = "class"
     sample: SampleKind = "image"
@@ -32,5 +32,5 @@ class Kind:
 
     @property
     def word(self) -> SampleWord:
-        """The word for this kind of data in the card of an app."""
+        """The word for this kind of data in an app card."""
         return "sequence" if self.sample == "sequence" else self.labels

@@ -11,7 +11,7 @@ EXIF = b"Exif\0\0"
 _ORIENTATION = 0x0112  # EXIF 2.32, table 4
 
 
-class BadImage(Exception):  # noqa: N818 - the fault of an image, named where it is collected
+class BadImage(Exception):  # noqa: N818 - it is collected as a fault of an image
     """An image cannot be decoded; the message has the cause."""
 
 
@@ -22,9 +22,9 @@ def fault(text: object) -> BadImage:
 
 @contextmanager
 def decoding(failure: Callable[[Exception], Exception] = fault) -> Iterator[None]:
-    """Turn any other error than BadImage and MemoryError into the error `failure(error)`.
+    """Convert any error except BadImage and MemoryError to the error `failure(error)`.
 
-    Decoders of damaged files raise nearly any error.
+    On damaged files, decoders raise errors of nearly any class.
     """
     try:
         yield
@@ -40,8 +40,8 @@ class Facts:
 
     Attributes:
         kind: `jpg`, `png`, or "" for a format of `picturefile.OTHERS`.
-        width: width of the stored pixels, before a rotation by EXIF.
-        height: height of the stored pixels, before a rotation by EXIF.
+        width: width in pixels, before a rotation by EXIF.
+        height: height in pixels, before a rotation by EXIF.
         orientation: 1 to 8, as in EXIF. 0: the file has several orientations, which decoders
             interpret differently; this project treats the picture as upright.
         common: whether every decoder reads the stored pixels.

@@ -22,7 +22,7 @@ JPEG, PNG = jpegfile.MAGIC, pngfile.MAGIC
 OTHERS = ("BMP", "PPM", "TIFF", "WEBP")
 """Further formats that can be read from a folder of images; none of them is packed."""
 
-MOST_PIXELS = 178_956_970  # Pillow's own limit: a few bytes can claim to be more
+MOST_PIXELS = 178_956_970  # Pillow's limit, because a small file may declare more
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM, 5: Image.Transpose.TRANSPOSE,
@@ -137,7 +137,7 @@ def in_channels(image: Image.Image, channels: int) -> Image.Image:
 def opened(content: bytes) -> Image.Image:
     """Return a picture whose pixels are not loaded yet.
 
-    The metadata are removed first, because Pillow fails at odd metadata and limits their size.
+    The metadata are removed first, because Pillow fails on faulty metadata and limits their size.
 
     Raises:
         BadImage: the file is not a picture.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from shards.picturefacts import EXIF, BadImage, Facts, fault, orientation_in, orientation_of
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
-_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # of a pixel, by PNG's colour type
+_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # PNG colour type -> samples per pixel
 _DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2),
           (0, 1, 1, 2))
@@ -93,7 +93,7 @@ def check(content: bytes) -> None:
 
 
 class _Rows:
-    """Counts the decompressed bytes of all rows of a PNG file."""
+    """Count the decompressed bytes of all rows of a PNG file."""
 
     def __init__(self, content: bytes) -> None:
         width, height, depth, self.colours, interlaced = _head(content)
@@ -106,7 +106,7 @@ class _Rows:
         self.begun = False
 
     def add(self, body: bytes | memoryview) -> None:
-        """Decompress a part of the rows in small pieces, because few bytes may expand to many."""
+        """Decompress a part of the rows in small pieces, because a few bytes may expand to many."""
         self.begun = True
         rest: bytes | memoryview = body
         while len(rest) and not self._unpack.eof and self._found <= 2 * self._wanted:

@@ -38,7 +38,7 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
     at, end = 0, len(message)
     while at < end:
         tag = message[at]
-        if tag < 0x80:  # nearly all are of one byte: no call for them
+        if tag < 0x80:  # nearly all tags have one byte: avoid a call
             at += 1
         else:
             tag, at = read_varint(message, at)
@@ -81,7 +81,7 @@ def read_varint(message: memoryview, at: int) -> tuple[int, int]:
     while at < length and shift < 64:  # ten bytes hold 64 bits
         byte = message[at]
         at += 1
-        if byte < 0x80:  # the highest bit says that more follows
+        if byte < 0x80:  # the highest bit is set if more bytes follow
             return value | byte << shift, at
         value |= (byte & 0x7F) << shift
         shift += 7

@@ -24,7 +24,7 @@ def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | Non
     fewer cores than ranks. It must be called before OpenMP starts its threads.
 
     Args:
-        ranks: the place of this process in the job.
+        ranks: the numbers of this process in the job and on its node.
         environment: environment variables.
 
     Returns:

@@ -23,7 +23,7 @@ State = dict[str, Any]
 
 NAME = re.compile(r"step-(\d{8,})\.npz")
 OLD = re.compile(r"step-\d{8,}\.pt")
-MARGIN = 1 << 20  # bytes of names, zip directory and small values
+MARGIN = 1 << 20  # space in bytes for names, zip directory and small values
 
 
 class Checkpoints:
@@ -31,7 +31,7 @@ class Checkpoints:
 
     Args:
         folder: folder of the checkpoints; the first `save` creates it.
-        keep: number of checkpoints to keep; an older one is the fallback for a damaged one.
+        keep: number of checkpoints to keep; an older checkpoint replaces a damaged one.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -59,7 +59,7 @@ class Checkpoints:
         return self._write(self._ready(step, state), state)
 
     def _ready(self, step: int, state: State) -> Path:
-        """Return the path of a new checkpoint, after a check of folder and free space."""
+        """Return the path of a new checkpoint; create its folder and check the free space."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:08d}.npz"
         self._check_space(path, statefile.nbytes(state) + MARGIN)
@@ -109,8 +109,8 @@ class Checkpoints:
         """Return the newest usable state, or None if there is no checkpoint at all.
 
         For each file that is damaged or does not fit, the function calls `warn` and tries the next
-        older file. If one is usable, the refused files are renamed to `*.corrupt`, so that they are
-        neither deleted nor counted.
+        older file. If a file is usable, the refused files are renamed to `*.corrupt`, so that they
+        are neither deleted nor counted.
 
         Args:
             warn: function that reports a refused checkpoint.
@@ -119,7 +119,7 @@ class Checkpoints:
 
         Raises:
             DataError: there are checkpoints, but none can be used; all keep their names. The code
-                is that of the newest one.
+                is that of the error of the newest file.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}
@@ -146,7 +146,7 @@ class Checkpoints:
     def abandon(self, step: int, warn: Callable[[str], None]) -> None:
         """Rename the checkpoints after `step` to `*.abandoned`; the training resumes from `step`.
 
-        Otherwise the next resume would take them for the newest ones.
+        Otherwise the next resume would use them as the newest checkpoints.
         """
         for path in self.files():
             if step_of(path) > step:

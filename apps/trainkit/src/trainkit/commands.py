@@ -37,17 +37,17 @@ def entry_point(
         description: one sentence that describes the app.
         commands: the commands of the app.
         examples: command -> the examples at the end of its `--help`.
-        curves: what the command `plot` draws; an app without that command needs none.
+        curves: content of the pictures of the command `plot`; None without that command.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:
         """Run one command; return its exit code.
 
         Args:
-            arguments: the words after `python -m PACKAGE`; default: those of this process.
+            arguments: the arguments after `python -m PACKAGE`; default: those of this process.
 
         Raises:
-            SystemExit: the arguments are wrong, or ask for help.
+            SystemExit: the arguments are wrong, or request help.
         """
         if arguments is None:
             streams.in_utf8()
@@ -95,7 +95,7 @@ def parser(
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors have a code, as all other errors of an app."""
+    """A parser whose errors have a code, like all other errors of an app."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)

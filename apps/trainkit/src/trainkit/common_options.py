@@ -9,7 +9,7 @@ options of a command in one place:
         resume: str = common_options.resume()
 """
 
-# ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
+# ruff: noqa: RUF009 - `option` returns a dataclasses.field, which is allowed as a default
 from __future__ import annotations
 
 import os
@@ -38,7 +38,7 @@ def run_folder(content: str = "metrics, checkpoints, result") -> Any:
 
 
 def max_steps(remark: str = "") -> Any:
-    """Return the option --max-steps; `remark` ends the help text."""
+    """Return the option --max-steps; `remark` is the end of the help text."""
     return option(None, f"end after this many steps{remark}", positive_int)
 
 
@@ -79,7 +79,7 @@ def rank_device() -> Any:
 
 
 def device() -> Any:
-    """Return the option --device of a command of one process."""
+    """Return the option --device of a command that runs as one process."""
     return option("auto", "auto: the GPU if there is one, else the CPU", choices=DEVICES)
 
 

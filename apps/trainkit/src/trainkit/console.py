@@ -14,10 +14,10 @@ from trainkit.streams import GONE, mute, say
 
 
 def has_bar(stream: TextIO) -> bool:
-    """Return whether `stream` can show a bar: it is a terminal with a width, without a launcher.
+    """Return whether `stream` is a terminal that can show a bar, and no launcher is in use.
 
-    A launcher mixes the output of its ranks, and Open MPI's gives each rank a terminal of no
-    columns.
+    A launcher mixes the output of its ranks, and Open MPI's launcher gives each rank a terminal
+    with 0 columns.
     """
     if not stream.isatty() or detect().launcher is not None:
         return False
@@ -34,7 +34,7 @@ class Console:
 
     Args:
         total: steps of the whole run.
-        done: steps that an earlier part of the run made.
+        done: steps that an earlier part of the run completed.
         quiet: print nothing (ranks other than 0).
         stream: output stream; default: stdout.
     """
@@ -76,7 +76,7 @@ class Console:
             self._bar.write(text, file=self._stream)
 
     def close(self) -> None:
-        """Leave the bar in its last state."""
+        """Close the bar, which stays visible in its last state."""
         if self._bar is not None:
             with _unheard(self._stream):
                 self._bar.close()
@@ -91,10 +91,10 @@ class Counter:
         unit: name of the items, in the plural.
         quiet: print nothing (ranks other than 0).
         stream: output stream; default: stdout.
-        moved: function that is called after each progress.
+        moved: function that is called after each update.
     """
 
-    EVERY = 5.0  # seconds
+    EVERY = 5.0  # seconds between two lines
 
     def __init__(
         self, what: str, total: int, unit: str, *, quiet: bool = False,
@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Ignore the error if the reader of `stream` is gone."""
+    """Ignore the error if the reader of `stream` has ended."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Read the curves of a run from its `metrics.jsonl`, also during the run."""
+"""Read the curves of a finished or unfinished run from its `metrics.jsonl`."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _lines(path: Path) -> list[metrics.Line]:
 
 
 def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:
-    """Return the function from the number of steps to the number of epochs."""
+    """Return a function that converts a number of steps to a number of epochs."""
     began = [line["metadata"] for line in lines if line["key"] == metrics.EPOCH_START]
-    if not began:  # killed before its first epoch, so that it has no measurements
+    if not began:  # killed before its first epoch, so there are no measurements
         return float
     steps = [about["step"] for about in began] + [began[-1]["step"] + began[-1]["steps"]]
     epochs = [about["epoch_num"] - 1 for about in began] + [began[-1]["epoch_num"]]

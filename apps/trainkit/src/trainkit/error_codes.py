@@ -1,7 +1,7 @@
 """The codes of all expected errors of the apps, each with its meaning.
 
-The words of a message may change at any time, but its code stays. Scripts and tests use the code.
-Where an error is of the same kind as one of `trimaran`, it has the same code.
+The words of a message may change at any time, but its code does not. Scripts and tests use codes.
+An error of the same kind as an error of `trimaran` has the same code.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class ExitCode(IntEnum):
     STOPPED = 75
     """EX_TEMPFAIL of sysexits.h: stopped early by a signal; `--resume auto` continues."""
     INTERRUPTED = 130
-    """Ctrl-C outside the training loop; nothing is left half-written."""
+    """Ctrl-C outside the training loop; no file is left incomplete."""
 
 
 class AppError(Exception):
@@ -37,13 +37,13 @@ class AppError(Exception):
 
     Args:
         message: the cause, the place and a remedy.
-        code: the kind of the failure, in kebab case; it stays when messages change. The apps of
+        code: the kind of the failure, in kebab case; it stays if the message changes. The apps of
             this repository use the keys of `error_codes.CODES`; another app may use codes of its
-            own. Without it, the error has the code of its class.
+            own. By default, the error has the code of its class.
 
     Attributes:
-        shared: whether all ranks raise it at the same moment, so that rank 0 alone reports it.
-        rank: rank that raised it, None if there is only one.
+        shared: whether all ranks raise it at the same moment, so that only rank 0 reports it.
+        rank: rank that raised the error; None if there is only one rank.
     """
 
     exit_code: ExitCode = ExitCode.BAD_ARGUMENTS
@@ -57,13 +57,13 @@ class AppError(Exception):
 
 
 class ArgumentError(AppError):
-    """Arguments that contradict each other, the data, or the run in `--out`."""
+    """Arguments contradict each other, the data, or the run in `--out`."""
 
     code = "argument-invalid"
 
 
 class DataError(AppError):
-    """A data set, a record or a checkpoint that cannot be read; the message names it."""
+    """A data set, a record or a checkpoint cannot be read; the message names it."""
 
     exit_code = ExitCode.BAD_DATA
     code = "data-invalid"
@@ -85,7 +85,7 @@ class NoSpaceError(AppError):
 
 
 class PeerError(AppError):
-    """Another rank ended or cannot be reached; its own message has the cause."""
+    """Another rank ended or cannot be reached; the message of that rank has the cause."""
 
     exit_code = ExitCode.PEER_LOST
     code = "rank-lost"
@@ -138,7 +138,7 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def reported(code: str, message: str) -> str:
-    """Return an error as it is printed, with its code as the errors of `trimaran` have it."""
+    """Return the printed text of an error, with its code as in the errors of `trimaran`."""
     return f"error[{code}]: {message}"
 
 

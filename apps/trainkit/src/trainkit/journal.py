@@ -34,9 +34,9 @@ class Evaluation:
     """The result of an evaluation.
 
     Attributes:
-        values: scores by the keys of the metrics.
-        result: scores by the keys of `result.json`.
-        text: scores for the console.
+        values: metric key -> score.
+        result: key of `result.json` -> score.
+        text: description of the scores for the console.
     """
 
     values: Mapping[str, float]
@@ -112,7 +112,7 @@ class Journal:
         self.console.line(f"epoch {progress.epoch + 1}/{self.epochs}  {found.text}")
 
     def ended(self, progress: Progress, memory: Sequence[int]) -> dict[str, Any]:
-        """Log the successful end; return the entries that every `result.json` has.
+        """Log the successful end; return the entries that every `result.json` contains.
 
         Args:
             progress: progress of the training.

@@ -87,7 +87,7 @@ class MetricsLog:
             self._file.truncate(offset)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Write the value of one moment."""
+        """Write the value of a key at one moment."""
         self._write(POINT, key, value, metadata)
 
     def start(self, key: str, **metadata: Any) -> None:
@@ -99,7 +99,7 @@ class MetricsLog:
         self._write(STOP, key, None, metadata)
 
     def position(self) -> int:
-        """Return the durable size of the file in bytes, which a checkpoint records."""
+        """Flush the file to disk; return its size in bytes, which a checkpoint records."""
         if self._file is None:
             return 0
         os.fsync(self._file.fileno())

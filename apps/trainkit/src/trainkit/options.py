@@ -23,9 +23,9 @@ from typing import Any, NoReturn, TypeVar
 Settings = TypeVar("Settings")
 
 WORD = 2**63
-"""Integers must be smaller: programs store them in 64 bits."""
+"""Exclusive upper limit of integers, which programs store in 64 bits."""
 LARGEST = 1e38  # close to the maximum of fp32
-SHOWN = 40  # characters of an invalid value in a message
+SHOWN = 40  # maximum characters of an invalid value in a message
 
 
 def option(
@@ -38,7 +38,7 @@ def option(
     nargs: str | None = None,
     shown: str | None = None,
 ) -> Any:
-    """Return a dataclass field that is an option: its default, its help, its parser.
+    """Return a dataclass field that defines an option: its default, help text and parser.
 
     Args:
         default: value without the option; a bool makes a `--x/--no-x` pair.
@@ -46,7 +46,7 @@ def option(
         kind: parser that converts the text, and raises ArgumentTypeError with the allowed values.
         choices: the allowed words.
         metavar: the placeholder in `--help`.
-        nargs: "+" for an option of one or more values, a list.
+        nargs: "+" for an option whose value is a list of one or more values.
         shown: description of a default that depends on the machine.
     """
     extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar, "nargs": nargs}
@@ -88,7 +88,7 @@ def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
     The description of an option uses keywords of JSON Schema (json-schema.org, validation).
 
     Args:
-        commands: verb -> its settings, and one line that describes it.
+        commands: verb -> its class of settings, and its description in one line.
     """
     verbs = {
         verb: {
@@ -154,7 +154,7 @@ def fraction(text: str) -> float:
 
 
 def increasing(text: str) -> tuple[float, ...]:
-    """Parse rising numbers above 0, separated by commas, such as 30,60,80."""
+    """Parse increasing numbers above 0, separated by commas, such as 30,60,80."""
     values = tuple(positive_float(part) for part in text.split(","))
     if any(second <= first for first, second in itertools.pairwise(values)):
         raise argparse.ArgumentTypeError(f"each must be above the one before, got {text}")
@@ -196,7 +196,7 @@ def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _word(default: Any) -> str | None:
-    """Return a default as it is written on the command line; None without one."""
+    """Return a default as it is written on the command line; None without a default."""
     if isinstance(default, tuple):
         return ",".join(f"{value:g}" for value in default)
     return None if default is None else str(default)
@@ -205,7 +205,7 @@ def _word(default: Any) -> str | None:
 def _int(text: str, least: int, below: int) -> int:
     try:
         value = int(text)
-    except ValueError:  # also raised for thousands of digits
+    except ValueError:  # also raised for numbers of thousands of digits
         raise argparse.ArgumentTypeError(
             f"must be a whole number from {least} to {below - 1}, got '{_short(text)}'"
         ) from None

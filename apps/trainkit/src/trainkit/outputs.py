@@ -1,4 +1,4 @@
-"""The `--out` folder of a run: a run is new, resumed, or refused, and never overwritten.
+"""The `--out` folder of a run: a run in it is started, resumed or refused, never overwritten.
 
     metrics.jsonl  checkpoints/step-NNNNNNNN.npz  environment.json  result.json (when finished)
 """
@@ -52,7 +52,7 @@ class Outputs:
 
 
 def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
-    """Return whether `folder` has a finished run, to which `--resume auto` has nothing to add.
+    """Return whether `folder` has a finished run, which `--resume auto` leaves unchanged.
 
     Args:
         folder: the `--out` folder.
@@ -80,7 +80,7 @@ def _refuse_used(folder: Path, resume: str) -> None:
 
 
 def _has(path: Path) -> bool:
-    """Return whether `path` exists; an empty `metrics.jsonl` counts as missing: no run started."""
+    """Return whether `path` exists; an empty `metrics.jsonl` of an unstarted run does not count."""
     return os.path.lexists(path) and (path.name != METRICS or path.lstat().st_size > 0)
 
 
@@ -92,8 +92,8 @@ def _is_own(folder: Path, resume: str) -> bool:
 def _doubt(folder: Path) -> str | None:
     """Return how `result.json` contradicts the run; None if it agrees or does not exist.
 
-    A `result.json` marks the end only if it agrees with the last line of the metrics and with the
-    newest checkpoint.
+    A `result.json` marks a finished run only if it agrees with the last line of the metrics and
+    with the newest checkpoint.
     """
     path = folder / RESULT
     try:
@@ -193,7 +193,7 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Return `path`, a folder in `--out`, which is created at its first use.
+    """Return `path`, a folder in `--out`; the first write to it creates it.
 
     Raises:
         ArgumentError: the path is a link; a run never writes outside its folder.
@@ -233,7 +233,7 @@ def _find_state(
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
     """Raise DataError unless the metrics agree with the checkpoint `saved`.
 
-    The check precedes the training; otherwise its metrics would be unreadable at its end.
+    The check precedes the training, which could otherwise end with unreadable metrics.
     """
     way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:
@@ -270,7 +270,7 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def load_trained(out: Path | None, file: Path | None) -> State:
     """Return the checkpoint `file`, or the newest usable checkpoint of the run in `out`.
 
-    The state describes its network under `about` and has its `parts`. No file is renamed.
+    The state describes its network under `about` and has its `parts`. No damaged file is renamed.
 
     Raises:
         ArgumentError: neither `out` nor `file` is given.

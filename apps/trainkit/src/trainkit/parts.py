@@ -14,7 +14,7 @@ import numpy as np
 
 from trainkit.exits import DataError
 
-SHOWN = 4  # names of differing entries in a message
+SHOWN = 4  # maximum number of differing names in a message
 
 Shape = tuple[int, ...]
 

@@ -28,12 +28,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Noisy curves are drawn as means over this number of intervals, with faint points behind."""
+"""Number of intervals over which noisy curves are averaged; the points are drawn faintly."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 class Panel(NamedTuple):
-    """One pair of axes: title, keys of metrics, factor to the unit, and lower limit."""
+    """One diagram: title, keys of metrics, factor to the unit, and lower limit of the axis."""
 
     title: str
     keys: tuple[str, ...]
@@ -49,7 +49,7 @@ class Look:
         panels: an even number of panels, drawn in two rows.
         noisy: keys of metrics that are drawn as means.
         dotted: keys of metrics that are measured rarely and drawn with dots.
-        best: key of the metric whose best value the legend has, and the format of that value.
+        best: key of the metric whose best value the legend shows, and the format of that value.
         thin: keys of metrics for comparison, which are drawn faintly.
     """
 
@@ -81,11 +81,11 @@ def main(settings: PlotSettings, look: Look) -> None:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """Make matplotlib draw into files only, without files in the user's home folder."""
+    """Configure matplotlib to draw into files only, and to write nothing to the home folder."""
     with tempfile.TemporaryDirectory() as folder:
         # The folder of matplotlib's font cache.
         os.environ.setdefault("MPLCONFIGDIR", folder)
-        # The backend of a notebook is not installed, and files need none.
+        # A notebook may set a backend that is not installed; drawing into files needs none.
         os.environ.pop("MPLBACKEND", None)
         if sys.modules.get("matplotlib", sys) is None:  # hidden from Keras by trainkit.tensorflow
             del sys.modules["matplotlib"]
@@ -164,7 +164,7 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield a colour and a line style for each run, without end."""
+    """Yield a different colour and line style for each run, without end."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 

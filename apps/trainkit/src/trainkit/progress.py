@@ -12,7 +12,7 @@ from trainkit.strategy import Pending
 
 @dataclass
 class Window:
-    """Sums since the last log line; checkpoints keep them, so that a resumed run continues them.
+    """Sums since the last log line; checkpoints contain them for a resumed run.
 
     Attributes:
         samples: samples of all ranks.
@@ -67,7 +67,7 @@ class Progress:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Progress:
-        """Return the progress in a checkpoint, as written by `dataclasses.asdict`.
+        """Return the progress from `state`, which `dataclasses.asdict` made for a checkpoint.
 
         Raises:
             DataError: the state is not the progress of a training.
@@ -93,7 +93,7 @@ class Progress:
 
     @property
     def where(self) -> dict[str, int]:
-        """The metadata of a metric: epoch from 1, and number of steps."""
+        """The metadata of a metric: the epoch, counted from 1, and the number of steps."""
         return {"epoch_num": self.epoch + 1, "step": self.steps_done}
 
     def next_epoch(self, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""`environment.json`: the facts beside the arguments on which the results of a run depend."""
+"""`environment.json`: the facts, beside the arguments, that affect the results of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLES = (
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
-    """Return versions of Python and `packages`, ranks, threads, allocator, CPU and GPU."""
+    """Return the versions of Python and `packages`, and facts of ranks, allocator and hardware."""
     facts = strategy.facts()
     return {
         "python": platform.python_version(),
@@ -49,8 +49,8 @@ def versions(packages: Sequence[str]) -> dict[str, str | None]:
 def allocator() -> str:
     """Return the memory allocator that is in use: tcmalloc, jemalloc or glibc.
 
-    It is read from the memory map of the process, because the loader ignores a missing library in
-    LD_PRELOAD with a warning only, and the training is then several times slower.
+    The name is read from the memory map of the process, because the loader only warns if a library
+    in LD_PRELOAD is missing, and the training is then several times slower.
     """
     try:
         mapped = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")

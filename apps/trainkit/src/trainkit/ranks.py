@@ -59,7 +59,7 @@ JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAM
 
 @dataclass(frozen=True)
 class Ranks:
-    """The place of this process in the job.
+    """The numbers of this process in the job and on its node.
 
     Attributes:
         launcher: the launcher that started this process, None without a launcher.
@@ -142,7 +142,7 @@ def share(planned: int | None, size: int) -> int:
 
 
 def yield_when_idle() -> None:
-    """Make a waiting Open MPI yield its core; call this function before Horovod starts.
+    """Make Open MPI yield its core while it waits; call this function before Horovod starts.
 
     Horovod waits in a thread of its own, and Open MPI waits by polling. If every core computes, the
     polling costs a part of each step, unless Open MPI yields the core to other threads
@@ -152,13 +152,13 @@ def yield_when_idle() -> None:
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
-    """Raise ArgumentError if the ranks are not connected: each would train on its own.
+    """Raise ArgumentError if the ranks are not connected; each would train on its own.
 
-    Unconnected ranks occur without a message if MPI was started by the launcher of another MPI.
+    Ranks stay unconnected, without a message, if the launcher belongs to another MPI.
 
     Args:
         ranks: the ranks that the launcher describes.
-        seen: number of ranks that the framework sees after its start.
+        seen: number of ranks that the framework reports after its start.
         framework: name of the framework.
 
     Raises:

@@ -35,7 +35,7 @@ def constant_warmup(step: int, steps: int, peak: float, low: float) -> float:
 
     Goyal et al., arXiv:1706.02677, section 2.2 ("constant warmup"), where `low` is the rate before
     linear scaling. The jump requires an optimizer whose velocity does not contain the rate, or
-    their momentum correction (section 3, remark 2).
+    the momentum correction of the paper (section 3, remark 2).
     """
     return peak if step >= steps else low
 
@@ -81,7 +81,7 @@ def cyclic_polynomial(
     """Return the rate of cycles of `cycle` steps, each with a warm-up and a decay.
 
     In the first `warm` steps of a cycle the rate rises linearly from `start` to `peak`; in the
-    others it falls to `end` as in `polynomial`. Codreanu, Podareanu, Saletore,
+    other steps it falls to `end` as in `polynomial`. Codreanu, Podareanu, Saletore,
     "Scale out for large minibatch SGD", arXiv:1711.04291 (cycles with a new warm-up).
     """
     if not 0 <= warm < cycle:

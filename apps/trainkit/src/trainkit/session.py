@@ -1,4 +1,4 @@
-"""The lifecycle of a run around the training loop of an app: everything but the method.
+"""The lifecycle of a run around the training loop of an app.
 
     session = Session(out, strategy, stop, course, words, training)
     with session.running():
@@ -11,7 +11,7 @@
                 session.finish_step(samples, sums, {LEARNING_RATE: rate})
             session.end_epoch(evaluate)
 
-A session starts or resumes the run, logs it, writes checkpoints, stops at signals, and compares
+A session starts or resumes the run, logs it, writes checkpoints, stops after signals, and compares
 the weights of the ranks. It needs no framework: the result of a step is a `Pending` sum.
 """
 
@@ -107,7 +107,7 @@ class Session:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Log the start and the end of the run; the training loop runs inside."""
+        """Log the start and the end of the run; the training loop runs inside the block."""
         if self._out.state is None:
             self.journal.began(self._training.facts(), self._strategy.size)
         else:
@@ -146,13 +146,13 @@ class Session:
         return batch
 
     def finish_step(self, samples: int, sums: Pending, rates: Mapping[str, float]) -> None:
-        """Count the step that was just made; write a checkpoint or stop if one is due.
+        """Count a completed step; write a checkpoint if it is due, and stop after a signal.
 
         Args:
             samples: samples of the step on all ranks.
             sums: sums over all ranks: the losses of these samples in the order of the app's
                 `Words`, followed by the number of ranks with `stop_asked`.
-            rates: values that determined the step, by the keys of the metrics.
+            rates: metric key -> value that determined the step, such as the learning rate.
 
         Raises:
             DivergedError: a loss is not finite.
@@ -205,7 +205,7 @@ class Session:
         self._save(self._out.log.position())
 
     def end_here(self) -> None:
-        """End the training after the epoch that was just ended."""
+        """End the training after the epoch that has just ended."""
         self._course = dataclasses.replace(self._course, last_step=self.progress.steps_done)
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
@@ -229,8 +229,8 @@ class Session:
     def _settle(self, leave: int = 0) -> None:
         """Wait for the losses of all pending steps but the `leave` newest.
 
-        With a delay of one step the wait is short, because the sums over the ranks and the GPU had
-        the time of a step.
+        With a delay of one step the wait is short, because the GPU and the sums over the ranks had
+        the duration of one step to finish.
         """
         while len(self._under_way) > leave:
             step = self._under_way.pop(0)
@@ -260,8 +260,8 @@ class Session:
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks bit by bit, after the first step and at the end.
 
-        A framework that does not average the gradients reports no error, and still reduces the
-        loss.
+        If the framework does not average the gradients, it reports no error, and the loss still
+        decreases.
         """
         self._watchdog.beat("comparing the weights of the ranks", slow=True)
         own = self._training.digest()
@@ -290,12 +290,12 @@ class Session:
         )
 
     def _save(self, offset: int) -> None:
-        """Start to write a checkpoint; `offset` is the size of the metrics that belong to it.
+        """Start to write a checkpoint; `offset` is the size of its metrics in bytes.
 
         Raises:
-            DivergedError: the weights are not finite. The loss of a step belongs to the weights
-                before it, so that this check finds a divergence before it replaces a good
-                checkpoint.
+            DivergedError: the weights are not finite. The loss of a step is that of the
+                weights before the update. Only this check prevents diverged weights from replacing
+                a good checkpoint.
         """
         self._settle()
         self._watchdog.beat("writing a checkpoint", slow=True)

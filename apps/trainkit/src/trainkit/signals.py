@@ -1,7 +1,7 @@
 """Early stop: a batch system announces the end of the time limit with a signal.
 
 Slurm sends SIGTERM before SIGKILL, or any signal earlier with `--signal=B:USR1@120`; a closed
-terminal sends SIGHUP. SIGURG is useful where all processes of a job get the signal, as in Slurm:
+terminal sends SIGHUP. SIGURG is useful if all processes of a job receive the signal, as in Slurm:
 processes without a handler, such as torchrun and the file system of an image, ignore it. The
 handler only sets a flag, because a checkpoint is consistent only between two steps; the training
 loop reads the flag there, writes the checkpoint and exits with 75.
@@ -24,7 +24,7 @@ class StopFlag:
 
     A SIGINT after another stop (Ctrl-C pressed twice) raises KeyboardInterrupt at once, because the
     user does not want to wait, and the last checkpoint is intact. A third SIGINT ends the process
-    anywhere, also in a library that waits for a lost rank or a disk.
+    at any point, even in a library that waits for a lost rank or a disk.
 
     An ignored SIGHUP stays ignored, as `nohup` requires.
     """
@@ -40,7 +40,7 @@ class StopFlag:
 
     @property
     def name(self) -> str:
-        """The name of the signal that requested the stop, "no signal" without one."""
+        """The name of the signal that requested the stop, "no signal" if none was received."""
         return "no signal" if self.received is None else self.received.name
 
     def __enter__(self) -> StopFlag:
@@ -62,7 +62,7 @@ class StopFlag:
     ) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
-        if kind is KeyboardInterrupt:  # the user does not want to wait
+        if kind is KeyboardInterrupt:  # the next Ctrl-C ends the process
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.set_wakeup_fd(self._wakeup)
         os.close(self._pipe)

@@ -3,9 +3,9 @@
     state.json   the tree, which refers to arrays by their number
     0.npy …      NumPy's own format, never with pickled objects
 
-`numpy.load` reads the file, too. JSON has no tuples, no keys but strings, and no infinity; such
+`numpy.load` reads the file, too. JSON has no tuples, no infinity, and only strings as keys; other
 values are objects with one key that begins with `$` (`_FORMS`). Nothing is compressed, so that the
-file size limits the content; every entry has a CRC-32, and reading verifies all of them. Nothing in
+file size limits the content. Every entry has a CRC-32, and reading verifies all of them. Nothing in
 the file is executed.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TREE = "state.json"
-LARGEST_TREE = 1 << 26  # bytes; enough for a network of a million layers
+LARGEST_TREE = 1 << 26  # size in bytes, enough for a network of a million layers
 KINDS = "biufc"  # booleans, integers, real and complex numbers
 
 Array = NDArray[Any]
@@ -36,7 +36,7 @@ class Foreign:
 
     Attributes:
         bits: the array as unsigned integers.
-        dtype: name of its type, such as bfloat16.
+        dtype: name of the type of the array, such as bfloat16.
     """
 
     bits: Array
@@ -169,7 +169,7 @@ _FORMS: dict[str, Callable[[dict[str, Any], Iterator[Array]], Any]] = {
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Raise FormError for entries that `write` does not make, before an entry is read."""
+    """Raise FormError for entries that `write` does not produce, before an entry is read."""
     names = [entry.filename for entry in entries]
     if names != [TREE, *(f"{number}.npy" for number in range(len(names) - 1))]:
         raise FormError("it has other entries than a tree and its arrays")

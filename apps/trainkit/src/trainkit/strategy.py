@@ -31,7 +31,7 @@ class Strategy:
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
-        ranks: the place of this process in the job.
+        ranks: numbers of this process in the job and on its node.
         communicating: seconds spent waiting for gradients of other ranks so far, without the
             communication that overlapped with the backward pass.
     """
@@ -54,7 +54,7 @@ class Strategy:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes the metrics, the checkpoints and the console."""
+        """Whether this process writes the metrics and the checkpoints, and prints."""
         return self.rank == 0
 
     def facts(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Strategy:
 
     def peak_memory(self) -> int:
         """Return the peak memory of this process on its device, in bytes."""
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux reports KiB
 
     def synchronize(self) -> None:
         """Wait until the device has finished its work."""
@@ -102,7 +102,7 @@ class Strategy:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Add the rank to errors, and convert errors of lost connections.
+        """Add the rank to errors, and convert errors of lost connections to PeerError.
 
         Raises:
             PeerError: another rank ended, or the network failed.

@@ -15,7 +15,7 @@ class Course:
 
     Attributes:
         steps_per_epoch: batches in an epoch, or in each epoch of the training if they differ.
-        planned: steps of the whole training, which the schedule spans.
+        planned: steps of the whole training, over which the schedule extends.
         last_step: the step after which this run ends, at most `planned`.
         log_every: steps between log lines.
         checkpoint_every: steps between checkpoints within an epoch.
@@ -47,15 +47,15 @@ class Training(Protocol):
     """The methods of a training that a session calls."""
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps, by name: `trainkit.parts`."""
+        """Return everything that changes with the steps, by name; see `trainkit.parts`."""
         ...
 
     def facts(self) -> Mapping[str, int]:
-        """Return the facts that the metrics record at the start, by their keys."""
+        """Return metric key -> fact that the metrics record at the start."""
         ...
 
     def digest(self) -> str:
-        """Return a digest of the weights, which is the same on all ranks."""
+        """Return a digest of the weights, which must be equal on all ranks."""
         ...
 
     def before_save(self) -> None:
@@ -63,16 +63,16 @@ class Training(Protocol):
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return the app's own entries of a checkpoint beside parts and progress."""
+        """Return the entries that the app adds to a checkpoint, beside parts and progress."""
         ...
 
     def own_result(self) -> Mapping[str, Any]:
-        """Return the app's own entries of `result.json`."""
+        """Return the entries that the app adds to `result.json`."""
         ...
 
 
 class Watch(Protocol):
-    """A profiler of some steps."""
+    """A profiler of a few steps."""
 
     @property
     def is_on(self) -> bool:

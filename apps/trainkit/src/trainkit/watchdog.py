@@ -34,7 +34,7 @@ SLOW = 4
 wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
-"""Name of a file that exists while a rank does a slow activity, for which the other ranks wait."""
+"""Name of a file that exists while a rank has a slow activity, for which the other ranks wait."""
 
 SILENT = "silent: stopped, or its node is gone"
 """The description of a rank that wrote no file."""
@@ -65,7 +65,7 @@ class Watchdog:
         self._doing, self._slow, self._since = "starting", True, clock()
         self._longest: dict[str, float] = {}
         self._written = self._told = False
-        self._busy = 0.0  # time at which some rank last did something slow
+        self._busy = 0.0  # time of the last slow activity of any rank
         self._over = threading.Event()
         self._main = threading.get_ident()
 
@@ -83,11 +83,11 @@ class Watchdog:
         """Record progress and the new activity of this rank.
 
         Args:
-            doing: description of the activity, to follow the word "is"; one of a few fixed texts.
+            doing: description of the activity, printed after "is"; one of a few fixed texts.
             slow: whether the activity may always take long.
         """
         now, before = self._clock(), self._longest.get(self._doing)
-        # The first wait of a kind is not representative.
+        # The first wait of each kind is not representative: code is compiled, ranks connect.
         self._longest[self._doing] = 0.0 if before is None else max(before, now - self._since)
         self._doing, self._slow, self._since = doing, slow, now
 
@@ -102,7 +102,7 @@ class Watchdog:
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Report an unusual wait, and end the process after a hopeless wait; call once a second."""
+        """Report an unusual wait, and end the process if it lasts too long; call once a second."""
         silent = now - self._since
         if silent < min(NOTICE, self._patience) / 2:
             if self._written:
@@ -126,14 +126,14 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether some rank does a slow activity; notify the others if this rank does."""
+        """Return whether any rank has a slow activity; notify the other ranks if this rank has."""
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:
             if own:
                 busy.touch()
             return own or busy.exists()
-        except OSError:  # the disk may be what hangs
+        except OSError:  # the disk itself may hang
             return own
 
     def _unusual(self) -> float:
@@ -149,7 +149,7 @@ class Watchdog:
 
     def _write(self) -> None:
         said = json.dumps([self._doing, where(self._main)])
-        with contextlib.suppress(OSError):  # the disk may be what hangs
+        with contextlib.suppress(OSError):  # the disk itself may hang
             self._folder.mkdir(exist_ok=True)
             self._path(self._rank).write_text(said, encoding="utf-8")
 
@@ -160,7 +160,7 @@ class Watchdog:
                 (self._folder / name).unlink(missing_ok=True)
 
     def _tell(self, stage: str, what: str) -> None:
-        """Print the activity of each rank, unless another rank has printed it."""
+        """Print the activities of all ranks, unless another rank has printed them."""
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
@@ -189,7 +189,7 @@ def where(thread: int) -> str:
 
 
 def summary(found: dict[int, tuple[str, str] | None]) -> str:
-    """Return the activities of all ranks as text, the rarest first; None: a rank wrote no file."""
+    """Return the activities of all ranks as text, the rarest first; None marks a silent rank."""
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
         text = f"{said[0]} ({said[1]})" if said else SILENT

@@ -35,7 +35,7 @@ class Traits:
     Attributes:
         indexed: whether a shard needs an index.
         plain_only: whether the published layout holds only records of one image with one class.
-        reads_damaged: whether its library may safely open a file with a wrong checksum.
+        reads_damaged: whether its library can safely open a file with a wrong checksum.
     """
 
     indexed: bool = False

@@ -29,7 +29,7 @@ from shards.formats.records import Bytes, Read, Record
 from shards.kinds import Kind
 
 _BLOCK = 1 << 24
-_SPARE = 1 << 16  # bytes, more than the metadata take
+_SPARE = 1 << 16  # bytes reserved for metadata, which need less
 
 
 class Writer:
@@ -62,12 +62,12 @@ class Writer:
         self.close()
         numbers = sum(map(len, self._numbers().values()))
         spare, size = self._path.with_suffix(".spare"), self._offsets[-1] + 8 * numbers
-        with spare.open("wb") as file:  # whether there is space is found out while it is harmless
+        with spare.open("wb") as file:  # a full disk is detected before HDF5 writes
             os.posix_fallocate(file.fileno(), 0, size + _SPARE)
             file.truncate(_SPARE)
         try:
             self._fill(spare)
-        except (OSError, RuntimeError) as error:  # RuntimeError: of what failed at the end
+        except (OSError, RuntimeError) as error:  # RuntimeError: a failure on closing
             number = getattr(error, "errno", None) or errno.EIO
             raise OSError(number, f"HDF5 failed: {os.strerror(number)}") from error
         self._images.unlink()
@@ -112,7 +112,7 @@ class Reader:
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, content = map_shard(folder, entry)
         each = np.arange(entry.samples + 1)
-        self._frames = self._labels_at = each  # where those of each sample begin
+        self._frames = self._labels_at = each  # start of the entries of each sample
         self._labels = np.empty(0, np.int64)
         try:
             with h5py.File(self.path, "r") as file:

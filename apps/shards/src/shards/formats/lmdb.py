@@ -26,7 +26,7 @@ from shards.protobuf import encoded, fields, signed
 
 _DATA, _LABEL, _ENCODED = 4, 5, 7
 _KEY = b"%08d"
-_MAP = 1 << 28  # bytes to begin with; doubled when full
+_MAP = 1 << 28  # initial size in bytes; doubled when full
 
 
 class Writer:
@@ -94,7 +94,7 @@ def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
 
 
 class _Environment:
-    """A database opened for reading; readers share it: LMDB opens a file once per process."""
+    """A database opened for reading and shared by readers, as LMDB opens a file only once."""
 
     def __init__(self, path: Path) -> None:
         self._database = lmdb.open(

@@ -1,4 +1,4 @@
-"""Functions for all readers: map a shard into memory, and read an index of numbers."""
+"""Functions shared by the readers: map a shard into memory, and read an index of numbers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def map_shard(
 
 
 def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
-    """Return the path and text of a shard's index; its checksum is verified if it is listed."""
+    """Return the path and text of a shard's index; verify its checksum if `entry` has one."""
     if entry.index is None:
         raise ShardError(f"shard {folder / entry.file} is listed in dataset.json without its index")
     path = folder / entry.index
@@ -78,7 +78,7 @@ def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
     """Return the path of an index with two integers per line, and the integers, (samples, 2)."""
     path, text = read_index(folder, entry)
     try:
-        with warnings.catch_warnings():  # NumPy warns of what is not a number, and stops there
+        with warnings.catch_warnings():  # NumPy warns at text that is not a number
             warnings.simplefilter("error", DeprecationWarning)
             table = np.fromstring(text, np.int64, sep=" ").reshape(-1, 2)
     except (ValueError, DeprecationWarning) as error:

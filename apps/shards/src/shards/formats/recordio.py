@@ -4,9 +4,9 @@ A record (dmlc-core, include/dmlc/recordio.h) has the magic number, a word with 
 the length (29 bits), the content, and zeros up to a multiple of four bytes. If the content contains
 the magic number at a multiple of four, the record is split there into parts, and the magic number
 is left out of the parts: flag 1 marks the first part, 2 a middle part, 3 the last part, and 0 an
-unsplit record. A few files of ImageNet are split; `Reader` copies only those. The content
+unsplit record. A few files of ImageNet are split; `Reader` copies only these. The content
 (mxnet/src/io/image_recordio.h) begins with flag 0, the label as a float, and two 64-bit numbers;
-the first of them is the sample number. The index has number and position of each record.
+the first of them is the sample number. The index has the number and position of each record.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """The samples of one shard, numbered from 0, read in any order without a check of checksums.
+    """The samples of one shard, numbered from 0, read in any order; checksums are not verified.
 
     The shard is mapped into memory, and a record is a view of its bytes. The positions of the
     records come from an index or a table that is read once at opening; the shard itself is not

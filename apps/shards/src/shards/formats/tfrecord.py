@@ -4,7 +4,7 @@ A record (tensorflow/core/lib/io/record_writer.h) has the length (uint64), the m
 length, the message, and the masked CRC32C of the message, all little-endian. The message
 (tensorflow/core/example/example.proto) has the features `image/class/label` (int64 from 0, one
 value per class of the sample), `image/encoded` (bytes, one value per frame) and `image/filename`
-(bytes). The index (DALI's tfrecord2idx) has position and size of each record. `Reader` does not
+(bytes). The index (DALI's tfrecord2idx) has the position and size of each record. `Reader` does not
 verify the checksums, because each image would be read twice; `scan` does.
 """
 
@@ -49,7 +49,7 @@ class Writer(IndexedWriter):
 
 def masked(content: bytes) -> int:
     """Return the masked CRC32C of `content`, as defined in record_writer.h."""
-    import google_crc32c  # which the images of the apps, which only read, do not have
+    import google_crc32c  # missing in the images of the apps, which only read
 
     crc = int(google_crc32c.value(content))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
@@ -97,7 +97,7 @@ def _numbers(values: list[int | memoryview]) -> list[int]:
     """Return the numbers of an Int64List; raise ValueError if a value cannot be decoded."""
     found: list[int] = []
     for value in values:
-        # The numbers are packed into bytes or, by old writers, stored as one field each.
+        # The numbers are packed into bytes; old writers stored each number as one field.
         found += map(signed, [value] if isinstance(value, int) else varints(value))
     return found
 

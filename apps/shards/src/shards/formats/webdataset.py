@@ -1,4 +1,4 @@
-"""WebDataset shards: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample; DALI's index.
+"""WebDataset shards: a tar file with `NNNNNNNN.jpg` and `NNNNNNNN.cls` per sample, and an index.
 
 The frames of a sequence are `NNNNNNNN.000000.jpg`, `NNNNNNNN.000001.jpg`, and so on. The `.cls`
 file contains the class as decimal digits, or several classes separated by blanks; it is missing if
@@ -29,9 +29,9 @@ from shards.kinds import Kind
 
 BLOCK = tarfile.BLOCKSIZE
 INDEX_VERSION = "v1.2"
-WORDS = 4  # of each member in a line of the index: extension, position, size, name
+WORDS = 4  # words per member in an index line: extension, position, size, name
 IMAGES = ("jpg", "png")
-_DIGITS = 19  # of numbers that no file needs
+_DIGITS = 19  # digits of numbers that exceed any position or size
 
 
 class Writer(IndexedWriter):
@@ -96,7 +96,7 @@ class Reader:
         files = np.concatenate([self._at.frames, self._at.labels])
         if files.min() < 0 or files.sum(axis=1).max() > len(self._bytes):
             raise ShardError(f"index {index} points beyond the end of {self.path.name}")
-        for number in (0, -1):  # an index of another tar file
+        for number in (0, -1):  # detects the index of another tar file
             if not self._name(self._at.frames[number, 0]).endswith("." + encoding):
                 raise ShardError(f"index {index} does not belong to {self.path.name}")
 
@@ -149,7 +149,7 @@ def _positions(path: Path, text: str, samples: int, kind: Kind, encoding: str) -
 
 
 def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
-    """Return the positions from index lines of image samples; all list the same extensions."""
+    """Return the positions from index lines of images, which all have the same extensions."""
     wanted = [encoding] if kind.labels == "none" else [encoding, "cls"]
     if not lines:
         nothing = np.empty((0, 2), np.int64)
@@ -189,10 +189,10 @@ def _pairs(found: list[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield the record of each index line, and faults; the records must cover the tar file."""
-    assert index is not None  # noqa: S101 - `INDEXED`: a shard without one is not read
+    """Yield the record of each index line, and faults; the records must fill the tar file."""
+    assert index is not None  # noqa: S101 - `Traits.indexed`: each shard has an index
     first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
-    lines = lines[:-1]  # after the last line's end
+    lines = lines[:-1]  # drop the empty text after the last newline
     if first != f"{INDEX_VERSION} {len(lines)}":
         yield f"index {index.name} has {len(lines):,} lines and begins with {first[:40]!r}"
     with path.open("rb") as tar:

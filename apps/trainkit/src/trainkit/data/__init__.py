@@ -1,1 +1,1 @@
-"""Data sets without a framework: `dataset.json`, formats, staging, and the order of samples."""
+"""Read data sets without a framework: `dataset.json`, formats, staging, order of samples."""

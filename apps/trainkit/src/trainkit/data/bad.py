@@ -101,5 +101,5 @@ def undecodable(
         yield from ((half + number, text) for number, text in rest)
         return
     text = defect(samples[0])
-    if text is not None:  # else what processes them is at fault, or the machine
+    if text is not None:  # otherwise the fault is in the processing
         yield 0, text

@@ -1,6 +1,6 @@
 """A data set as described by its `dataset.json`; `Dataset.records` opens a split.
 
-    <folder>/dataset.json, <split>-NNNNN.<ending>, for some formats <split>-NNNNN.idx
+    <folder>/dataset.json, <split>-NNNNN.<suffix>, for some formats <split>-NNNNN.idx
 
 A folder of images without `dataset.json` can be read, too.
 """

@@ -21,7 +21,7 @@ from trainkit.data.bad import UndecodableError
 from trainkit.exits import DataError
 
 FOLDER: Final = "folder"
-"""Name of this format; no `dataset.json` has it."""
+"""Name of this format; no `dataset.json` contains it."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
 SPLITS = ("train", "val", "test")
@@ -49,7 +49,7 @@ class ImageFolder:
         self.path = folder / entry.file
         self._images = entry.images
         try:
-            from shards import picturefile  # not every image of an app has Pillow
+            from shards import picturefile  # missing in some images of apps
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{self.path}: a folder that is not packed needs the Python package {error.name}, "
@@ -125,7 +125,7 @@ def is_image(name: str) -> bool:
 
 
 def _names(place: Path, *, folders: bool) -> list[str]:
-    """Return the sorted names of the folders, or of the files, in `place`, without hidden ones.
+    """Return the sorted names of the folders, or of the files, in `place` that are not hidden.
 
     Operating systems and notebooks leave hidden files beside images; packing skips them, too.
     """

@@ -1,4 +1,4 @@
-"""Batches of a data set for each rank: order, records, substitutes for bad records, lanes.
+"""Batches of a data set for each rank: order, records, and substitutes for bad records.
 
 An app implements `Making`, which turns records into a batch with DALI, tf.data or threads. This
 module implements the common part: it selects the records, their order and their random draws;
@@ -58,7 +58,7 @@ class Source(Protocol[Made]):
         ...
 
     def close(self) -> None:
-        """Stop the work in the background, without waiting for its end."""
+        """Stop the work in the background, and do not wait for its end."""
         ...
 
 
@@ -70,7 +70,7 @@ class Making(Protocol[Made]):
 
     @property
     def lanes(self) -> int:
-        """Number of parallel lanes; of L lanes, lane n processes the shares n, n + L, n + 2 L, …"""
+        """Number of workers, called lanes; lane n of L processes the shares n, n + L, n + 2 L, …"""
         ...
 
     @property
@@ -111,7 +111,7 @@ class Loader(Generic[B]):
         batch_per_rank: samples per batch and rank; the last batch of an epoch may have fewer.
         seed: seed of order and draws.
         strategy: strategy that connects the ranks; each rank takes its slice of a global batch.
-        bad: counter of records that cannot be decoded; None: the first such record is an error.
+        bad: counter of records that cannot be decoded; None: the first one raises DataError.
             A bad record is replaced by the next decodable record of the data set, with the
             random draws of the bad record. Therefore all other samples stay the same, on any
             number of ranks and after a resume.
@@ -168,9 +168,9 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield every `of`-th slice of this rank, beginning with number `lane`, without end.
+        """Yield every `of`-th share of this rank, beginning with share number `lane`, without end.
 
-        The slices are those of the global batches, epoch after epoch.
+        The shares are slices of the global batches of all epochs.
         """
         turns = itertools.cycle(range(of))
         while True:
@@ -194,12 +194,12 @@ class Loader(Generic[B]):
     def _run(self) -> B:
         """Return the next batch, after replacing records that cannot be decoded."""
         while True:
-            assert self._source is not None  # noqa: S101 - `epoch` started it
+            assert self._source is not None  # noqa: S101 - `epoch` has started the source
             try:
                 return self._source.next()
             except RuntimeError:
                 if not self._replace():
-                    raise  # not for a record's sake
+                    raise  # no record is the cause
                 self._start(*self._next)
 
     def _replace(self) -> bool:
@@ -212,7 +212,7 @@ class Loader(Generic[B]):
         return some
 
     def _substitute(self, share: Share, row: int, text: str) -> int:
-        """Return the number of the next record that can be decoded with the draws of a bad one."""
+        """Return the number of the next record that can be decoded with the draws of `row`."""
         number = int(share.numbers[row])
         while True:
             self._bad.add(f"{self._records.describe(number)} {text}")

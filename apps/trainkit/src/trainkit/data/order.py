@@ -47,7 +47,7 @@ class Plan:
         The last batch is spread evenly: some ranks may have one sample less than others, or none.
         """
         count = min(self.batch, self.samples - step * self.batch)
-        share, more = divmod(count, ranks)  # as torch.tensor_split parts a batch
+        share, more = divmod(count, ranks)  # the same parts as torch.tensor_split
         first = rank * share + min(rank, more)
         return slice(first, first + share + (rank < more))
 

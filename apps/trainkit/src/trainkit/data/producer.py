@@ -1,4 +1,4 @@
-"""Make batches in the background, in lanes that take turns, and several batches ahead."""
+"""Make several batches ahead in background workers, called lanes, that take turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Generic, Protocol, TypeVar
 
-AHEAD = 2  # finished batches that wait for the network
+AHEAD = 2  # finished batches that are kept ready
 
 B = TypeVar("B")
 

@@ -1,7 +1,7 @@
 """The samples of a split in all of its shards, checked when they are read.
 
 `shards.formats` finds a record in a shard. The shards are mapped into memory, so that a record is
-a view of its bytes: no system call and no copy, in any order.
+a view of its bytes, and reading in any order needs no system call and no copy.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Records:
         return shard.describe(number)
 
     def _find(self, number: int) -> tuple[Reader, int]:
-        """Return the reader of the shard with sample `number`, and its number in the shard."""
+        """Return the reader of the shard with sample `number`, and the sample's number in it."""
         at = bisect_right(self._ends, number)
         return self._shards[at], number - (self._ends[at - 1] if at else 0)
 

@@ -31,7 +31,7 @@ from trainkit.exits import ArgumentError, DataError
 
 CHUNK = 1 << 24
 PATIENCE = 600.0  # seconds without a new byte until a waiting rank gives up
-POLL = 0.5  # seconds
+POLL = 0.5  # seconds between two checks
 PART = ".part"
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
 """Errors of `flock` on a file system without locks."""
@@ -148,8 +148,9 @@ def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
 def _alone(place: Path) -> Iterator[str]:
     """Lock `place`, so that a second job on the node does not copy the same files.
 
-    Yields the suffix of unfinished files. It is empty if the lock is held. On a file system without
-    locks, it contains the host name and the process ID, and several jobs copy independently.
+    Yields the suffix of unfinished files, which is empty if this process holds the lock. On a file
+    system without locks, the suffix contains the host name and the process ID, and several jobs
+    copy independently.
     """
     place.mkdir(parents=True, exist_ok=True)
     with (place / ".lock").open("w", encoding="ascii") as lock:
@@ -164,7 +165,7 @@ def _alone(place: Path) -> Iterator[str]:
 
 
 def _copy(files: list[File], place: Path, own: str) -> None:
-    files = [file for file in files if not file.is_there]  # a job before us may have copied
+    files = [file for file in files if not file.is_there]  # skip those of an earlier job
     needed, free = sum(file.size for file in files), shutil.disk_usage(place).free
     if needed > free:
         raise ArgumentError(
@@ -224,7 +225,7 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _wait(files: list[File], place: Path, patience: float) -> None:
-    """Wait until all `files` are complete; raise DataError after `patience` idle seconds."""
+    """Wait for complete `files`; raise DataError after `patience` seconds without progress."""
     last, since = -1, time.monotonic()
     while not all(file.is_there for file in files):
         size = sum(file.arrived for file in files)

@@ -1,6 +1,6 @@
 """Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Horovod's own variables set fusion and cycle time:
+Sergeev and Del Balso, arXiv:1802.05799. Horovod's environment variables set fusion and cycle time:
 HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 
 trainkit does not use Horovod's `DistributedOptimizer`: with Keras 3, the released Horovod averages
@@ -71,7 +71,7 @@ class Horovod(TensorFlowStrategy):
             self._hvd.allreduce(_known(gradient), op=self._hvd.Average, name=f"{of}.{number}")
             for number, gradient in enumerate(dense)
         ]
-        # Counted from the end of the backward pass, because overlapped communication is free.
+        # Time counts from the end of the backward pass: overlapped communication costs none.
         with tf.control_dependencies(found):
             tf.numpy_function(self._count, [begun], [])
         return [tf.cast(mean, own.dtype) for mean, own in zip(found, dense, strict=True)]

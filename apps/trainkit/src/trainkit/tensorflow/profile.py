@@ -18,7 +18,7 @@ WORKERS = "tf_Compute"  # name of the threads that run operations
 class Profile:
     """Profile some steps, and report; with 0 steps, do nothing.
 
-    On GPUs, the time of an operation ends at its launch; use the profilers of the vendor there.
+    On GPUs, the time of an operation ends at its launch; use the profilers of the GPU vendor.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.

@@ -57,6 +57,6 @@ def choose(wanted: str, local_rank: int) -> str:
             code="gpu-unavailable",
         )
     tf.config.set_visible_devices(gpus[number], "GPU")
-    # Otherwise TensorFlow allocates all memory of the GPU, also that for Horovod.
+    # Otherwise TensorFlow allocates all memory of the GPU, and leaves none for Horovod.
     tf.config.experimental.set_memory_growth(gpus[number], True)
     return "GPU:0"

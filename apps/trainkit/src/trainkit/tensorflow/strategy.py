@@ -1,6 +1,6 @@
 """The interface of TensorFlow strategies, and the strategy of one process.
 
-Gradients are averaged inside the app's `tf.function`, each as soon as the backward pass has it:
+Gradients are averaged inside the app's `tf.function`, each as soon as it is computed:
 
     gradients = strategy.average(tape.gradient(loss, variables))
 """

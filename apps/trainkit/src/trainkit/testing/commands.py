@@ -33,7 +33,7 @@ print(json.dumps([said, sorted(sys.modules)]))
 
 
 class CommandContract(Fixtures):
-    """Card, options and help of an app agree, and bad arguments are refused by name."""
+    """App card, options and help of an app agree, and errors name bad arguments."""
 
     def test_options_json_is_that_of_the_parser(self) -> None:
         committed = (self.app.folder / "options.json").read_text()
@@ -79,7 +79,7 @@ class CommandContract(Fixtures):
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for verb in self.app.options:
-            for word in ("--no-such-option", "--ou"):  # a beginning is no abbreviation
+            for word in ("--no-such-option", "--ou"):  # prefixes are refused, too
                 with pytest.raises(SystemExit, match="2"):
                     self.app.main(verb, word, "x")
                 assert_reported(capsys.readouterr().err, "argument-invalid", word)

@@ -39,7 +39,7 @@ class EndContract(Fixtures):
     def test_a_second_training_in_a_folder_is_refused(
         self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """As when a batch job is started again while the first one has not ended."""
+        """This happens if a batch job is started again before the first job has ended."""
         before = _content(unfinished)
         with (unfinished / outputs.METRICS).open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)

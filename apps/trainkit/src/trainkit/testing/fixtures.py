@@ -31,13 +31,13 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The folder of the finished training, which shows files beside `run`."""
+        """The parent folder of the finished training, in which a test looks for other files."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """A finished training, in a process without a home folder. Do not change it."""
+        """A finished training of a process without a home folder. Do not change it."""
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"

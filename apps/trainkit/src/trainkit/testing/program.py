@@ -36,9 +36,9 @@ VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""Variables as in the images; they keep Keras, PyTorch and Python from creating other folders."""
+"""Environment variables as in the images; with them, Keras and PyTorch create no folders."""
 
-LIMIT = 240.0  # seconds of a training
+LIMIT = 240.0  # maximum seconds of a training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,11 +47,11 @@ class App:
 
     Attributes:
         folder: folder with `app.yaml` and `options.json`.
-        training: options of a training of seconds, in fp32 on a CPU, with several log lines,
+        training: options of a training that takes seconds in fp32 on a CPU, with several log lines,
             checkpoints (at other steps than the lines), and an evaluation at its end.
         steps: number of its updates.
         diverging: options that make its loss infinite.
-        alone: options with which one process takes each batch in two micro-batches, for some steps
+        alone: options with which one process splits each batch in two micro-batches, for some steps
             without an evaluation.
         shared: options with which two ranks take one micro-batch each.
         of_each_rank: words in the names of arrays that differ between ranks.
@@ -107,7 +107,7 @@ class Program:
     data: Path | None
 
     def words(self, out: Path, *more: str | Path) -> list[str]:
-        """Return the arguments of a short training in `out`; those in `more` come last and win."""
+        """Return the arguments of a short training in `out`; those in `more` take precedence."""
         given = [] if self.data is None else ["--data", self.data]
         own = self.app.training.split()
         return ["train", *map(str, [*given, "--out", out, *own, *more])]
@@ -158,7 +158,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None
 
 
 def launcher(strategy: str, ranks: int = 2) -> list[str]:
-    """Return the command that starts `ranks` ranks; skip the test if it is not installed."""
+    """Return the command that starts `ranks` ranks; skip the test if its program is missing."""
     assert strategy in LAUNCHERS, f"nothing here says how ranks of '{strategy}' are started"
     if strategy == "horovod":
         pytest.importorskip("horovod", reason="Horovod is in the images: tests/integration")

@@ -20,7 +20,7 @@ LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "
 
 
 class RankContract(Fixtures):
-    """Each strategy of the app is tested where it is installed."""
+    """Tests of each installed strategy of the app."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrize the tests of ranks with the strategies of the app."""
@@ -30,7 +30,7 @@ class RankContract(Fixtures):
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A training of one process that takes its batch in two micro-batches. Do not change it."""
+        """A training of one process with two micro-batches per batch. Do not change it."""
         out = tmp_path_factory.mktemp("alone") / "run"
         program.train(out, *cls.app.alone.split())
         return out
@@ -63,7 +63,7 @@ class RankContract(Fixtures):
     def test_one_rank_goes_on_with_the_work_of_two(
         self, strategy: str, program: Program, alone: Path, tmp_path: Path
     ) -> None:
-        """As where a node was lost; for apps that are elastic."""
+        """Assert that an elastic app continues after the loss of a node."""
         if "ranks" not in self.app.options["train"]:
             pytest.skip("the app is not elastic")
         words = [*self.app.shared.split(), "--strategy", strategy, "--ranks", "2"]
@@ -95,7 +95,7 @@ class RankContract(Fixtures):
     def test_a_rank_that_sees_no_other_one_is_refused(
         self, name: str, program: Program, tmp_path: Path
     ) -> None:
-        """Else each would train by itself, and write the same files."""
+        """Otherwise each rank would train by itself, and write the same files."""
         if name != "single":
             launcher(name)
         out = tmp_path / "run"

@@ -13,7 +13,7 @@ from trainkit import checkpoint, metrics
 from trainkit.outputs import CHECKPOINTS, METRICS
 
 Leaves = dict[str, Any]
-"""Path in nested dicts and lists -> the value there: an array, a number, a string."""
+"""Path in nested dicts and lists -> value: an array, a number or a string."""
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
@@ -21,7 +21,7 @@ TIMED = {
 }
 """Keys of metrics whose values differ between equal runs."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
-"""Keys of the lines that precede the first step of a run or of its resume."""
+"""Keys of the lines that precede the first step of a new or a resumed run."""
 
 
 def lines(out: Path) -> list[metrics.Line]:
@@ -35,7 +35,7 @@ def values(out: Path, key: str) -> list[tuple[int, Any]]:
 
 
 def told(out: Path) -> list[tuple[str, Any, Any]]:
-    """Return key, value and place of all metrics that interrupted and whole runs share."""
+    """Return key, value and position of the metrics that interruptions do not change."""
     return [
         (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
         for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}

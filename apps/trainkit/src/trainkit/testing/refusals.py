@@ -1,4 +1,4 @@
-"""The class and the code of an error and the things that it names, as tests expect them."""
+"""Check the class and the code of an error, and the things that its message names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def refused(
     Args:
         kind: class of the error, which determines the exit code of the app.
         code: the code of the error, a key of `trainkit.error_codes.CODES` in the apps here.
-        named: what the message must contain, such as a path, an option or a number; no sentence.
+        named: values that the message must contain, such as a path or a number; no sentence.
     """
     with pytest.raises(kind) as caught:
         yield caught

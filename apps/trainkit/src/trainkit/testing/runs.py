@@ -1,4 +1,4 @@
-"""Tests of the files of a training, and of its equal end after any interruption."""
+"""Tests of the files of a training, and of its identical result after an interruption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNALS = [
 
 
 class RunContract(Fixtures):
-    """A finished run, also after `kill -9`, signals and damaged checkpoints."""
+    """Tests of a finished run, also after `kill -9`, signals and damaged checkpoints."""
 
     @pytest.mark.slow
     def test_a_run_leaves_what_the_contract_says(self, whole: Path) -> None:

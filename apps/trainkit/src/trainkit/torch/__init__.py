@@ -1,4 +1,4 @@
-"""trainkit for PyTorch. The modules of this package import PyTorch, the package itself does not.
+"""trainkit for PyTorch. Its modules import PyTorch; the package itself does not.
 
 `--help` of an app reads the names below without loading PyTorch.
 """

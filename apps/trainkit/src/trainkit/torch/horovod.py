@@ -1,6 +1,6 @@
 """Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Horovod's own variables set fusion and cycle time:
+Sergeev and Del Balso, arXiv:1802.05799. Horovod's environment variables set fusion and cycle time:
 HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 """
 
@@ -77,7 +77,7 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Wait for the averaged gradients, then yield; step the optimizers inside."""
+        """Wait for the averaged gradients, then yield; step the optimizers inside the block."""
         with self.waiting():
             for gradient, kind, handle in self._under_way:
                 found = self._compression.decompress(self._hvd.synchronize(handle), kind)

@@ -101,7 +101,7 @@ class _Stateful:
         tensors = _changed(state, np.ndarray | Foreign, tensor_of)
         try:
             self._stateful.load_state_dict(tensors)
-        except (LookupError, RuntimeError, TypeError) as error:  # another state
+        except (LookupError, RuntimeError, TypeError) as error:  # the state of another object
             raise ValueError(str(error).partition("\n")[0]) from error
         if isinstance(self._stateful, Optimizer):
             _lay_out(self._stateful)

@@ -1,6 +1,6 @@
-"""The number format of a training, selected by the instructions of its devices.
+"""The number format of a training, selected by the instruction sets of its devices.
 
-Products in bf16 need instructions for them (x86: AVX-512 BF16 or AMX BF16, ARM: BF16; NVIDIA:
+Fast products in bf16 need special instructions (x86: AVX-512 BF16 or AMX BF16, ARM: BF16; NVIDIA:
 from Ampere on). Without them, each product is emulated: ResNet-20 trained ten times slower in bf16
 than in fp32 on a CPU with AVX2 only.
 """
@@ -20,7 +20,7 @@ BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
 def settle(precision: str, strategy: TorchStrategy) -> str:
-    """Return `precision`; for "auto" bf16 if the devices of all ranks support it, else fp32.
+    """Return `precision`; for "auto", bf16 if the devices of all ranks support it, else fp32.
 
     Rank 0 prints the selected precision.
     """

@@ -3,8 +3,8 @@
 The training loop of an app uses only the interface `TorchStrategy`. A strategy averages gradients
 over the ranks; everything else in a step is the same on one rank and on many.
 
-Li et al., "PyTorch Distributed", arXiv:2006.15704: gradients travel in large buckets, because a
-network is slow at messages of kilobytes.
+Li et al., "PyTorch Distributed", arXiv:2006.15704: gradients are sent in large buckets, because
+a network is slow for messages of a few kilobytes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from trainkit.strategy import Pending, Strategy
 
 T = TypeVar("T")
 BUCKET_BYTES = 25 << 20
-"""Size of a bucket, the default of DistributedDataParallel: arXiv:2006.15704, section 4."""
+"""Bytes of a bucket, the default of DistributedDataParallel: arXiv:2006.15704, section 4."""
 TIMEOUT = timedelta(minutes=10)  # largest delay of a rank at a collective operation
 PATIENT_TIMEOUT = timedelta(days=2)  # the same in `unhurried`, longer than any job
 SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """The sum of a single process: a `Pending` sum."""
+    """The `Pending` sum of a single process."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -75,8 +75,8 @@ class TorchStrategy(Strategy):
                 requires a network of fixed parameters with one forward and backward pass per
                 micro-batch. Without overlap, the network itself is returned, and `averaged`
                 averages the accumulated gradients after any passes of any networks, as for an
-                adversary's loss or a penalty on gradients. A network that has grown must be
-                distributed again.
+                adversary's loss or a penalty on gradients. A network with new parameters must
+                be distributed again.
         """
         return network
 
@@ -86,9 +86,9 @@ class TorchStrategy(Strategy):
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Average the gradients over the ranks, then yield; step the optimizers inside.
+        """Average the gradients over the ranks, then yield; step the optimizers inside the block.
 
-        `networks` are the networks to step that were distributed without overlap. All ranks must
+        `networks` are the networks to update that were distributed without overlap. All ranks must
         have gradients of the same parameters.
         """
         if self.size > 1 and networks:
@@ -119,7 +119,7 @@ class TorchStrategy(Strategy):
         """Replace each of `tensors` by its mean over the ranks."""
 
     def peak_memory(self) -> int:
-        """Return the peak memory: of tensors on a GPU, of the process on a CPU, in bytes."""
+        """Return the peak memory in bytes: of tensors on a GPU, of the process on a CPU."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return super().peak_memory()
