@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Measure the peak memory of FutureGAN by resolution, batch and micro-batch, for its README.
+"""Measure the peak memory of FutureGAN by frame size, batch and micro-batch, for its README.
 
     python benchmarks/futuregan_memory.py --width 64 --json memory.json
 
 Each case runs two steps of the app in fp32, because Adam's moments exist from the second step on.
-On a CPU, the memory of the whole process is measured; with two ranks, that of each process.
+On a CPU, the memory of the whole process is measured. Each rank is one process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 
 
 def case(text: str) -> tuple[int, int, int | None, bool]:
-    """Return (side, batch, micro-batch, whether two ranks train) of a text such as `32:16/4`."""
+    """Parse a case such as `32:16/4x2`: (side, batch, micro-batch, whether two ranks train)."""
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
         raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")
@@ -49,14 +49,22 @@ def parser() -> argparse.ArgumentParser:
 
 
 def peak(metrics: str, rank: int = -1) -> float:
-    """Return the peak memory of a rank in GB, by default of the rank with the most memory."""
+    """Return the peak memory of one rank in GB.
+
+    Args:
+        metrics: text of `metrics.jsonl`.
+        rank: index of the rank in ascending order of memory; default: the rank with the most.
+    """
     lines = map(json.loads, metrics.splitlines())
     (event,) = (line for line in lines if line["key"] == "peak_memory_bytes")
     return float(sorted(event["metadata"]["ranks"])[rank] / 1e9)
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan: a training for each case; with two ranks, both ranks are reported."""
+    """Return the plan: one training for each case, or two for a case with two ranks.
+
+    One of the two reports the rank with the most memory, the other the rank with the least.
+    """
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     found = []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare the training step of FutureGAN: the app, a plain loop, and the ceiling.
+"""Compare the training rate of FutureGAN: the app, a plain loop, and an upper bound (ceiling).
 
     python benchmarks/futuregan_step.py --markdown benchmarks/README.md
 
@@ -24,13 +24,13 @@ from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestan
 APP = "futuregan"
 UNIT = "clips/s"
 GOAL = 2
-"""Goal of the ratio of the app to the plain loop, at each size."""
+"""Goal at each size: the app's rate is at least this multiple of the plain loop's rate."""
 DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 """Name of a device in the app -> its name in PyTorch, which the baselines use."""
 
 
 def batch(text: str) -> tuple[int, int]:
-    """Return the (side, clips) of a text such as `32:16`."""
+    """Parse a size such as `32:16`: return (side of the frames, clips per step)."""
     try:
         side, clips = map(int, text.split(":"))
     except ValueError as error:
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan with ceiling, plain loop and app for each size."""
+    """Return the plan that compares app, plain loop and upper bound at each size."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     parts = [size(options, side, clips, environment) for side, clips in options.sizes]
@@ -121,12 +121,15 @@ def top_rate(
     precision: str, work: float, without: float, side: int, device: str,
     environment: Mapping[str, str],
 ) -> Contestant:
-    """Return the ceiling: the rate of matrix products, with the gradient penalty in fp32.
+    """Return the contestant that measures the upper bound of the training rate.
+
+    It measures large matrix products, and divides their rate by the GFLOP of a step per clip. If
+    `precision` is bf16, the operations of the gradient penalty are counted in fp32 (on a GPU TF32).
 
     Args:
-        precision: precision of all operations except those of the penalty.
+        precision: precision of the operations.
         work: GFLOP of a step per clip.
-        without: GFLOP of a step without the penalty, per clip.
+        without: GFLOP of a step per clip without the gradient penalty.
         side: side of the frames in pixels.
         device: name of the device in PyTorch.
         environment: variables of the process.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare input pipelines for JPEG files: that of the app, DataLoader, and decoding only.
+"""Compare input pipelines for JPEG files: the app's, PyTorch's DataLoader, and decoding only.
 
     python benchmarks/input_pipeline.py --markdown benchmarks/README.md
 """
@@ -18,7 +18,7 @@ from sidebyside.report import Comparison, Plan
 OURS = "ours (DALI, decodes the random window only)"
 FORM = "ours, from {} shards"
 FORMS = ("tfrecord", "recordio", "lmdb", "hdf5")
-"""The formats of packed data besides WebDataset, which OURS measures."""
+"""Formats of packed data that are compared with WebDataset, the format of the contestant OURS."""
 STOCK = "stock: DataLoader and Pillow"
 DECODE = "libjpeg-turbo decodes whole images, nothing else"
 

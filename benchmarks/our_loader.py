@@ -1,4 +1,4 @@
-"""Measure the input pipeline of the app without a network: the batches of `train --data`."""
+"""Measure how fast the app's input pipeline makes the batches of `train --data`, without a step."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Measure the seconds of a run without its training command: `python -m overhead COMMAND...`.
+"""Measure the time of a run besides its training command: `python -m overhead COMMAND...`.
 
-COMMAND is a complete `trimaran run ...`; a temporary folder is added as `--out`. The seconds of the
-training command in `run.json`, which have a resolution of 0.1 s, are subtracted.
+COMMAND is a complete `trimaran run ...`, to which this script adds `--out` with a temporary folder.
+The result is the elapsed time minus the time of the training command, which `run.json` contains
+with a resolution of 0.1 s.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from timed import VERDICTS
 def main(words: list[str]) -> int:
     """Run the command once, print its overhead in seconds, and return the exit code.
 
-    The exit code is 0 if the command ends with a verdict, else that of the command.
+    The exit code is 0 if the command exits with a code in `VERDICTS`, else that of the command.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

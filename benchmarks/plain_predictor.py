@@ -3,10 +3,11 @@
 
     python benchmarks/plain_predictor.py --data DIR --network plain --seconds 150
 
-The script trains with the mean squared error only, by Adam with a learning rate that decreases
-linearly to 2 %, on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the scores of
-the app for the held-out clips. `plain` is a network of five 3x3 convolutions with 64 features over
-all frames, whose output is added to the last frame. `generator` is that of FutureGAN in the recipe.
+The script trains a network on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the
+scores of the app for the held-out clips. The only loss is the mean squared error. The learning rate
+of Adam decreases linearly to 2 %. The network `plain` has five 3x3 convolutions with 64 features
+and one that makes the frames; its output is added to the last given frame. The network `generator`
+is the generator of FutureGAN in the recipe.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BATCHES = {"plain": 16, "generator": 4}
 
 
 class Plain(nn.Module):
-    """Convolutions with the frames as channels; initially, the output is the last frame."""
+    """Predicts frames by convolutions over all past frames; untrained, it repeats the last one."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class Plain(nn.Module):
         self.layers = nn.Sequential(*layers, last)
 
     def forward(self, past: Tensor, _fade: float) -> Tensor:
-        """Return the frames after those of `past`; both are (n, 3, T, H, W)."""
+        """Return the frames that follow `past`; both tensors are (n, 3, T, H, W)."""
         made = self.layers(past.flatten(1, 2)).unflatten(1, (3, FUTURE))
         return past[:, :, -1:] + made
 
@@ -60,13 +61,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def frames(folder: Path, split: str, stride: int | None) -> Tensor:
-    """Return the clips of a split, (n, 3, T, H, W), with values in -1..1."""
+    """Return all clips of a split as one tensor, (n, 3, T, H, W), with values in -1..1."""
     source = clips.open_clips(folder, split, PAST, FUTURE, SIDE, 3, stride, EVERY)
     return torch.cat(list(evaluate.clip_batches(source, len(source), torch.device("cpu"))))
 
 
 def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: float) -> int:
-    """Train for `seconds`; return the number of steps."""
+    """Train on random batches of the clips `given` for `seconds`; return the number of steps."""
     optimizer = torch.optim.Adam(network.parameters(), rate, betas=(0.9, 0.99))
     begun, steps = time.perf_counter(), 0
     while (passed := (time.perf_counter() - begun) / seconds) < 1:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare the training of ResNet-50 on CPU cores: the app, stock benchmarks, and the ceiling.
+"""Compare training rates of ResNet-50 on CPU cores: app, stock benchmarks, upper bound (ceiling).
 
     python benchmarks/resnet_cpu.py --markdown benchmarks/README.md
 """
@@ -29,7 +29,7 @@ DDP = "ours, 2 ranks, DDP over Gloo"
 HOROVOD = "ours, 2 ranks, Horovod over Open MPI"
 POLLING = "the same, Open MPI not told to yield the core"
 CHECKPOINTS = "ours, a checkpoint every {} steps"
-BETWEEN = 10  # steps, which take seconds; in a real training, minutes pass between checkpoints
+BETWEEN = 10  # steps between checkpoints: seconds here, but minutes in a real training
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,7 +51,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan of all requested cases; the contestant OURS runs once per round."""
+    """Return the plan of all requested cases.
+
+    The cases `step` and `data` share the contestant OURS, which runs once per round.
+    """
     environment, notes = machine.our_environment(os.environ)
     help_text = contestants.app_options(environment)
     steps = Steps(options.batch, options.window, options.windows)
@@ -83,7 +86,10 @@ def joined(first: Plan, second: Plan) -> Plan:
 
 
 def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return the plan with ceiling and stock benchmarks, and their comparisons with the app."""
+    """Return the plan that compares OURS with the stock benchmarks and the upper bounds.
+
+    The caller adds the contestant OURS.
+    """
     plain = machine.stock_environment(os.environ)
     bf16 = ("--autocast", "bfloat16", "--channels-last")
     ceiling = contestants.ceiling("bf16", environment)
@@ -108,7 +114,10 @@ def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
 def data(
     steps: Steps, environment: Mapping[str, str], folder: Path, options: argparse.Namespace
 ) -> Plan:
-    """Return the plan that compares training on JPEG shards with training on synthetic data."""
+    """Return the plan that compares training on JPEG shards with training on synthetic data.
+
+    The latter is the contestant OURS, which the caller adds.
+    """
     from sidebyside import photographs  # imported here, because other cases need no Pillow
 
     made = photographs.make(folder, steps.batch * steps.all, options.photographs)
@@ -120,9 +129,9 @@ def data(
 
 
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
-    """Return the plan of one rank on all cores, and two ranks on half the cores each.
+    """Return the plan that compares one rank on all cores with two ranks on half the cores each.
 
-    The global batches are equal.
+    Both have the same global batch. `help_text` shows whether the app has the strategy `ddp`.
     """
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"
@@ -144,7 +153,10 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 
 
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
-    """Return the plan of two ranks with DDP, and two ranks with Horovod."""
+    """Return the plan that compares DDP with Horovod on two ranks.
+
+    Horovod is measured twice: Open MPI yields the core while it waits, or it does not.
+    """
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
     polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}
 
@@ -163,7 +175,7 @@ def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan
 
 
 def checkpoints(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return the plan of a training with many checkpoints and one without, by elapsed time."""
+    """Return the plan that compares the elapsed times of training with and without checkpoints."""
     longer = Steps(steps.batch, BETWEEN, steps.windows)
     name, bf16 = CHECKPOINTS.format(BETWEEN), ("--precision", "bf16")
     every = ("--checkpoint-every", str(BETWEEN))

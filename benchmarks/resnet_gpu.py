@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare the training of ResNet-50 on one GPU: the app, a stock loop, and the ceiling.
+"""Compare the training rate of ResNet-50 on one GPU: app, stock loop, upper bound (ceiling).
 
     python benchmarks/resnet_gpu.py --markdown benchmarks/README.md
 """
@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan with ceiling, stock loop and app.
+    """Return the plan that compares the app with stock loop, upper bound and fixed rates.
 
     Raises:
         BenchmarkError: PyTorch finds no GPU.

@@ -1,10 +1,11 @@
 #!/usr/bin/env python
-"""Compare the training speed of this checkout with that of another revision, alternately.
+"""Compare the training speed of this checkout with that of another revision, in alternate runs.
 
     python benchmarks/revisions.py --before REVISION --markdown benchmarks/README.md
 
-Refactoring must not reduce the speed: the goal is 0.98 of the rate of the other revision. Small
-images measure the cost of the loop, large images that of the kernels.
+Refactoring must not reduce the speed: the goal is at least 0.98 of the rate of the other revision.
+With small images, most of the time is that of the training loop, with large images that of the
+kernels.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def unpack(revision: str, folder: Path) -> None:
 
 
 def of(checkout: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` with the sources of the app in `checkout` as PYTHONPATH."""
+    """Return `environment` with a PYTHONPATH from which Python imports the app in `checkout`."""
     return {**environment, "PYTHONPATH": os.pathsep.join(str(checkout / one) for one in SOURCES)}
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare a training step in TensorFlow: the app chexnet, Keras's `model.fit`, and the ceiling.
+"""Compare training rates in TensorFlow: app chexnet, Keras's `model.fit`, upper bound (ceiling).
 
     python benchmarks/tensorflow_cpu.py --markdown benchmarks/README.md
 
@@ -30,8 +30,8 @@ each. The backward pass has twice as many, but the first convolution (0.118) nee
 its input. TensorFlow's profiler counts 7.73 GFLOP for the whole forward pass.
 """
 BEST_GOAL, SAME_GOAL, CEILING_GOAL = 1.5, 1.0, 0.5
-"""Goals of app / model.fit, each in its best precision; of app / model.fit in equal precision; of
-app / ceiling.
+"""Goals of three ratios of rates: app to model.fit, each in its fastest precision; app to model.fit
+in the same precision; app to the upper bound.
 """
 BF16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Flags of processors with bf16 instructions; other processors emulate bf16, ten times slower."""
@@ -91,7 +91,10 @@ class Field:
     stock: Mapping[str, str]
 
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
-        """Return a contestant that runs `train` of the app."""
+        """Return a contestant that runs the app's `train`.
+
+        If `stock` is True, it has the environment variables of model.fit.
+        """
         environment = self.stock if stock else self.ours
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)
 
@@ -114,7 +117,7 @@ class Field:
 
 
 def step(field: Field, precisions: list[str]) -> Plan:
-    """Return the plan with ceiling, model.fit and app, each in one process with all cores."""
+    """Return the plan that compares app, model.fit and upper bound, each in one process."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:
@@ -137,7 +140,7 @@ def step(field: Field, precisions: list[str]) -> Plan:
 
 
 def ranks(field: Field, precisions: list[str]) -> Plan:
-    """Return the plan with model.fit and app, each in two Horovod ranks with half the cores."""
+    """Return the plan that compares app and model.fit on two Horovod ranks with half the cores."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:

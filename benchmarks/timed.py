@@ -1,7 +1,8 @@
 """Measure how many times per second a command can run: `python -m timed COMMAND...`.
 
-The command runs in a new process, and the time includes its start. Its output is discarded. An exit
-code without a verdict ends the benchmark.
+The command runs in a new process, and the time includes its start. Its output is discarded. The
+command must exit with the code of a verdict (PASS, FAIL or NO REFERENCE). Any other exit code is an
+error, which ends the benchmark.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ VERDICTS = (0, 1, 5)
 def main(words: list[str]) -> int:
     """Run the command once, print its rate in runs per second, and return the exit code.
 
-    The exit code is 0 if the command ends with a verdict, else that of the command.
+    The exit code is 0 if the command exits with a code in `VERDICTS`, else that of the command.
     """
     begun = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -3,10 +3,11 @@
 
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
-Rates are complete commands per second, including the start. The runs are
-artificial. The submitted runs have ended, because running runs need one call of the batch system,
-whose time varies. One real run of a few steps in a container (`make quickstart` must have built it)
-measures the additional time of `trimaran run` for verification, records and verdict.
+Rates are complete commands per second, including the start of the tool. Reports and states are
+those of artificial runs. All submitted runs have ended, because for running ones the tool calls the
+batch system, and the time of this call varies. One real run of a few steps, in the container that
+`make quickstart` has built, measures the time that `trimaran run` adds for verification, records
+and verdict.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None) -> RunRecord:
-    """Write the files of a run that has started, without a process; return its record."""
+    """Write the files of a run that has started, but start no process; return its record."""
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
     from trimaran.run import inputs, launch_spec, run_directory

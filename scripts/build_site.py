@@ -54,7 +54,7 @@ def build() -> int:
 
 
 def serve(port: int) -> int:
-    """Serve the site until Ctrl-C."""
+    """Serve the site until Ctrl-C; return the exit code."""
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(BUILT))
     with http.server.ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
         sys.stderr.write(f"http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)\n")

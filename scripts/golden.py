@@ -33,7 +33,7 @@ def write_image() -> None:
 
 
 def write_shards() -> None:
-    """Pack the photos of ResNet's tests in each format; their tests read the files with DALI."""
+    """Pack the photos of ResNet's tests in each format; these tests read the files with DALI."""
     shutil.rmtree(goldens.SHARDS, ignore_errors=True)
     for form in goldens.FORMATS:
         goldens.pack(form, goldens.SHARDS / form)

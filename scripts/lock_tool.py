@@ -20,7 +20,7 @@ OPTIONS = [
 
 
 def lock(output: str, *inputs: str, python: str = "3.10") -> None:
-    """Compile `inputs` into `requirements/<output>`."""
+    """Write `requirements/<output>` with uv; `inputs` are its input files and further options."""
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run(
         [uv, "pip", "compile", *inputs, *OPTIONS, "--python-version", python,
@@ -30,7 +30,10 @@ def lock(output: str, *inputs: str, python: str = "3.10") -> None:
 
 
 def main() -> None:
-    """Write the four locks; the later ones agree with the first on shared packages."""
+    """Write the four locks.
+
+    `dev.lock` and `site.lock` have the versions of `tool.lock` for the packages that they share.
+    """
     lock("tool.lock", "pyproject.toml")
     lock("dev.lock", "pyproject.toml", "--group", "dev", "-c", "requirements/tool.lock")
     lock("site.lock", "pyproject.toml", "--group", "site", "-c", "requirements/dev.lock")

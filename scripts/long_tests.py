@@ -57,7 +57,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def suites() -> Iterator[tuple[str, list[str]]]:
-    """Yield interpreters with pytest's arguments for their tests."""
+    """Yield (interpreter, pytest's arguments) for the tests of the tool and of each framework."""
     yield sys.executable, [FOLDER]
     for framework in app_tests.frameworks(ROOT):
         app_tests.setup(framework)

@@ -1,9 +1,9 @@
 """Mutation tests: insert one fault at a time into the programs, and check that a test fails.
 
-Each entry of a table, `tests/mutants.yaml` of the tool and of each app, is a wrong method ("the
-evaluation is not summed over the ranks") as a replacement of text, with the quickest test that must
-fail. mutmut or cosmic-ray are not used, because they replace thousands of operators and run a whole
-suite for each, which takes hours and tests the method less.
+The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry is a wrong
+method ("the evaluation is not summed over the ranks"), written as a replacement of text, and names
+the quickest test that must fail. mutmut or cosmic-ray are not used, because they replace thousands
+of operators and run a whole suite for each, which takes hours and tests the method less.
 
     python scripts/mutants.py                       # try all mutants, one or two seconds each
     python scripts/mutants.py --sample 10           # try ten mutants, chosen by the revision
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 
 class TableError(Exception):
-    """An entry does not apply, or a test fails without a fault."""
+    """An entry of a table cannot be applied, or a test fails without a fault."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class Found:
 
 
 def load(root: Path) -> list[Mutant]:
-    """Return the entries of all tables in `root`, after a check that they apply.
+    """Return the entries of all tables in `root`, after a check that each can be applied.
 
     Raises:
-        TableError: An entry does not apply, or its test does not exist.
+        TableError: An entry cannot be applied, or its test does not exist.
     """
     found = []
     for table in (root / TABLE, *sorted(root.glob(f"apps/*/{TABLE}"))):
@@ -127,7 +127,7 @@ def test_path(root: Path, mutant: Mutant) -> str:
 
 
 def copy(root: Path, folder: Path) -> Path:
-    """Copy the tree, including uncommitted files, without files that git ignores."""
+    """Copy `root` to `folder`, including uncommitted files, without files that git ignores."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],  # noqa: S607
         cwd=root, capture_output=True, check=True,
@@ -177,7 +177,7 @@ def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
     """Run the tests of `mutants` without any fault.
 
     Raises:
-        TableError: A test fails, or the tests do not import the sources of the copy.
+        TableError: A test fails.
     """
     root = trees[0].root
     named = sorted({test_path(root, mutant) for mutant in mutants})
@@ -215,7 +215,7 @@ def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
 def on_trees(
     trees: Sequence[Tree], work: Callable[[Tree, Item], Result], items: Sequence[Item]
 ) -> Iterator[Result]:
-    """Yield the result of `work` for each item when it is ready; items do not share a tree."""
+    """Call `work` for each item with a free tree, in parallel; yield results as they are ready."""
     free: queue.Queue[Tree] = queue.Queue()
     for tree in trees:
         free.put(tree)

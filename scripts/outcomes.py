@@ -28,7 +28,10 @@ class Outcomes:
             self.tests[item.nodeid] = {"test": item.nodeid, "outcome": "not run", "seconds": 0.0}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add the time of a phase; the first phase that does not pass is the outcome."""
+        """Add the time of one phase of a test.
+
+        The outcome of the test is that of the first phase that does not pass, or `passed`.
+        """
         one = self.tests[report.nodeid]
         one["seconds"] = round(one["seconds"] + report.duration, 1)
         if one["outcome"] in ("not run", "passed"):

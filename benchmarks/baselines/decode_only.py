@@ -1,4 +1,4 @@
-"""The ceiling of an input pipeline: libjpeg-turbo only decodes whole images.
+"""Measure an input pipeline that only decodes: libjpeg-turbo on whole images.
 
 There is one process per core, and the files are in memory. simplejpeg contains libjpeg-turbo.
 """
@@ -29,7 +29,7 @@ def one_process(files: list[bytes], seconds: float) -> float:
 
 
 def main() -> None:
-    """Decode in several processes in parallel; print the sum of their rates, images per second."""
+    """Decode in several processes in parallel; print their total rate in images per second."""
     parser = argparse.ArgumentParser(description="Print the img/s of decoding JPEG files.")
     parser.add_argument("folder", type=Path, help="JPEG files, one level of folders deep")
     parser.add_argument("--processes", type=int, default=1)

@@ -1,7 +1,8 @@
-"""The ceiling of a training: the best rate of a large matrix product, in samples per second.
+"""Measure an upper bound of the training rate: the best rate of a large matrix product.
 
 Convolutions are computed as matrix products, and no library computes them faster than large square
-products. Therefore the result is an upper bound of the rate of the training.
+products. The rate of the product, divided by the operations of a sample, is therefore an upper
+bound of the training rate in samples per second.
 """
 
 from __future__ import annotations

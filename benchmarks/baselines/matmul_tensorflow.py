@@ -1,4 +1,4 @@
-"""The ceiling in TensorFlow: the best rate of a large matrix product (see `matmul`)."""
+"""Measure an upper bound of the training rate in TensorFlow, as `matmul` does in PyTorch."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Train on one batch repeatedly; print the rate in clips per second, or the GFLOP per clip."""
+    """Train on one batch repeatedly; print clips per second, or with --count the GFLOP per clip."""
     options = arguments()
     step = stepping(options)
     if options.count:

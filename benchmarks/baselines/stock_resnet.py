@@ -1,9 +1,9 @@
 """The stock synthetic benchmark: ResNet-50, one random batch, SGD, no tuning.
 
-The loop and the optimizer are those of Horovod's pytorch_synthetic_benchmark.py
-(Apache-2.0), the source of most published CPU and GPU figures: model, SGD with
-lr 0.01, cross entropy, eager, fp32, NCHW, the system's malloc. The layers are
-torchvision's (v1.5), built by the app's `model.build` so that torchvision is not needed.
+The loop and the optimizer are those of Horovod's pytorch_synthetic_benchmark.py (Apache-2.0), the
+source of most published CPU and GPU figures. By default, it runs eagerly in fp32 and NCHW, with SGD
+(lr 0.01), cross entropy and the system's malloc. The layers are torchvision's (v1.5), built by the
+app's `model.build` so that torchvision is not needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def autocast(options: argparse.Namespace) -> AbstractContextManager[Any]:
-    """Return the autocast context of the options; it is disabled without --autocast."""
+    """Return the context of torch.autocast; it is disabled without the option --autocast."""
     dtype = getattr(torch, options.autocast) if options.autocast else None
     return torch.autocast(options.device, dtype, enabled=dtype is not None)
 

@@ -74,7 +74,7 @@ def run(
     plan: Callable[[argparse.Namespace, Path], Plan],
     arguments: list[str] | None = None,
 ) -> int:
-    """Parse the arguments, make the plan, measure, and report; return the exit code.
+    """Run a benchmark: parse its arguments, measure, and report; return the exit code.
 
     Args:
         name: name of the benchmark; it marks the tables in a Markdown file.
@@ -107,7 +107,7 @@ def run(
 
 
 def check(name: str, parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
-    """Exit with code 2 if an output cannot be written, before the measurement starts."""
+    """Exit with code 2 if a path in the options cannot be used, before the measurement starts."""
     if parsed.json is not None and (parsed.json.exists() or not parsed.json.parent.is_dir()):
         parser.error(f"--json {parsed.json}: give a new file in a folder that exists")
     if parsed.work is not None and not parsed.work.is_dir():

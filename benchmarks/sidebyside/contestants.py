@@ -1,4 +1,4 @@
-"""Define the commands that are compared: the real app, the stock baselines, the ceilings."""
+"""Define the commands that are compared: the app, stock baselines, and upper bounds (ceilings)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n", "2")
 
 @dataclass(frozen=True)
 class Steps:
-    """The length of a training contestant: a window to warm up, then `windows` measured windows.
+    """The length of a measured training: a window to warm up, then `windows` measured windows.
 
     Attributes:
         batch: images per step and process.
@@ -43,7 +43,7 @@ class Steps:
 
     @property
     def all(self) -> int:
-        """Return the steps of a run, including the warm-up."""
+        """Return the number of steps of the training, including the warm-up."""
         return self.window * (1 + self.windows)
 
 
@@ -51,7 +51,7 @@ def app_options(environment: Mapping[str, str], app: str = APP) -> str:
     """Return the help text of `train` of the app whose module is `app`.
 
     Raises:
-        BenchmarkError: the app is not installed beside this Python.
+        BenchmarkError: this Python cannot run the app.
     """
     done = subprocess.run(
         [sys.executable, "-m", app, "train", "--help"], env=dict(environment), check=False,
@@ -77,17 +77,17 @@ def ours(
     options: Sequence[str] = (),
     rate: Callable[[str], float] | None = None,
 ) -> Contestant:
-    """Return the contestant that runs `train` of ResNet-50 in the app, on synthetic or packed data.
+    """Return the contestant that trains ResNet-50 with the app, on synthetic or packed data.
 
     Args:
         name: name in the tables.
         steps: batch size and number of steps.
         environment: environment variables of the process.
-        data: a packed data set; None: --synthetic.
+        data: a packed data set; None: synthetic data.
         launcher: words between `python` and `-m resnet_imagenet`, such as those of torchrun.
         options: further options of `train`.
-        rate: function that returns the rate from the text of `metrics.jsonl`; default:
-            `throughput`.
+        rate: function that returns the rate from the text of `metrics.jsonl`; default: the
+            function `throughput`.
     """
     source = ["--synthetic"] if data is None else ["--data", str(data), "--eval-every", "0"]
     return training(name, APP, steps, environment, *source, "--model", "resnet50", *options,
@@ -114,8 +114,8 @@ def training(
         environment: environment variables of the process.
         options: further options of the command.
         launcher: words between `python` and `-m`, such as those of torchrun.
-        rate: function that returns the rate from the text of `metrics.jsonl`; default:
-            `throughput`.
+        rate: function that returns the rate from the text of `metrics.jsonl`; default: the
+            function `throughput`.
         unit: unit of the rate.
         verb: command of the app.
     """
@@ -134,13 +134,15 @@ def training(
 
 
 def launched(one: Contestant) -> Contestant:
-    """Return the contestant with its command started on two ranks by Open MPI."""
+    """Return a copy of the contestant whose command Open MPI starts on two ranks."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     return replace(one, argv=lambda folder: [*MPIRUN, *root, *one.argv(folder)])
 
 
 def throughput(metrics: str) -> float:
-    """Return the samples/s in the text of a `metrics.jsonl`, without the first report, the warm-up.
+    """Return the mean samples/s of a training from the text of its `metrics.jsonl`.
+
+    The first report is omitted, because it is that of the warm-up.
 
     Raises:
         ValueError: there are fewer than two reports.
@@ -170,9 +172,9 @@ def with_all_that_stops(metrics: str) -> float:
 def stock(
     name: str, steps: Steps, environment: Mapping[str, str], *options: str
 ) -> Contestant:
-    """Return the contestant of the stock synthetic benchmark.
+    """Return the contestant that runs the stock benchmark on synthetic images.
 
-    `options` are those of baselines/stock_resnet.py.
+    `options` are further options of baselines/stock_resnet.py.
     """
     words = ["--batch", str(steps.batch), "--window", str(steps.window),
              "--windows", str(steps.windows), *options]
@@ -187,10 +189,12 @@ def ceiling(
     what: str = "image",
     unit: str = "img/s",
 ) -> Contestant:
-    """Return the contestant of a ceiling: a program that computes large matrix products.
+    """Return the contestant that measures an upper bound of the rate (a ceiling).
+
+    It measures large matrix products, and divides their rate by the GFLOP of a sample.
 
     Args:
-        precision: precision of the product.
+        precision: precision of the products.
         environment: environment variables of the process.
         options: further options of baselines/matmul.py.
         gflop: GFLOP per sample.

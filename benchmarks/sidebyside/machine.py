@@ -1,4 +1,4 @@
-"""Facts of the machine, and the environment variables of the contestants."""
+"""Describe the machine, and choose the environment variables of the contestants."""
 
 from __future__ import annotations
 
@@ -38,14 +38,17 @@ TUNING = ("LD_PRELOAD", "KMP_", "OMP_", "GOMP_", "MALLOC_", "TCMALLOC_", "ONEDNN
 
 
 def stock_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` without tuning: glibc's malloc, and the OpenMP of PyTorch's wheel."""
+    """Return `environment` without the variables of `TUNING`.
+
+    The contestant then uses glibc's malloc and the OpenMP of PyTorch's wheel.
+    """
     return {key: value for key, value in environment.items() if not key.startswith(TUNING)}
 
 
 def our_environment(
     environment: Mapping[str, str], root: Path = Path("/usr")
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the environment of the image, and notes on libraries that are missing on this host.
+    """Return the environment of the CPU images, and notes on libraries that this host lacks.
 
     An environment with LD_PRELOAD, set by the image or the user, is returned unchanged.
 
@@ -110,7 +113,7 @@ class Meter:
         self._busy, self._stolen = core_seconds(_stat(), cores)
 
     def shares(self) -> tuple[float, float]:
-        """Return (others, hypervisor): their shares of the time of all cores, in 0..1."""
+        """Return the fractions of the cores' time that other processes and the hypervisor used."""
         whole = (time.perf_counter() - self._start) * len(self.cores)
         busy, stolen = core_seconds(_stat(), self.cores)
         own = _own_seconds() - self._own
@@ -118,7 +121,10 @@ class Meter:
 
 
 def core_seconds(stat: str, cores: Sequence[int]) -> tuple[float, float]:
-    """Return the (busy, stolen) seconds of `cores` since boot from the text of /proc/stat."""
+    """Return (busy, stolen): seconds of `cores` since boot, from the text of /proc/stat.
+
+    Stolen is the time that the hypervisor gave to other virtual machines.
+    """
     busy, stolen, tick = 0, 0, os.sysconf("SC_CLK_TCK")
     for line in stat.splitlines():
         name, *words = line.split()

@@ -37,7 +37,7 @@ class Photographs:
         folder: folder with the files `CLASS/NUMBER.jpg`.
         files: paths of all files.
         packed: folder with the same files in WebDataset shards, and `dataset.json`.
-        note: source of the pixels, and mean size of the files.
+        note: text for the report: number, source and mean size of the images.
     """
 
     folder: Path

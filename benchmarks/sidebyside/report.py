@@ -20,9 +20,9 @@ class Comparison:
 
     Attributes:
         text: name of the ratio in the table.
-        of: contestant in the numerator; of several contestants, the fastest in each round.
-        over: contestant or contestants in the denominator, or a published rate.
-        goal: minimum of the median ratio; None: no goal.
+        of: contestant in the numerator, or several, of which the fastest of each round counts.
+        over: contestant or contestants in the denominator, or a fixed rate.
+        goal: smallest median ratio that meets the goal; None: no goal.
     """
 
     text: str
@@ -33,7 +33,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark before its execution.
+    """What a benchmark runs and compares.
 
     Attributes:
         contestants: the contestants in the order of execution.
@@ -181,7 +181,7 @@ def between_markers(text: str, name: str, tables: str) -> str:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write `text` to a temporary file, and rename it to `path`, which is never incomplete."""
+    """Write `text` to a temporary file, and rename it, so that `path` is never incomplete."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -50,7 +50,7 @@ def ratios(of: Spread, over: Spread) -> Spread:
 
 
 def over_windows(rates: Sequence[float]) -> float:
-    """Return the mean rate over windows of equal image counts: all images / all seconds.
+    """Return the mean rate of windows with equal numbers of images: all images / all seconds.
 
     Raises:
         ValueError: there is no window, or a rate is not positive.

@@ -66,7 +66,9 @@ class Library:
         return f"{found[1]}{markdown.link(own, to + hash_ + anchor)}{found[3]}"
 
     def place(self, file: str) -> str:
-        """Return the path of a file or folder of the repository in the site, and mark it as used.
+        """Return the path in the site of a file or folder of the repository.
+
+        A file without a page is added to `taken`, so that it is copied into the site.
 
         Raises:
             UsageError: The file does not exist, or the folder has no page.
@@ -84,7 +86,7 @@ class Library:
 
 
 def copied(file: str) -> str:
-    """Return the path of a file of the repository in the site, without a leading dot."""
+    """Return the path in the site of the copy of a file, without a leading dot."""
     return f"{FILES}/{file.lstrip('.')}"
 
 

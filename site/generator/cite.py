@@ -78,7 +78,10 @@ class Page:
         return f'{text}<sup class="source">[{number}](#source-{number} "{title}")</sup>'
 
     def ratio(self, benchmark: str, text: str, *, spread: bool = False) -> str:
-        """Return the median of a ratio; with `spread`, also the smallest and the largest value."""
+        """Return the newest median of the ratio `text` of a benchmark.
+
+        With `spread`, it is followed by the smallest and the largest value.
+        """
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
             for found in piece.content.ratios:
                 if found.text == text:
@@ -87,7 +90,10 @@ class Page:
         raise UsageError(f"no benchmark {benchmark} has the ratio '{text}'")
 
     def rate(self, benchmark: str, name: str, *, spread: bool = False) -> str:
-        """Return the median of a rate, with its unit."""
+        """Return the newest median of the rate `name` of a benchmark, with its unit.
+
+        With `spread`, it is followed by the smallest and the largest value.
+        """
         for piece in self.sources.shelf.benchmarks.get(benchmark, []):
             for found in piece.content.rates:
                 if found.name == name:
@@ -109,13 +115,14 @@ class Page:
                          f" {day}, {machine}, median of {rounds} rounds")
 
     def came_to(self, recipe: str, metric: str, *, day: str = "", **changed: object) -> str:
-        """Return the result of the runs of a recipe: the median of the newest day.
+        """Return the median of a metric over the runs of a recipe on one day.
 
         Args:
             recipe: name of the recipe.
             metric: name of the metric.
             day: day of the runs; default: the newest.
-            changed: changed arguments of the runs, `_` for `-`, without the seed.
+            changed: arguments in which the runs differ from the recipe, except neutral ones such as
+                the seed; their names have `_` for `-`.
         """
         runs = self._runs(recipe, day, changed, metric)
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
@@ -125,7 +132,7 @@ class Page:
         return self._of_runs(text, recipe, runs, how)
 
     def took(self, recipe: str, *, day: str = "", **changed: object) -> str:
-        """Return the shortest and the longest time of the runs of a recipe.
+        """Return the shortest and the longest time of the runs of a recipe on one day.
 
         The arguments are those of `came_to`.
         """
@@ -139,7 +146,7 @@ class Page:
     def _runs(
         self, recipe: str, day: str, changed: dict[str, object], metric: str | None = None
     ) -> list[Piece[RunEvidence]]:
-        """Return the runs with these changes and this metric, of `day` or of the newest day."""
+        """Return the runs with exactly the arguments `changed`, of `day` or of the newest day."""
         wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
         known = self.sources.standings.get(recipe)
         runs = [

@@ -19,11 +19,11 @@ from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 WIDTH = 96
-"""Maximum characters in a line of a command; further arguments of the app begin a new line."""
+"""Maximum length of a line of a command; a longer command continues on the next line."""
 
 
 def run(one: RecipeStatus) -> str | None:
-    """Return the command that runs a recipe on this machine; None: several are needed."""
+    """Return the command that runs a recipe on this machine; None if `trimaran run` cannot."""
     if not one.starts_here:
         return None
     return f"trimaran run {one.name}{_initial(one)}"
@@ -35,10 +35,10 @@ def submit(one: RecipeStatus) -> str:
 
 
 def plain(one: RecipeStatus) -> str:
-    """Return the shell lines that prepare image and data and run a recipe with Apptainer alone.
+    """Return shell lines that prepare image and data, and run a recipe with Apptainer alone.
 
-    The last command is exactly that of `trimaran run`, or that of a job script on each node, with
-    shell variables for the paths of the reader.
+    The last command is exactly the one that `trimaran run`, or a job script on each node, starts.
+    Shell variables stand for the paths of the reader.
     """
     recipe = one.file.recipe
     lines = [f"SIF=$(trimaran build {recipe.image.name} --engine apptainer)"]
@@ -54,7 +54,7 @@ def plain(one: RecipeStatus) -> str:
 
 
 def _first(one: RecipeStatus) -> str:
-    """Return the path of the initial checkpoint or weights."""
+    """Return the path of the initial checkpoint or weights of a recipe, as shell source."""
     initial = one.file.recipe.initial
     if initial is None or initial.weights is None:
         return f"OTHER-RUN/checkpoints/{next(iter(initial.files)) if initial else ''}"
@@ -70,7 +70,7 @@ def _initial(one: RecipeStatus) -> str:
 
 
 def _command(one: RecipeStatus, named: dict[str, str]) -> str:
-    """Return the command of a recipe with shell variables for the folders of the reader."""
+    """Return Apptainer's command for a recipe; `named`: data set -> shell variable of its path."""
     recipe = one.file.recipe
     first = []
     if recipe.initial is not None:
@@ -94,8 +94,8 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
 def launch(one: RecipeStatus, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of a recipe on the machine `node`.
 
-    The result is that of `trimaran run` if one machine is sufficient, else that of a job without a
-    site file.
+    If `trimaran run` can start the recipe, the result is that of `trimaran run`. Otherwise it is
+    that of a job on a cluster without settings in a site file.
     """
     request = Request(one.file, Apptainer("apptainer"), {}, queued=True)
     built = BuiltImage(one.file.recipe.image.name, "apptainer", "", None, "", 0)

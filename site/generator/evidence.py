@@ -186,7 +186,7 @@ class AllEvidence:
     """All evidence; each list begins with the newest file.
 
     Attributes:
-        runs: runs by recipe; a point of a series is `app/recipe@4`.
+        runs: runs by name of the recipe, which for a point of a series is `app/recipe@4`.
         images: images by name, from all engines.
         benchmarks: benchmarks by name.
         suites: suites by kind: `faults`, `mutants` and `tests`.
@@ -249,7 +249,7 @@ def _put(
         path: the file.
         model: model of its content.
         name: function that returns the name from the content.
-        folder: name that the folder of the file stands for; None: not checked.
+        folder: name that the content must have, from the folder of the file; None: not checked.
 
     Raises:
         UsageError: the content is invalid, or the file name or folder contradicts it.

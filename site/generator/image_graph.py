@@ -124,7 +124,7 @@ def layout(all_images: list[Image]) -> tuple[list[Box], list[Edge]]:
 
 
 def _framework(framework: Image, apps: list[Image], y: float) -> tuple[Box, list[Box]]:
-    """Return the box of a framework image and the boxes of its app images, from `y` on."""
+    """Return the box of a framework image and the boxes of its app images, all below `y`."""
     over: list[Box] = []
     used = 0.0
     for app in apps:

@@ -28,7 +28,7 @@ def place(name: str) -> str:
 
 
 def pages(sources: Sources) -> list[Page]:
-    """Return the catalogue and all pages."""
+    """Return the page with the catalogue, and a page for each image."""
     page = f"{FOLDER}/index.md"
     rows = [_row(page, image, sources) for image in sources.images]
     head = ["image", "what is in it", "SIF:", "start:", "SHA-256", "licences", "seen"]
@@ -61,7 +61,7 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
 
 
 def _strictest(seen: ImageEvidence) -> str:
-    """Return the number of packages for each kind in `STRICT`."""
+    """Return the numbers of packages whose licences are of the kinds `STRICT`, as text."""
     counts = {kind: sum(of.get(kind, 0) for of in seen.licences.values()) for kind in STRICT}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 

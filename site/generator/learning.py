@@ -94,7 +94,7 @@ def _curves(
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:
-    """Return a plot of the final values of the runs of a recipe, by variation and seed."""
+    """Return a plot of the final values of a metric: a row per variation, and a dot per run."""
     found = [(label_of(one, piece), piece, row.measured or 0.0) for piece in one.runs
              if (row := piece.content.row(metric)) is not None]
     labels: dict[str, list[Dot]] = {}
@@ -116,7 +116,7 @@ def accuracies(one: RecipeStatus, metric: str) -> Plot:
 
 
 def reached(standings: Iterable[RecipeStatus]) -> Plot:
-    """Return a plot of results relative to the expected values, for runs of current recipes."""
+    """Return a plot of the results of unchanged recipes, relative to their expected values."""
     rows: list[Row] = []
     table: list[list[object]] = []
     far = (math.inf, "")

@@ -17,13 +17,13 @@ METRIC = "throughput"
 
 @dataclass(frozen=True)
 class Measured:
-    """The throughput of the runs of a current recipe on one machine and one day.
+    """The throughput of the runs of an unchanged recipe on one machine and one day.
 
     Attributes:
         recipe: name of the recipe, with the point of a series.
         devices: number of ranks, each on its own device or cores.
         machine: short description of the machine.
-        device: kind of the devices, without their number; only sizes on equal devices are compared.
+        device: kind of the devices, without their number; scaling is plotted for each kind.
         day: day of the runs.
         rates: throughput of each run, in `unit`.
         unit: unit of the rates.
@@ -60,7 +60,7 @@ class Measured:
 
 
 def rates_of(one: RecipeStatus) -> list[Measured]:
-    """Return the throughput of the published runs of a recipe, the newest first."""
+    """Return the throughput of the published runs of a recipe by machine and day, newest first."""
     groups: dict[tuple[object, ...], list[tuple[Piece[RunEvidence], JudgedRow]]] = {}
     for piece in one.own_runs():
         row = piece.content.row(METRIC)

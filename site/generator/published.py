@@ -70,7 +70,7 @@ class Table(strict.Model):
 
 
 class Published(strict.Model):
-    """The content of the file."""
+    """The content of `site/published.yaml`."""
 
     schema_: Literal[1] = Field(alias="schema")
     sources: dict[Key, Source]
@@ -88,7 +88,7 @@ class Published(strict.Model):
 
 
 def load() -> Published:
-    """Read the file of the checkout.
+    """Read `site/published.yaml` of the checkout.
 
     Raises:
         UsageError: the file is invalid; the message lists each fault with its line.

@@ -44,7 +44,7 @@ def _of_recipes(sources: Sources) -> Iterator[Rate]:
 
 
 def _label(hardware: str, one: RecipeStatus) -> str:
-    """Return hardware, precision and, if it applies, "synthetic"."""
+    """Return a label: hardware, precision and, if the images are synthetic, "synthetic"."""
     args = one.file.recipe.args
     return f"{hardware}, {args['precision']}{', synthetic' if args.get('synthetic') else ''}"
 
@@ -59,7 +59,7 @@ def _published(sources: Sources) -> Iterator[Rate]:
 
 
 def _benchmark(sources: Sources) -> Iterator[Rate]:
-    """Yield the rate on synthetic images in the newest benchmark."""
+    """Yield the rate of our app on CPU cores with synthetic images, from the newest benchmark."""
     for piece in sources.shelf.benchmarks.get("resnet_cpu", []):
         for rate in piece.content.rates:
             if rate.name == "ours, bf16, synthetic":

@@ -98,13 +98,16 @@ class RecipeStatus:
         return "published" if self.numbers else "open"
 
     def own_runs(self) -> list[Piece[RunEvidence]]:
-        """Return the evidence of the unchanged recipe; neutral options may have other values."""
+        """Return the evidence of runs of the unchanged recipe.
+
+        Options that the app card calls neutral may have other values.
+        """
         return [piece for piece in self.runs if not self.changes(piece)]
 
     def changes(self, piece: Piece[RunEvidence]) -> dict[str, str]:
         """Return the arguments with which a run differs from the recipe, and their values.
 
-        The key `wording` describes the difference of an earlier version of the recipe file.
+        If the run used a recipe file in `others`, the key `wording` describes its difference.
         """
         used, neutral = piece.content.run.recipe, self.file.card.card.neutral_options
         changed = {key: str(value) for key, value in used.changed.items() if key not in neutral}
@@ -126,7 +129,7 @@ class RecipeStatus:
 
     @property
     def hardware(self) -> str:
-        """The hardware for filters: the name of the accelerator, or `CPU`."""
+        """The hardware by which readers filter recipes: name of the accelerator, or `CPU`."""
         return self.target.node.accelerator or "CPU"
 
 
@@ -169,7 +172,7 @@ class Wordings(strict.Model):
 
 
 def _other_wordings() -> Mapping[str, Mapping[str, str]]:
-    """Return earlier recipe files that were another experiment; {} if the file does not exist."""
+    """Return the content of `site/wordings.yaml`; {} if this file does not exist."""
     path = paths.repository() / "site/wordings.yaml"
     return strict.load(Wordings, path).other if path.is_file() else {}
 

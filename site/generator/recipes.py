@@ -32,7 +32,7 @@ def place(name: str) -> str:
 
 
 def pages(sources: Sources) -> list[Page]:
-    """Return the catalogue and all pages."""
+    """Return the page with the catalogue, and a page for each recipe."""
     return [_catalogue(sources), *(_page(sources, name) for name in sources.recipes)]
 
 

@@ -1,4 +1,4 @@
-"""Plot the scaling of experiments that have several sizes, published and measured."""
+"""Plot published and measured scaling: experiments on several numbers of devices, called sizes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INK = 6
 
 @dataclass(frozen=True)
 class Size:
-    """One size of an experiment: number of devices, rate, its text, and source with date."""
+    """The rate of an experiment on one number of devices, with its text, source and date."""
 
     devices: int
     rate: float
@@ -35,7 +35,7 @@ class Line:
         origin: `published`, or the machine of the measurement.
         unit: unit of the rates.
         sizes: the sizes, the smallest first.
-        first: the reference of speed-ups: the smallest of `sizes`, or, if there is only one, the
+        first: size to which speed-ups refer: the smallest of `sizes`, or, if there is only one, the
             smallest with an expected value in the recipe.
         against: text for `first` in a table.
     """
@@ -104,13 +104,13 @@ def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
 
 
 def _drawn(label: str, values: Iterable[tuple[int, float]], color: int) -> panels.Line:
-    """Return a line to draw, of (number of devices, value)."""
+    """Return a line to draw through points (number of devices, value)."""
     points = [Point(devices, 0, value) for devices, value in values]
     return panels.Line(label, points, color % charts.COLORS, label)
 
 
 def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
-    """Return a plot of the rates of a recipe's sizes and of perfect scaling, or no plot."""
+    """Return a plot of a recipe's rates beside perfect scaling; no plot if it has only one size."""
     name = points[0].name.partition("@")[0]
     lines = lines_of(name, points)
     if not lines:

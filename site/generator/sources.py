@@ -18,7 +18,7 @@ from trimaran.recipes.cards import Card
 
 @dataclass(frozen=True)
 class Sources:
-    """The sources in the checkout.
+    """The sources of all pages, read from the checkout.
 
     Attributes:
         shelf: all evidence.
@@ -36,7 +36,7 @@ class Sources:
 
     @cached_property
     def recipes(self) -> dict[str, list[RecipeStatus]]:
-        """The recipes by name; a series has all of its points."""
+        """Recipe -> its status in a list, or for a series the status of each point."""
         found: dict[str, list[RecipeStatus]] = {}
         for one in self.standings.values():
             found.setdefault(one.name.partition("@")[0], []).append(one)

@@ -85,7 +85,10 @@ def _files(
 
 
 def settings(pages: list[Page]) -> str:
-    """Return `mkdocs.yml` with the navigation, and with versions if mike builds the site."""
+    """Return the text of `mkdocs.yml` with the navigation.
+
+    If mike builds the site, the text also has the setting that shows a choice of versions.
+    """
     own = paths.repository() / "site"
     entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content
     text = (own / "mkdocs.yml").read_text(encoding="utf-8")

@@ -69,14 +69,17 @@ def refuse(text: str, place: str) -> None:
 
 
 def _claimed(part: str) -> str:
-    """Return a part in which text without results is replaced by `_`; line breaks are kept."""
+    """Return a part of a page in which text that cannot have results is replaced by `_`.
+
+    Line breaks are kept, so that the number of a line can be counted.
+    """
     if part.startswith(("```", "    ")):
         return "\n" * part.count("\n")
     return _NOT_OF_THE_PAGE.sub(lambda found: re.sub(r"[^\n]", "_", found[0]), part)
 
 
 def _dated(parts: list[str], number: int) -> bool:
-    """Return whether a part, or for a table the text around it, has a date or source."""
+    """Return whether part `number` has a date or source; for a table, the text around it counts."""
     said = [parts[number]]
     if _table(said[0]):
         for around in (reversed(parts[:number]), iter(parts[number + 1 :])):
