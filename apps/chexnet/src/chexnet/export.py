@@ -35,7 +35,7 @@ from trainkit.tensorflow.start import start
 
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest accepted difference of two logits, divided by the largest logit or by 1, if that is more.
+"""Largest accepted difference of two logits, divided by max(1, largest logit).
 
 It is about ten times the effect of another order of summation in fp32.
 """

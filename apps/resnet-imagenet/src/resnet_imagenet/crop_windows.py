@@ -68,8 +68,8 @@ def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, I
 def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
     """Return the square window in the centre of each image, with 224/256 of its shorter side.
 
-    The crop precedes the resizing, so that less is decoded; the part of the image is the same. The
-    TPU reference ResNet does this, too (decode_and_center_crop).
+    Cropping precedes resizing, as in the TPU reference ResNet (decode_and_center_crop): the result
+    is the same part of the image as in the other order, but less is decoded.
 
     Args:
         shapes: (height, width) or (height, width, channels) of each image, (n, 2 or 3).

@@ -37,7 +37,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 OPSET = 20  # of the exporter; a conversion to another opset fails for some operators
 TOLERANCE = 1e-4
-"""Largest accepted difference of two logits, divided by the largest logit or by 1, if that is more.
+"""Largest accepted difference of two logits, divided by max(1, largest logit).
 
 It is about ten times the effect of another order of summation in fp32 on a ResNet.
 """

@@ -83,7 +83,10 @@ class Bottleneck(nn.Module):
 
 
 class PadShortcut(nn.Module):
-    """A shortcut that subsamples and adds channels of zeros: arXiv:1512.03385, 3.3, option A."""
+    """A shortcut that subsamples and adds channels of zeros.
+
+    Source: arXiv:1512.03385, section 3.3, option A.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

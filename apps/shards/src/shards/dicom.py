@@ -111,9 +111,10 @@ def _check_numbers(dataset: Any) -> None:
 
 
 def _pixels(dataset: Any) -> NDArray[np.int64]:
-    """Return the pixels, (Rows, Columns): cells with unused bits, or the values of a decoder.
+    """Return the pixels, (Rows, Columns).
 
-    Only compressed files have a decoder.
+    For compressed files they are the values of the decoder, otherwise cells that may have unused
+    bits.
     """
     name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
     with decoding(lambda error: ValueError(f"its pixels, {name}, cannot be read: {error}")):

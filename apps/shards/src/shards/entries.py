@@ -123,7 +123,10 @@ def record(cls: type[Any]) -> Check:
 
 
 def text(pattern: str = "", problem: str = "") -> Check:
-    """Return a check for a string that matches `pattern` completely; any other is a `problem`."""
+    """Return a check for a string that matches `pattern` completely.
+
+    `problem` describes the fault of any other string.
+    """
     compiled = re.compile(pattern) if pattern else None
 
     def check(checking: Checking, where: Where, value: object) -> Any:

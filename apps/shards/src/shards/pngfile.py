@@ -106,7 +106,10 @@ class _Rows:
         self.begun = False
 
     def add(self, body: bytes | memoryview) -> None:
-        """Count the bytes of compressed rows; small pieces, because they may expand to many."""
+        """Decompress a part of the rows, and count its bytes.
+
+        It is decompressed in small pieces, because a few bytes may expand to many.
+        """
         self.begun = True
         rest: bytes | memoryview = body
         while len(rest) and not self._unpack.eof and self._found <= 2 * self._wanted:

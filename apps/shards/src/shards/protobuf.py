@@ -93,7 +93,7 @@ def read_varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def varints(packed: memoryview) -> Iterator[int]:
-    """Yield the varints of a field that concatenates them."""
+    """Yield the varints of a packed field, which contains them one after the other."""
     at = 0
     while at < len(packed):
         value, at = read_varint(packed, at)

@@ -77,7 +77,7 @@ def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryvie
     Args:
         message: the serialized Example.
         name: name of the feature.
-        kind: field number in tf.train.Feature of the list of values (bytes or int64).
+        kind: number of the field of tf.train.Feature with the values: that of bytes or of int64.
 
     Raises:
         ValueError: the message is not a tf.train.Example.
