@@ -34,10 +34,11 @@ def crop_and_resize(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def random_window(draws: tf.Tensor) -> tf.Tensor:
-    """Return a random window for an augmented image: top, left, bottom, right; it may be mirrored.
+    """Return a random window for an augmented image as a box, which may be mirrored.
 
     Args:
-        draws: four numbers in 0..1.
+        draws: random numbers in 0..1 for the mirroring, the side, and the vertical and horizontal
+            position, (4,).
     """
     side = SMALLEST + (1 - SMALLEST) * draws[1]
     top, left = draws[2] * (1 - side), draws[3] * (1 - side)
@@ -53,15 +54,16 @@ def _mirror_if(
 
 
 def random_crop(draws: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
-    """Return a window of a photograph with random area and aspect ratio; it may be mirrored.
+    """Return a window of a photograph with random area and aspect ratio, which may be mirrored.
 
     Szegedy et al., arXiv:1409.4842, section 6: 8 to 100 percent of the area, aspect ratio 3:4 to
     4:3. The window is the first of ten attempts that fits into the image. If none fits, it is the
     largest window in the centre with an allowed aspect ratio, as in torchvision.
 
     Args:
-        draws: for mirror, vertical and horizontal position, ten areas, ten ratios: in 0..1, (23,).
-        shape: height, width, in pixels.
+        draws: random numbers in 0..1 for the mirroring, the vertical and horizontal position, ten
+            areas and ten ratios, (23,).
+        shape: height and width of the photograph in pixels.
     """
     height, width = tf.cast(shape[0], tf.float32), tf.cast(shape[1], tf.float32)
     areas = (AREA + (1 - AREA) * draws[3 : 3 + TRIES]) * height * width
@@ -80,7 +82,7 @@ def centre_crop(shape: tf.Tensor) -> tf.Tensor:
     """Return the square window in the centre of a photograph, with 224/256 of its shorter side.
 
     Args:
-        shape: height, width, in pixels.
+        shape: height and width of the photograph in pixels.
     """
     sides = tf.cast(shape[:2], tf.float32)
     part = CENTRE * tf.reduce_min(sides) / sides

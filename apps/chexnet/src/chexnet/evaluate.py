@@ -71,7 +71,10 @@ def main(settings: EvaluateSettings) -> None:
 def predict_logits(
     model: Restored, dataset: Dataset, split: str, settings: EvaluateSettings
 ) -> tuple[Array, Array]:
-    """Return the labels and the logits of all images, (n, findings); ten crops give mean logits."""
+    """Return the labels and the logits of all images of a split, (n, findings) each.
+
+    With `--ten-crop`, the logits are means over ten crops of an image.
+    """
     records = dataset.records(split)
     loader = Loader(
         records, size=model.size, channels=model.channels, augment=False,

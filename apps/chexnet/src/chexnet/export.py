@@ -35,8 +35,10 @@ from trainkit.tensorflow.start import start
 
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest accepted difference of two logits, relative to the largest logit (at least 1): about ten
-times the effect of another summation order in fp32."""
+"""Largest accepted difference of two logits, divided by max(1, largest logit).
+
+It is about ten times the effect of another order of summation in fp32.
+"""
 BATCH = 8  # images per batch of the comparison
 IMAGES = 64  # number of images of --data in the comparison
 NEEDED = {"onnx": ("tf2onnx", "onnx", "onnxruntime"), "savedmodel": ()}
@@ -52,7 +54,8 @@ def main(settings: ExportSettings) -> None:
 
     Raises:
         ArgumentError: a package is missing.
-        DataError: the run has no checkpoint, or the outputs of the export differ; no file is kept.
+        DataError: the run has no checkpoint, or the outputs of the export differ from the
+            original's. Nothing is written.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     need(settings.format)
@@ -97,7 +100,7 @@ def graph(model: Restored) -> Any:
 
 
 def about(model: Restored) -> dict[str, Any]:
-    """Return the metadata of the export."""
+    """Return what the export tells about its network, for the user of the exported file."""
     return {
         "model": model.network.name,
         "findings": model.findings,
@@ -152,7 +155,7 @@ def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 
 def random_images(model: Restored) -> Iterator[Images]:
-    """Yield two batches, of different sizes, of random pixels."""
+    """Yield two batches of different sizes with random pixels."""
     draw = np.random.default_rng(0)
     for count in (BATCH, 1):
         shape = (count, model.size, model.size, model.channels)
@@ -172,6 +175,11 @@ def real_images(folder: Path, model: Restored, ranks: Strategy) -> Iterator[Imag
 
 def compare(logits: Any, answer: Answer, batches: Iterator[Images]) -> str:
     """Return a description of the difference between the exported and the original network.
+
+    Args:
+        logits: the original network, from `graph`.
+        answer: the exported network.
+        batches: the images on which both are compared.
 
     Raises:
         DataError: the difference is larger than rounding explains.

@@ -30,20 +30,21 @@ REFERENCE = {
     "Pleural_Thickening": (0.708, 0.8062, 0.7831),
     "Hernia": (0.767, 0.9164, 0.9104),
 }
-"""Name of the finding in ChestX-ray14 -> AUROC in each of the three sources."""
+"""Name of the finding in ChestX-ray14 -> its AUROC in each of the three `SOURCES`."""
 
 
 def better(
     findings: Sequence[str], aurocs: Sequence[float | None]
 ) -> dict[str, tuple[int, int]]:
-    """Return source -> (number of findings with a better AUROC here, number of common findings).
+    """Compare AUROCs with the published ones.
 
     Args:
         findings: names of the findings.
-        aurocs: AUROC of each finding, None if it is undefined.
+        aurocs: AUROC of each finding; None if it is undefined.
 
     Returns:
-        The numbers for each source; an empty dict if no finding has a published AUROC.
+        Source -> (number of findings whose AUROC is better than published, number of compared
+        findings). The dict is empty if no finding has a published AUROC.
     """
     both = [(ours, REFERENCE[name]) for name, ours in zip(findings, aurocs, strict=True)
             if ours is not None and name in REFERENCE]

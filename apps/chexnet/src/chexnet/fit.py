@@ -3,9 +3,9 @@
 The PRACE Best Practice Guide - Deep Learning (2019, section 6.4) compares two training loops on 128
 nodes: an epoch takes 85 s with Keras and 18 s with TensorFlow. `train` has the loop in TensorFlow.
 This command has the loop in Keras, as in Horovod's examples: `DistributedOptimizer`, a broadcast of
-the initial weights, and averaged metrics. `DistributedOptimizer` averages only in Keras 2, which
-several ranks therefore need; a single process uses any version of `tf.keras`. The command logs
-throughput and loss, and saves no weights.
+the initial weights, and averaged metrics. Several ranks need Keras 2, because
+`DistributedOptimizer` averages nothing in Keras 3; a single process uses any version of `tf.keras`.
+The command logs throughput and loss, and saves no weights.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAKERS = {"densenet121": "DenseNet121", "resnet50": "ResNet50"}
 
 
 def main(settings: FitSettings) -> None:
-    """Train as `settings` specify; write metrics and result to `settings.out`.
+    """Train as `settings` specify, and write metrics and result to `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
     keras = keras_for(settings.strategy)
@@ -97,7 +97,7 @@ def keras_for(strategy: str) -> Any:
 def compile_model(
     keras: Any, settings: FitSettings, data: Inputs, ranks: TensorFlowStrategy
 ) -> tuple[Any, list[Any]]:
-    """Return the compiled model and Horovod's callbacks."""
+    """Return the compiled model, and the Horovod callbacks that several ranks need."""
     keras.mixed_precision.set_global_policy(POLICIES[settings.precision])
     layers, shape = keras.layers, (settings.size, settings.size)
     images = keras.Input((*shape, int(settings.channels)))
@@ -128,7 +128,7 @@ class FitLog:
     Attributes:
         at: progress of the training.
         steps: number of steps of an epoch.
-        journal: log of metrics, and console.
+        journal: writes the metrics log and the lines on the console.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class FitLog:
         self._images, self._steps = 0, 0
 
     def callback(self, keras: Any) -> Any:
-        """Return the log as a Keras callback."""
+        """Return a Keras callback that calls this log in each step and epoch."""
         return keras.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs: self.begin(),
             on_train_batch_end=lambda batch, logs: self.finish_step(logs["loss"]),
@@ -167,10 +167,10 @@ class FitLog:
             self._log_window(mean * at.step)
 
     def _log_window(self, lost: float) -> None:
-        """Log the steps since the last log line; `lost` is the summed loss of this rank and epoch.
+        """Log the steps since the last log line.
 
-        The time spent waiting for data or other ranks is not logged, because Keras does not
-        report it.
+        `lost` is the sum of this rank's losses in the epoch so far, one mean loss per step. The
+        time spent waiting for data or other ranks is not logged, because Keras does not report it.
         """
         seconds = time.perf_counter() - self._begun
         own = (lost - self._lost) / self._steps

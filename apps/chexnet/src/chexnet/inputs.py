@@ -2,8 +2,8 @@
 
 The order of an epoch, and the random draws of the augmentation, depend only on seed, epoch and step
 (`trainkit.data.order`). Therefore a training resumes within an epoch with the same images, and any
-number of ranks can share a batch. Records are views of memory-mapped files, which are read equally
-fast in any order, so that shards need no interleaving; the operating system caches the files.
+number of ranks can share a batch. Records are views of memory-mapped files, which the operating
+system caches. They are read equally fast in any order, so that shards need no interleaving.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ class Loader:
         plan: order and batches of the images.
         strategy: the ranks, each of which gets its share of a batch.
         augment: whether to mirror, shift and scale the images at random.
-        crop: "whole" for the whole image; "random" for random crops of photographs, or for centre
-            crops without `augment`.
-        windows: boxes (k, 4) that are all cropped from each image; None: one window for each image.
+        crop: "whole" for the whole image; "random" for random crops of photographs with `augment`,
+            and centre crops without it.
+        windows: k boxes that are all cropped from each image, (k, 4); None: one window for each
+            image.
         decoders: number of images that are decoded in parallel.
 
     Raises:
@@ -145,7 +146,12 @@ class Loader:
     def _epoch_plan(
         self, epoch: int, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[tuple[int, int]]]:
-        """Return images and draws of this rank, and the image counts (total, own) of each step."""
+        """Return what this rank reads in an epoch, beginning with step `first`.
+
+        Returns:
+            The numbers of its images, their random draws, and for each step the number of images of
+            all ranks and of this rank.
+        """
         order, plan = self.plan.order(epoch), self.plan
         numbers, draws, shares = [], [], []
         for step in range(first, plan.steps):
@@ -217,8 +223,8 @@ class Loader:
 def decodable(content: bytes) -> bytes:
     """Return the image as a file that TensorFlow decodes to the same pixels as other decoders.
 
-    TensorFlow ignores EXIF, and cannot convert CMYK to grey. Pixels of 16 bits were converted when
-    the data set was packed.
+    A new file is made if necessary: TensorFlow ignores EXIF, and cannot convert CMYK to grey.
+    Pixels of 16 bits were converted when the data set was packed.
 
     Raises:
         BadImage: the file is not an image.
@@ -231,12 +237,12 @@ class Inputs:
     """The batches of a training.
 
     Attributes:
-        name: fingerprint of the data set.
+        name: fingerprint of the data set, or "synthetic".
         findings: names of the findings.
         exclusive: whether each image has exactly one of the findings, as with classes of ImageNet.
         train: batches to train on.
         evaluation: batches to evaluate on.
-        test: batches to evaluate on after the training, None without `--test`.
+        test: batches to evaluate on after the training; None without `--test`.
         packed: width and height of all packed images; None if the images differ in size.
     """
 
@@ -250,7 +256,7 @@ class Inputs:
 
 
 def open_images(folder: Path) -> Dataset:
-    """Return the data set in `folder`, whose images have any number of findings, or one class each.
+    """Return the data set in `folder`: images with any number of findings, or with one class each.
 
     Raises:
         DataError: the folder has no data set of such images.

@@ -15,14 +15,14 @@ from trainkit import schedules
 
 
 def finding_weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the weights of presence and absence of each finding, (2, findings).
+    """Return the weights in the loss of presence and absence of each finding, (2, findings).
 
     Rajpurkar et al., arXiv:1711.05225, section 2.1: presence is weighted by the fraction of
     images without the finding, absence by the fraction with the finding. If no image or every image
-    has a finding, the weight 0 is replaced with 1.
+    has a finding, both of its weights are 1.
 
     Args:
-        labels: 1 or 0, (n, findings).
+        labels: 1 for each finding of an image, else 0, (n, findings).
     """
     present = labels.sum(0, dtype=np.float64) / max(1, len(labels))
     both = np.stack([1 - present, present])
@@ -55,9 +55,9 @@ def learning_rate(
 ) -> float:
     """Return the learning rate of the head.
 
-    The rate and the number of images in the warm-up are proportional to the global batch, so that
-    the number of warm-up steps is constant: PRACE Best Practice Guide - Deep Learning (2019),
-    section 6.4.
+    With `--base-batch`, the rate and the number of images in the warm-up are proportional to the
+    global batch, so that the number of warm-up steps is constant: PRACE Best Practice Guide - Deep
+    Learning (2019), section 6.4.
 
     Args:
         settings: options of the training.
@@ -77,7 +77,7 @@ def learning_rate(
 
 
 def optimizer(settings: TrainSettings) -> Any:
-    """Return an optimizer, whose learning rate is set in each step."""
+    """Return the optimizer that `settings` specify; the training sets its rate in each step."""
     decay = settings.weight_decay or None
     if settings.optimizer == "sgd":
         found = keras.optimizers.SGD(settings.base_lr, momentum=0.9, weight_decay=decay)
@@ -88,10 +88,10 @@ def optimizer(settings: TrainSettings) -> Any:
 
 
 class LossScale:
-    """The scale of an fp16 loss: halved if a gradient is not finite, doubled after `EVERY` updates.
+    """The factor of an fp16 loss, without which small gradients would become 0.
 
-    Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2. In other
-    precisions the scale is always 1.
+    It is halved if a gradient is not finite, and doubled after `EVERY` updates with finite
+    gradients: Micikevicius et al., arXiv:1710.03740, section 3.2. In other precisions it is 1.
     """
 
     FIRST = 2.0**15
@@ -104,7 +104,10 @@ class LossScale:
         self.variables = [self.scale, self._good]
 
     def unscaled(self, gradients: list[tf.Tensor]) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """Return the unscaled gradients, and whether all are finite; call it in a `tf.function`."""
+        """Return the unscaled gradients, and whether all are finite; adjust the scale.
+
+        Call this method in a `tf.function`.
+        """
         if not self._on:
             return gradients, tf.constant(True)
         found = [gradient / self.scale for gradient in gradients]
@@ -121,8 +124,8 @@ class Plateau:
     """Decide from the validation AUROC when to drop the learning rate and when to end the training.
 
     Attributes:
-        factor: factor of the learning rate.
-        stopped: whether the training ends.
+        factor: factor of the learning rate, the product of all drops so far.
+        stopped: whether the training must end.
     """
 
     def __init__(self, settings: TrainSettings) -> None:
@@ -132,7 +135,7 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Set `factor` and `stopped` from the AUROC of an evaluation; None is no improvement."""
+        """Set `factor` and `stopped` after an evaluation; an undefined AUROC is no improvement."""
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return

@@ -26,7 +26,7 @@ MOBILENET_BLOCKS = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""Expansion, features, number of blocks, and stride of the first block, for each group."""
+"""For each group of blocks: expansion, features, number of blocks, stride of the first block."""
 MOBILENET_FEATURES = 1280
 
 
@@ -57,12 +57,12 @@ class Network:
 
 
 def _normalize(images: Any) -> Any:
-    """Return images as torchvision's networks and Keras's DenseNet require: normalized."""
+    """Return normalized images, as torchvision's networks and Keras's DenseNet require them."""
     return layers.Rescaling(SCALE, OFFSET, name="normalized")(images)
 
 
 def _normalize_caffe(images: Any) -> Any:
-    """Return images as Keras's ResNet and VGG require: in the order BGR, mean subtracted."""
+    """Return images in the order BGR minus their mean, as Keras's ResNet and VGG require them."""
     turned = layers.Lambda(lambda found: found[..., ::-1], lambda shape: shape,
                            name="blue_green_red")(images)
     return layers.Rescaling(1.0, CAFFE_OFFSET, name="centred")(turned)
@@ -114,7 +114,10 @@ def _block(found: Any, name: str, expansion: int, features: int, stride: int) ->
 
 
 def _convolution(found: Any, name: str, features: int | None, side: int, stride: int) -> Any:
-    """Return the outputs of convolution (depthwise without `features`), batch norm and ReLU6."""
+    """Return the outputs of a convolution, batch normalization and ReLU6.
+
+    `features` is the number of output channels; None: a depthwise convolution.
+    """
     if side > 1:
         found = layers.ZeroPadding2D(side // 2)(found)
     how = {"strides": stride, "use_bias": False, "name": f"{name}.0"}
@@ -164,8 +167,8 @@ def build(name: str, size: int, outputs: int, precision: str) -> Network:
 class FusedBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]
     """Keras's batch normalization of features (n, h, w, C) as one operation.
 
-    In Keras 3 batch normalization has a dozen operations that each read and write all features;
-    TensorFlow has a single operation with the same result.
+    Batch normalization in Keras 3 has a dozen operations that each read and write all features.
+    TensorFlow's single operation has the same result.
     """
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:

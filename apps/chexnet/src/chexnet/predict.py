@@ -41,7 +41,7 @@ class Prediction:
         image: the image as it was read.
         probabilities: probability of each finding, (findings,).
         maps: evidence for each finding in each pixel of the image, 0..1, (findings, H, W).
-        cells: evidence for each finding in each cell of the features, 0..1, (findings, h, w).
+        cells: the same evidence in each cell of the network's features, 0..1, (findings, h, w).
     """
 
     path: Path
@@ -116,8 +116,8 @@ def predict_image(model: Restored, path: Path) -> Prediction:
 def resize_as_packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
     """Return the pixels of an image, scaled to the size of the packed training images.
 
-    Without this step, only every tenth pixel of an X-ray of 2,000 pixels would be used. The filter
-    is that of `trimaran data pack`.
+    Without this step, the network would get only about every tenth pixel of an X-ray of 2,000
+    pixels. The filter is that of `trimaran data pack`.
     """
     if model.packed is not None and image.size != model.packed:
         image = image.resize(model.packed, Image.Resampling.BICUBIC)
@@ -125,14 +125,17 @@ def resize_as_packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
 
 
 def _relative(maps: Map) -> Map:
-    """Return each map relative to its maximum; 0 if nothing indicates a finding."""
+    """Return each map divided by its maximum; a map without any evidence stays 0."""
     most = maps.max((1, 2), keepdims=True)
     found: Map = np.divide(maps, most, out=np.zeros_like(maps), where=most > 0)
     return found
 
 
 def bounding_box(found: Map) -> list[int] | None:
-    """Return left, top, right, bottom of the box around strong evidence; None without evidence."""
+    """Return the box around the strong evidence in a map: left, top, right and bottom in pixels.
+
+    The result is None if the map has no evidence.
+    """
     rows, columns = np.nonzero(found > STRONG)
     if not len(rows):
         return None
@@ -162,7 +165,10 @@ def json_document(prediction: Prediction, findings: tuple[str, ...]) -> dict[str
 def draw(
     predictions: Sequence[Prediction], findings: tuple[str, ...], selected: Sequence[int]
 ) -> Figure:
-    """Return a figure with a row per image: the image, alone and under the map of each finding."""
+    """Return a figure with a row for each image: the image alone, then under the map of a finding.
+
+    `selected` are the numbers of the findings; if empty, the most likely ones of each image.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure  # pyplot would require a display
 

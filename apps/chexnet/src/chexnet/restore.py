@@ -25,7 +25,7 @@ class Restored:
         size: side of the images, in pixels.
         channels: number of channels of the images, 1 or 3.
         step: number of updates before the checkpoint.
-        packed: width and height of all packed training images; None if they differed in size.
+        packed: width and height of the packed training images; None if they differed in size.
     """
 
     network: Network
@@ -36,9 +36,9 @@ class Restored:
     packed: tuple[int, int] | None = None
 
     def maps(self, image: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the logits of an image, and a map of the evidence for each finding.
+        """Return the logits of an image, and for each finding a map of its evidence.
 
-        The map is Grad-CAM (Selvaraju et al., arXiv:1610.02391, equations 1 and 2): the positive
+        A map is Grad-CAM (Selvaraju et al., arXiv:1610.02391, equations 1 and 2): the positive
         part of the sum of the features, each weighted by the mean gradient of the logit. With
         global average pooling, it equals the map of Zhou et al., arXiv:1512.04150, which the
         CheXNet paper shows.

@@ -1,7 +1,7 @@
-"""Scores of many findings: AUROC, average precision, accuracy, and their confidence intervals.
+"""Scores of many findings: AUROC with confidence intervals, average precision and accuracy.
 
-If no image or every image has a finding, its AUROC is undefined: it is None, and the mean ignores
-it.
+The AUROC of a finding is undefined if no image or every image has the finding: it is then None, and
+means ignore it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ Interval = tuple[float, float]
 
 
 def auroc(labels: Array, values: Array) -> float | None:
-    """Return the area under the ROC curve: the probability that a positive has a larger value.
+    """Return the area under the ROC curve.
 
-    It is computed from the ranks of the values, with mean ranks for equal values (Mann and Whitney;
+    It is the probability that an image with the finding has a larger value than one without it.
+
+    The computation uses the ranks of the values, and mean ranks for equal values (Mann and Whitney;
     Hanley and McNeil, Radiology 143, 1982).
 
     Args:
@@ -43,7 +45,8 @@ def auroc(labels: Array, values: Array) -> float | None:
 def average_precision(labels: Array, values: Array) -> float | None:
     """Return the mean precision over the steps of recall, without interpolation.
 
-    As in scikit-learn: the sum of (R_k - R_(k-1)) P_k over the distinct values, in falling order.
+    It is defined as in scikit-learn: the sum of (R_k - R_(k-1)) P_k, where R_k and P_k are recall
+    and precision at the k-th largest distinct value.
 
     Args:
         labels: 0 or 1, (n,).
@@ -87,7 +90,12 @@ def brier(labels: Array, probabilities: Array) -> float:
 def reliability(
     labels: Array, probabilities: Array, bins: int = 10
 ) -> list[tuple[float, float, int]]:
-    """Return mean probability, fraction of positives, and image count of each bin with images."""
+    """Return the calibration of probabilities, in bins of equal width; empty bins are left out.
+
+    Returns:
+        For each bin the mean probability, the fraction of images with the finding, and the number
+        of images.
+    """
     at = np.minimum((probabilities * bins).astype(int), bins - 1)
     return [
         (float(probabilities[at == one].mean()), float(labels[at == one].mean()),
@@ -101,9 +109,10 @@ class Scores:
     """Scores of a split.
 
     Attributes:
-        auroc: AUROC of each finding, None if it is undefined.
-        precision: average precision of each finding, None if it is undefined.
-        accuracy: fraction of correct decisions over all findings, with threshold 0.5.
+        auroc: AUROC of each finding; None if it is undefined.
+        precision: average precision of each finding; None if it is undefined.
+        accuracy: fraction of correct decisions over all images and findings; a probability above
+            0.5 counts as presence.
         images: number of images.
     """
 
@@ -114,7 +123,7 @@ class Scores:
 
     @property
     def mean_auroc(self) -> float | None:
-        """The mean over the findings with a defined AUROC."""
+        """The mean AUROC over the findings for which it is defined; None if there are none."""
         return mean(self.auroc)
 
     @property
@@ -145,7 +154,7 @@ class Intervals:
 
     Attributes:
         findings: interval of each finding.
-        mean: interval of the mean over the findings that are defined in a draw.
+        mean: interval of the mean AUROC; the mean of a draw ignores undefined AUROCs.
     """
 
     findings: tuple[Interval | None, ...]
@@ -158,14 +167,14 @@ def intervals(
     """Return the bootstrap percentile intervals of the AUROCs.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13: images are resampled
-    with replacement, and all findings use the same sample. A draw ignores a finding without a
-    positive or without a negative image.
+    with replacement, and all findings use the same sample. If no image or every image of a sample
+    has a finding, the finding is ignored in this sample.
 
     Args:
         labels: 0 or 1, (n, findings).
         logits: logits, (n, findings).
-        seed: seed of the draws.
-        draws: number of draws.
+        seed: seed of the samples.
+        draws: number of samples.
         part: confidence level.
     """
     draw, images = np.random.default_rng(seed), len(labels)
@@ -179,7 +188,10 @@ def intervals(
 
 
 def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float | None]:
-    """Return a function from the number of draws of each image to the AUROC; sort only once."""
+    """Return a function that computes the AUROC of a bootstrap sample without sorting it again.
+
+    Its argument is how many times the sample contains each image.
+    """
     order = np.argsort(values, kind="stable")
     first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # index of each distinct value
     positive = labels[order] > 0

@@ -162,8 +162,8 @@ class PretrainSettings(TrainSettings):
     """Options of `pretrain`: those of `train`, with defaults for ImageNet from random weights.
 
     Goyal et al., arXiv:1706.02677, section 5.1: SGD, learning rate 0.1 for a batch of 256, divided
-    by 10 after 30, 60 and 80 of 90 epochs, random crops. The warm-up has five epochs with the
-    published global batch of 8,192, and scales with the batch (PRACE guide, section 6.4).
+    by 10 after 30, 60 and 80 of 90 epochs, random crops. The warm-up is proportional to the batch,
+    and has five epochs with the published global batch of 8,192 (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, EPOCHS, positive_int)

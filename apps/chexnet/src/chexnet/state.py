@@ -25,7 +25,7 @@ FREE = {
 
 
 def identity(settings: TrainSettings, data: Inputs, ranks: TensorFlowStrategy) -> dict[str, Any]:
-    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
+    """Return the properties that must be equal in a checkpoint and a training that resumes it."""
     values = dataclasses.asdict(settings)
     facts = {"data": data.name, "ranks": ranks.size}
     return {key: values[key] for key in values if key not in FREE} | facts
@@ -41,8 +41,8 @@ class Trained:
         network: the network that is trained.
         head_optimizer: optimizer of the head.
         body_optimizer: optimizer of the body; its steps begin after the epochs with a frozen body.
-        scale: loss scale in fp16.
-        plateau: decisions based on the validation.
+        scale: loss scale in fp16; 1 in other precisions.
+        plateau: decides from the validation when the rate drops and when the training ends.
         tested: scores on the test images; empty before the test.
     """
 
@@ -70,9 +70,12 @@ class Trained:
         return [*self.network.body.variables, *self.network.head.variables]
 
     def apply(self, gradients: list[tf.Tensor], head: int, *, frozen: bool) -> tf.Operation:
-        """Update the head with the first `head` gradients, and the body with the others.
+        """Make one update. Call this method in a `tf.function`.
 
-        Call this method in a `tf.function`.
+        Args:
+            gradients: gradients of the head, then those of the body.
+            head: number of gradients of the head.
+            frozen: whether the body is frozen and has no gradients.
         """
         self.head_optimizer.apply(gradients[:head], self.network.head.trainable_variables)
         if not frozen:
@@ -91,7 +94,7 @@ class Trained:
         }
 
     def facts(self) -> dict[str, int]:
-        """Return the facts that the metrics record at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {
             metrics.SEED: self.settings.seed,
             metrics.GLOBAL_BATCH_SIZE: self.data.train.plan.batch,
@@ -100,7 +103,10 @@ class Trained:
         }
 
     def digest(self) -> str:
-        """Return a digest of the trainable weights; the batch statistics differ between ranks."""
+        """Return a digest of the trainable weights, which are equal on all ranks.
+
+        The batch statistics are left out, because each rank has its own.
+        """
         return digest([*self.network.body.trainable_variables,
                        *self.network.head.trainable_variables])
 

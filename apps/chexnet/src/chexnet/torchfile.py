@@ -1,6 +1,6 @@
 """Read tensors from a PyTorch file without PyTorch, and without executing code in the file.
 
-The format, which torchvision's older weights have, is that of `torch.save` before PyTorch 1.6: five
+The format is that of `torch.save` before PyTorch 1.6, which torchvision's older weights have: five
 pickles (magic number, version, system, object, keys of the storages), then each storage, preceded
 by its number of values (int64). A pickle can call any function by its name. This reader accepts
 only the four names that it needs, and replaces them with harmless substitutes.
@@ -35,7 +35,7 @@ class _TensorUnpickler(pickle.Unpickler):
     storages: dict[str, tuple[Any, int]]
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return the substitute for `module.name`."""
+        """Return the harmless substitute for `module.name`, or raise UnpicklingError."""
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):

@@ -48,10 +48,10 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` specify; write all files below `settings.out`.
+    """Train as `settings` specify, and write all files below `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     folder = settings.out
     assert folder is not None  # noqa: S101 - `settings.check` refuses None
@@ -150,7 +150,7 @@ class Training:
         self.session.finish_step(batch.count, sums, {metrics.LEARNING_RATE: rate})
 
     def graph(self, frozen: bool, parts: int) -> Any:
-        """Return the graph of an update.
+        """Return the TensorFlow graph of an update, which is made at its first use.
 
         Args:
             frozen: whether the body is frozen.
@@ -181,15 +181,14 @@ class Training:
 
         Args:
             images: images of this rank, values 0..255, (n, size, size, channels).
-            labels: their labels, (n, findings).
-            share: ranks / images of the global batch.
+            labels: labels of these images, (n, findings).
+            share: number of ranks / images of the global batch.
             stopping: 1 if a signal requested a stop of this rank, else 0.
             frozen: whether the body is frozen.
             parts: number of micro-batches.
 
         Returns:
-            The sum of the losses, and the number of ranks with a stop request, over all ranks:
-                (2,).
+            The sum of the losses of all ranks, and the number of ranks with a stop request, (2,).
         """
         trained, scale = self.trained, self.trained.scale
         body = [] if frozen else [plain(one) for one in self.network.body.trainable_variables]
@@ -225,7 +224,7 @@ class Training:
         """Log the scores on the test images once, after the training.
 
         Raises:
-            StoppedError: a signal interrupted the test, which the resumed run repeats.
+            StoppedError: a signal interrupted the test. A resumed run repeats it.
         """
         session = self.session
         found = training_evaluation.evaluate(self.trained, session, images)

@@ -40,7 +40,13 @@ def evaluate(trained: Trained, session: Session, loader: Loader) -> Evaluation |
 
 
 def score_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluation:
-    """Return the scores of images with any number of findings; arrays are (n, findings)."""
+    """Return the scores of images with any number of findings.
+
+    Args:
+        truth: 1 for each finding of an image, else 0, (n, findings).
+        found: logits, (n, findings).
+        names: names of the findings.
+    """
     width = truth.shape[1]
     alike = tf.ones((2, width), tf.float64)
     loss = float(tf.reduce_mean(method.losses(tf.constant(found), tf.constant(truth), alike)))
@@ -59,7 +65,12 @@ def score_findings(truth: Array, found: Array, names: Sequence[str]) -> Evaluati
 
 
 def score_classes(truth: Array, found: Array) -> Evaluation:
-    """Return the scores of images with one class each; arrays are (n, classes)."""
+    """Return the scores of images with one class each.
+
+    Args:
+        truth: one-hot labels, (n, classes).
+        found: logits, (n, classes).
+    """
     losses = method.class_losses(tf.constant(found), tf.constant(truth))
     loss = float(tf.reduce_mean(losses))
     accuracy = float((found.argmax(1) == truth.argmax(1)).mean())

@@ -33,16 +33,19 @@ Arrays = list[NDArray[Any]]
 
 
 def load(network: Network, file: Path, warn: Callable[[str], object] = print) -> None:
-    """Load the weights in `file` into `network`, except a classifier of another shape.
+    """Load the weights in `file` into `network`.
+
+    The head of a checkpoint is loaded only if all of its shapes are those of `network`. The
+    classifier of other files is never loaded.
 
     Args:
         network: the network.
         file: a checkpoint, or a file of Keras or torchvision.
-        warn: function that reports a file in Keras's format that Keras does not publish.
+        warn: function that prints a warning, for a file in Keras's format that is not published.
 
     Raises:
-        DataError: the file belongs to another network, is damaged, or differs from the published
-            file.
+        DataError: the file belongs to another network, is damaged, or has the name of a published
+            file but not its checksum.
     """
     if file.suffix == ".npz":
         _from_checkpoint(network, file)
@@ -94,7 +97,7 @@ def _from_checkpoint(network: Network, file: Path) -> None:
 def _keras(
     network: Network, file: Path, warn: Callable[[str], object]
 ) -> dict[str, Arrays]:
-    """Return layer -> arrays of a file in Keras's format, published by Keras or made by the user.
+    """Return name of the layer -> its arrays, from a file that Keras publishes or the user made.
 
     The MD5 identifies a published file under any name. A file with a published name and another MD5
     is damaged. For any other file, which the user made, `warn` is called.
@@ -147,7 +150,7 @@ def _text(name: Any) -> str:
 
 
 def _torch(file: Path) -> dict[str, Arrays]:
-    """Return layer -> arrays of a torchvision file, in the layout of Keras."""
+    """Return name of the layer -> its arrays in the layout of Keras, from a torchvision file."""
     layers: dict[str, Arrays] = {}
     for name, value in torchfile.read(file).items():
         layer, _, kind = name.rpartition(".")
@@ -164,7 +167,9 @@ def _body(network: Network) -> list[Any]:
 
 
 def _assign(network: Network, found: Mapping[str, Arrays], file: Path) -> None:
-    """Assign the arrays to the layers of the same names, in the body and, if present, the head.
+    """Assign the arrays of a file to the layers of the same names.
+
+    All layers of the body must be in the file; layers of the head may be missing.
 
     Raises:
         DataError: layers are missing or have other shapes; the message names them.

@@ -11,11 +11,11 @@ from shards.picturefacts import BadImage
 from trainkit.exits import DataError
 
 MAX_PIXELS = 1 << 26
-"""Largest image in pixels. The maps of this size for all findings take some GB of memory."""
+"""Largest number of pixels of an image; the maps of all findings then take some GB of memory."""
 
 
 def read(path: Path, channels: int = 1) -> Image.Image:
-    """Return the upright image in grey (1 channel) or RGB (3 channels).
+    """Return the upright image in `path`, in grey (1 channel) or RGB (3 channels).
 
     Raises:
         DataError: the file cannot be read; the message names it.

@@ -36,7 +36,8 @@ class Batch:
 
     Attributes:
         clips: values 0..255, (n, C, T, H, W).
-        interpolation: positions of the gradient penalty between real (0) and fake clip (1), (n,).
+        interpolation: where the gradient penalty is computed: between the real clip (0) and the
+            fake one (1), (n,).
         count: number of clips of all ranks in the batch.
     """
 
@@ -56,7 +57,7 @@ class Source(Protocol):
 
 
 class FrameCache:
-    """Decoded frames of one size; the most recently used frames stay in memory."""
+    """The frames of sequences, decoded at one size; the most recently used ones stay in memory."""
 
     def __init__(self, records: Records, size: int, channels: int, max_bytes: int) -> None:
         self._records, self._size, self._channels = records, size, channels
@@ -101,7 +102,7 @@ class FrameCache:
 
 
 def fit_to_square(image: Image.Image, size: int, channels: int) -> Frame:
-    """Return the centre square of an image (mode L or RGB) at `size` pixels, (H, W, C)."""
+    """Return the centre square of an image (mode L or RGB), scaled to `size` pixels: (H, W, C)."""
     image = picturefile.in_channels(image, channels)
     whole = image if image.size == (size, size) else ImageOps.fit(
         image, (size, size), Image.Resampling.LANCZOS
@@ -203,7 +204,7 @@ def open_clips(
     folder: Path, split: str, past: int, future: int, size: int, channels: int,
     stride: int | None = None, every: int = 1, keep: int = 1 << 31,
 ) -> Clips:
-    """Return the clips of a split at `size` pixels.
+    """Return the clips of a split.
 
     Args:
         folder: folder of the packed data set.
@@ -226,7 +227,8 @@ def open_clips(
 class Loader:
     """Batches of clips, prepared in the background; seed and epoch alone determine the order.
 
-    One loader serves all resolutions: it returns clips of the last resolution.
+    One loader serves all resolutions: its clips have the last resolution, and the training scales
+    them down.
 
     Args:
         clips: the clips.
@@ -289,7 +291,7 @@ class Loader:
 
 
 def describe_data(folder: Path) -> tuple[str, int, str]:
-    """Return the name, the channels and the evaluation split of the data set in `folder`.
+    """Return the fingerprint, channels and evaluation split of the data set in `folder`.
 
     Raises:
         DataError: the folder has no data set of sequences.

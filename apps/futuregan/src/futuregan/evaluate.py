@@ -1,4 +1,4 @@
-"""The command `evaluate`: scores of a checkpoint and of two baselines for each frame."""
+"""The command `evaluate`: for each future frame, the scores of a checkpoint and two baselines."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def main(settings: EvaluateSettings) -> None:
 
 
 def clip_batches(source: Source, size: int, device: torch.device) -> Iterator[Tensor]:
-    """Yield batches of clips as input of the networks, (n, C, T, H, W) in -1..1."""
+    """Yield all clips as input of the networks, (n, C, T, H, W) in -1..1, in batches of `size`."""
     for first in range(0, len(source), size):
         numbers = range(first, min(first + size, len(source)))
         values = torch.from_numpy(np.stack([source.read(number) for number in numbers]))

@@ -26,7 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return these sizes, limited to `most` clips."""
+        """Return these numbers of clips, each limited to `most`; None: no limit."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Phase:
     Attributes:
         size: side of the frames, in pixels.
         epochs: number of epochs.
-        fades: whether the layers of this resolution are faded in.
+        fades: whether the layers of this resolution are faded in during these epochs.
         batch: clips per step and rank.
     """
 
@@ -88,15 +88,17 @@ class GrowthStage:
 
 
 class Growth:
-    """All phases: the first size, then a transition and a stabilization for each larger size.
+    """All phases of a training: the first size, then two phases for each larger size.
+
+    In the transition the layers of the size are faded in; the stabilization follows.
 
     Args:
         first: first side of the frames, in pixels.
         last: last side of the frames, in pixels.
         transition: number of epochs in which new layers are faded in.
         stabilization: number of epochs that follow, with the new layers at full weight.
-        epochs: number of epochs of the whole training; the last phase ends with them. None: the
-            sum over all phases.
+        epochs: number of epochs of the whole training, which sets the length of the last phase.
+            None: the last phase is a stabilization like the others.
         batches: number of clips per step and rank.
 
     Raises:
@@ -136,7 +138,13 @@ class Growth:
         return self.phases[min(bisect_right(self._ends, epoch), len(self.phases) - 1)]
 
     def stage(self, epoch: int, step: int, steps: int) -> GrowthStage:
-        """Return the stage of the step after the first `step` of the `steps` steps of an epoch."""
+        """Return the stage of the growth at one step.
+
+        Args:
+            epoch: epoch of the step, counted from 0.
+            step: number of the step in the epoch, counted from 0.
+            steps: number of steps of the epoch.
+        """
         phase = self.phase(epoch)
         begin = self._ends[self.phases.index(phase)] - phase.epochs
         done = (epoch - begin) * steps + step + 1

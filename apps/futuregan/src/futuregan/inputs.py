@@ -18,7 +18,7 @@ class Inputs:
     """The batches of a training.
 
     Attributes:
-        name: fingerprint of the data set.
+        name: fingerprint of the data set, or "synthetic".
         shape: sizes of the networks.
         train: batches to train on.
         evaluation: batches to evaluate on.

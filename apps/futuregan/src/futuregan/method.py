@@ -38,10 +38,15 @@ def growth(settings: TrainSettings) -> Growth:
 
 
 def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
-    """Raise an error for micro-batches smaller than a group, which would change the deviation.
+    """Raise an error if micro-batches would change the minibatch standard deviation.
+
+    Args:
+        settings: options of the training.
+        phases: phases of the growth.
+        ranks: number of ranks.
 
     Raises:
-        ArgumentError: at some resolution a micro-batch is smaller than a group.
+        ArgumentError: at some resolution a micro-batch has fewer clips than a group.
     """
     for phase in phases.phases:
         seen = settings.micro_batch_sizes.at(phase.size)
@@ -58,7 +63,7 @@ def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
 
 
 def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int]) -> Course:
-    """Return the length of the training.
+    """Return the length of the training and its intervals.
 
     Args:
         settings: options of the training.
@@ -95,25 +100,25 @@ def networks(
 
 
 def optimizer(network: nn.Module, settings: TrainSettings) -> torch.optim.Optimizer:
-    """Return Adam without momentum."""
+    """Return Adam without momentum for all weights of a network."""
     return torch.optim.Adam(
         network.parameters(), lr=settings.base_lr, betas=BETAS, eps=1e-8, fused=True
     )
 
 
 def learning_rate(settings: TrainSettings, stage: GrowthStage) -> float:
-    """Return the learning rate of both networks, which is multiplied by a factor at each growth."""
+    """Return the learning rate of both networks: each growth multiplies it by `lr_decay`."""
     return settings.base_lr * settings.lr_decay**stage.grown
 
 
 def prepare_clips(clips: Tensor, stage: GrowthStage) -> Tensor:
-    """Return clips of values 0..255 as input of the networks at a stage, with values in -1..1.
+    """Return clips as input of the networks at a stage, with values in -1..1.
 
-    While a resolution is faded in, real clips are blended with their lower resolution by the same
-    factor: arXiv:1710.10196, figure 2.
+    While a resolution is faded in, real clips are blended with their lower resolution, with the
+    same weight as the new layers: arXiv:1710.10196, figure 2.
 
     Args:
-        clips: (n, C, T, H, W) at the last resolution.
+        clips: values 0..255, (n, C, T, H, W), at the last resolution.
         stage: stage of the growth.
     """
     values = clips.float().div_(127.5).sub_(1)
@@ -126,8 +131,8 @@ def gradient_penalty(
 ) -> Tensor:
     """Return (|gradient of the score| - 1)^2 at points between real and fake clips: (n,).
 
-    Gulrajani et al., arXiv:1704.00028, equation 3. The result is differentiable. It must be
-    computed in fp32, because a product of gradients exceeds the range of fp16.
+    Gulrajani et al., arXiv:1704.00028, equation 3. The result is differentiable. Call this function
+    in fp32, because a product of gradients exceeds the range of fp16.
 
     Args:
         score: function from clips (n, C, T, H, W) to scores.
@@ -142,10 +147,15 @@ def gradient_penalty(
 
 
 def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
-    """Return the loss of the discriminator for each pair of scores (n, 1): (n,).
+    """Return the loss of the discriminator for each pair of a real and a fake clip, (n,).
 
     `wgan-gp`: arXiv:1704.00028, equation 3, without the penalty. `lsgan`: Mao et al.,
     arXiv:1611.04076, equation 9. `gan`: Goodfellow et al., arXiv:1406.2661, equation 1.
+
+    Args:
+        loss: name of the adversarial loss.
+        real: scores of the real clips, (n, 1).
+        fake: scores of the fake clips, (n, 1).
     """
     real, fake = real.float().flatten(), fake.float().flatten()
     if loss == "wgan-gp":
@@ -156,10 +166,14 @@ def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
 
 
 def generator_losses(loss: str, fake: Tensor) -> Tensor:
-    """Return the loss of the generator for each score (n, 1) of a predicted clip: (n,).
+    """Return the loss of the generator for each fake clip, (n,).
 
     The sources are those of `critic_losses`; `gan` is the non-saturating form of arXiv:1406.2661,
     section 3.
+
+    Args:
+        loss: name of the adversarial loss.
+        fake: scores of the fake clips, (n, 1).
     """
     fake = fake.float().flatten()
     if loss == "wgan-gp":
@@ -175,8 +189,8 @@ def update_ema(
 ) -> None:
     """Update the moving average of the weights that are trained at `level`.
 
-    The decay is at most (1 + steps) / (10 + steps), so that the initial weights soon have no effect
-    on the average.
+    The decay is at most (1 + steps) / (10 + steps), where `steps` is the number of steps so far.
+    Thus the initial weights soon have no effect on the average.
     """
     share = 1 - min(decay, (1 + steps) / (10 + steps))
     torch._foreach_lerp_([*average.active(level)], [*generator.active(level)], share)

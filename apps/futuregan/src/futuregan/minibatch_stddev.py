@@ -15,13 +15,14 @@ TINY = 1e-8
 class MinibatchStddev(nn.Module):
     """Append one feature: the standard deviation over a group of clips. arXiv:1710.10196, sec. 3.
 
-    If a rank has fewer clips than a group, the group consists of the clips of all ranks, because
-    the deviation of a single clip is 0. Groups within the clips of one rank depend neither on the
+    If a rank processes fewer clips at once than a group has, the group consists of the clips of all
+    ranks, because the deviation of a single clip is 0. Otherwise the groups depend neither on the
     number of ranks nor on micro-batches.
 
     Args:
         group: largest number of clips in a group.
-        micro_batch_sizes: clips that a rank processes at once, for each side of the frames.
+        micro_batch_sizes: largest number of clips that a rank processes at once, for each side of
+            the frames.
         strategy: the strategy that connects the ranks.
     """
 
@@ -76,7 +77,7 @@ class MinibatchStddev(nn.Module):
         return split_evenly(clips, max(1, -(-clips // self._group)))
 
     def _deviation(self, values: Tensor, is_global: bool) -> Tensor:
-        """Return the mean over all features of their standard deviations over the clips."""
+        """Return the standard deviation of a feature over the clips, averaged over all features."""
         mean = self._mean(values, is_global)
         return self._mean((values - mean).square(), is_global).add(TINY).sqrt().mean()
 

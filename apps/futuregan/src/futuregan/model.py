@@ -7,8 +7,8 @@ in `minibatch_stddev.py`).
 
 Clips are tensors (N, C, T, H, W) with values in -1..1. Level 0 has frames of 4x4 pixels
 (`Shape.base`), and each level has twice the side of the level below. Both networks have the layers
-of all levels from the start. At each level they use the layers up to that level, and only the
-layers in use get gradients.
+of all levels from the start. A training at one level uses the layers up to that level, and only
+these get gradients.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Shape:
         past: number of input frames.
         future: number of predicted frames.
         channels: number of channels of a frame.
-        width: number of features up to a side of 32 pixels; halved with each further doubling.
+        width: number of features for frames of up to 32 pixels; halved with each doubling of the
+            side beyond that.
         residual: whether the generator predicts the difference from the last input frame.
         base: side of the frames of level 0, in pixels.
         skip: number of features of the skip connection from encoder to decoder at each level;
@@ -74,8 +75,8 @@ class EqualizedLayer(nn.Module):
     the constant of He et al. (arXiv:1502.01852), so that Adam makes equal steps in all layers.
 
     Args:
-        shape: shape of the weights; the fan-in is the product of `shape[1:]`, or `shape[0]` for a
-            transposed convolution without overlap.
+        shape: shape of the weights. The fan-in is the product of `shape[1:]`; for a transposed
+            convolution, whose windows must not overlap, it is `shape[0]`.
         gain: gain of the initialization: sqrt(2) before a rectifier, 1 in an output layer.
         transposed: whether the layer is a transposed convolution.
         stride: stride of a convolution.
@@ -112,7 +113,7 @@ class EqualizedLayer(nn.Module):
 def _conv3d(
     values: Tensor, weight: Tensor, bias: Tensor, stride: tuple[int, int, int], padding: int
 ) -> Tensor:
-    """Return a convolution; on a CPU, compute it in fp32 if a kernel of 3 frames covers only 2.
+    """Return a convolution; on a CPU, use fp32 for a kernel of 3 frames on a clip of 2 frames.
 
     In that case oneDNN's bf16 gradient of the weights (PyTorch 2.13, AVX-512) reads uninitialized
     memory and contains NaN and garbage.
@@ -144,7 +145,10 @@ def conv1x1x1(inputs: int, outputs: int, *, gain: float = math.sqrt(2)) -> Equal
 
 
 class LeakyPixelNorm(nn.Module):
-    """Leaky ReLU, then a scaling of the features of a pixel to a mean square of 1: section 4.2."""
+    """Leaky ReLU, then a scaling of the features of each pixel to a mean square of 1.
+
+    Source: arXiv:1710.10196, section 4.2.
+    """
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the normalized features."""
@@ -155,7 +159,7 @@ class LeakyPixelNorm(nn.Module):
 
 
 def block(*layers: EqualizedLayer, normalized: bool) -> nn.Sequential:
-    """Return a sequence of layers, each followed by a rectifier; `normalized` adds pixel norm."""
+    """Return layers in sequence, each followed by leaky ReLU and, if `normalized`, pixel norm."""
     activation = LeakyPixelNorm if normalized else lambda: nn.LeakyReLU(SLOPE)
     return nn.Sequential(*(module for layer in layers for module in (layer, activation())))
 
@@ -176,7 +180,13 @@ def fade_in(old: Tensor, new: Tensor, fade: float) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Map frames of any level to features (N, F, T, base, base)."""
+    """Map frames of any level to features (N, F, T, base, base).
+
+    Args:
+        shape: sizes of the network.
+        layout: memory format of the input.
+        normalized: whether pixel norm follows each layer.
+    """
 
     def __init__(self, shape: Shape, layout: torch.memory_format, *, normalized: bool) -> None:
         super().__init__()
@@ -196,7 +206,7 @@ class Encoder(nn.Module):
     def forward(self, clip: Tensor, fade: float) -> list[Tensor]:
         """Return the features of each level, from level 0 to the level of the frames of `clip`.
 
-        The features of a level are those before the frames are halved.
+        The features of a level are taken before the layer that halves the frames.
 
         Args:
             clip: (N, C, T, H, W).
@@ -265,7 +275,12 @@ class Generator(nn.Module):
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, past: Tensor, fade: float = 1.0) -> Tensor:
-        """Return the frames that follow `past`; the side of its frames determines the level."""
+        """Return the frames that follow the input frames.
+
+        Args:
+            past: input frames (N, C, past, H, W); their side determines the level.
+            fade: weight of the highest level, 0..1.
+        """
         level = self.shape.level(past.shape[-1])
         first, *skipped = self.encoder(past, fade)
         values = self.middle(first)
@@ -314,7 +329,13 @@ class Discriminator(nn.Module):
         self.to(memory_format=layout)  # type: ignore[call-overload]
 
     def forward(self, clip: Tensor, fade: float = 1.0, batches: int = 1) -> Tensor:
-        """Return the scores of the clips in `clip`, a concatenation of `batches` batches."""
+        """Return the scores of clips, (N, 1).
+
+        Args:
+            clip: clips (N, C, past + future, H, W) of several batches, one after the other.
+            fade: weight of the highest level, 0..1.
+            batches: number of these batches; a minibatch standard deviation never mixes them.
+        """
         features = self.encoder(clip, fade)[0]
         values = self.last(self.minibatch_stddev(features, batches, clip.shape[-1]))
         return cast("Tensor", self.score(values.flatten(1)))

@@ -18,7 +18,7 @@ LABEL = 96  # pixels of the column with the names of the rows
 HEAD = 20  # pixels above each picture, for text
 ERRORS = 4  # amplification factor of the errors
 LARGEST = {".gif": 65_535, ".mp4": 16_384}
-"""Suffix -> largest side in pixels that the format (GIF) or the encoder (libx264) allows."""
+"""Suffix of the file -> largest side in pixels: limit of the format (GIF) or encoder (libx264)."""
 INK, PAPER, MADE = (30, 30, 30), (255, 255, 255), (213, 94, 0)
 
 
@@ -29,7 +29,7 @@ class PredictedClip:
     Attributes:
         past: input frames.
         prediction: predicted frames.
-        truth: true future frames; fewer than predicted where the source ends.
+        truth: true future frames; fewer than `prediction` has if the source ends earlier.
     """
 
     past: Frame
@@ -38,7 +38,7 @@ class PredictedClip:
 
     @property
     def errors(self) -> Frame:
-        """Amplified absolute errors of the predicted frames with a known truth."""
+        """Absolute errors of the predicted frames, amplified; only frames with a known truth."""
         known = len(self.truth)
         difference = np.abs(self.prediction[:known].astype(int) - self.truth.astype(int))
         amplified: Frame = (difference * ERRORS).clip(0, 255).astype(np.uint8)
@@ -46,7 +46,10 @@ class PredictedClip:
 
 
 def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
-    """Return a picture in which each clip has a row each for input, truth, prediction and error."""
+    """Return a picture of all frames: for each clip a row of input, truth, prediction and error.
+
+    `scale` is the side of a frame's pixel in the picture.
+    """
     rows: list[tuple[str, Frame]] = []
     for clip in clips:
         rows += [("input", clip.past), ("truth", clip.truth), ("prediction", clip.prediction),
@@ -71,7 +74,8 @@ def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
 def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.Image]:
     """Return the frames of an animation with a row for each clip: the truth beside the prediction.
 
-    Truth and prediction begin with the input frames; predicted frames have a coloured border.
+    Both begin with the input frames; predicted frames have a coloured border. `scale` is the side
+    of a frame's pixel in the animation.
     """
     side, size = clips[0].prediction.shape[1] * scale + 2 * GAP, animation_size(clips, scale)
     font = ImageFont.load_default(13)

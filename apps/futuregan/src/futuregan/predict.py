@@ -50,7 +50,14 @@ def main(settings: PredictSettings) -> None:
 
 
 def predict_clip(model: Restored, clip: Frame, frames: int, device: torch.device) -> PredictedClip:
-    """Return a clip (T, H, W, C), whose first frames are the input, and its prediction."""
+    """Return a clip together with its prediction.
+
+    Args:
+        model: the network.
+        clip: input frames, followed by the known true frames, (T, H, W, C).
+        frames: number of frames to predict.
+        device: device of the network.
+    """
     past, truth = np.split(clip, [model.past])
     values = torch.from_numpy(past).to(device).permute(3, 0, 1, 2)[None].float()
     prediction = model.predict(values.div(127.5).sub(1), frames)[0]
@@ -59,7 +66,7 @@ def predict_clip(model: Restored, clip: Frame, frames: int, device: torch.device
 
 
 def write(path: Path, clips: list[PredictedClip], scale: int, fps: int) -> None:
-    """Write one picture atomically, in the format of the suffix of `path`.
+    """Write one picture atomically; the suffix of `path` determines its format.
 
     Raises:
         ArgumentError: the format does not allow a picture of this size.

@@ -40,12 +40,13 @@ class Restored:
 
     @torch.inference_mode()
     def predict(self, past: Tensor, frames: int) -> Tensor:
-        """Return the `frames` frames that follow `past`, in -1..1.
+        """Return the frames that follow `past`, in -1..1.
 
-        Frames after the first `future` are predicted from frames that the network predicted before.
+        The network predicts `future` frames at once. Later frames are predicted from frames that it
+        predicted before.
 
         Args:
-            past: input frames (n, C, T, H, W) in -1..1.
+            past: input frames (n, C, past, H, W) in -1..1.
             frames: number of frames to predict.
         """
         seen = past

@@ -24,9 +24,9 @@ from trainkit.strategy import Strategy
 METHODS = ("prediction", "copy_last", "linear")
 """The compared predictions: the network, the repeated last frame, and linear extrapolation."""
 MIN_MSE = 1e-10
-"""Lower limit of the mean squared error in a PSNR, which is otherwise infinite for equal frames."""
+"""Lower limit of the mean squared error in a PSNR, because equal frames have an infinite PSNR."""
 EDGE = 5
-"""Pixels from the centre of the SSIM window, which has a side of 11 pixels, to its edge."""
+"""Distance in pixels from the centre to the edge of the SSIM window, whose side has 11 pixels."""
 SMALLEST = 16
 """Side in pixels of the smallest frames for which SSIM is computed."""
 WEIGHTS = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
@@ -36,7 +36,10 @@ FRAMES_AT_ONCE = 256
 
 
 def scales(size: int) -> int:
-    """Return the number of scales for frames of `size` pixels; the last scale has at least 16."""
+    """Return the number of scales of MS-SSIM for frames of `size` pixels.
+
+    Each scale after the first halves the frames; those of the last have at least 16 pixels.
+    """
     return min(len(WEIGHTS), (size // SMALLEST).bit_length())
 
 
@@ -108,10 +111,13 @@ def ms_ssim(frames: Tensor, truth: Tensor, count: int) -> Tensor:
 
 
 def gradient_magnitude(frames: Tensor, moving: Tensor) -> Tensor:
-    """Return the mean absolute image gradient in the moving regions of frames (N, C, H, W): (N,).
+    """Return the mean absolute image gradient in the moving regions of each frame, (N,).
 
-    Each difference between neighbouring pixels is weighted by the local motion `moving`
-    (N, 1, H, W), because still regions are as sharp as in the last input frame.
+    Still regions would not show blur, because they are as sharp as in the last input frame.
+
+    Args:
+        frames: (N, C, H, W).
+        moving: motion at each pixel, the weight of its gradient, (N, 1, H, W).
     """
     down, across = (frames.diff(dim=side).abs() * _neighbour_means(moving, side) for side in (2, 3))
     return down.mean((1, 2, 3)) + across.mean((1, 2, 3))
@@ -130,9 +136,9 @@ class Scores:
     Attributes:
         clips: number of clips.
         size: side of the frames, in pixels.
-        frames: method -> measure -> one value per frame. `sharpness` is the gradient magnitude of
-            the prediction as a fraction of that of the truth, where the truth differs from the
-            last input frame; less than 1 means blurrier.
+        frames: method -> measure -> one value per frame. The measure `sharpness` is
+            `gradient_magnitude` of the prediction divided by that of the truth; less than 1 means
+            that the prediction is blurrier.
     """
 
     clips: int
@@ -150,7 +156,10 @@ class Scores:
         return (*measures(self.size), "sharpness")
 
     def margin(self, measure: str) -> float:
-        """Return the difference of a measure between the prediction and the better baseline."""
+        """Return the score of the prediction minus the score of the better baseline.
+
+        The measure must be one in which a larger value is better, such as PSNR.
+        """
         ours, *others = (self.mean(method, measure) for method in METHODS)
         return ours - max(others)
 

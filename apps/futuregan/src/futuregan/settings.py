@@ -39,10 +39,9 @@ LONG = ("frames to predict; the generator predicts those beyond the trained numb
 class TrainSettings:
     """Options of `train`.
 
-    The defaults are those of arXiv:1810.01325. Where that paper gives no value, they are those of
-    arXiv:1710.10196, on whose method it is based: the decay of the moving average is from appendix
-    A.1, and the groups of four clips are from the published program. `--precision auto` trains
-    faster where it selects bf16.
+    The defaults are those of arXiv:1810.01325, or of arXiv:1710.10196, its basis, for values that
+    it does not give: the decay of the moving average is from appendix A.1, and the groups of four
+    clips are from the published program. `--precision auto` trains faster where it selects bf16.
     """
 
     data: Path | None = common_options.data("sequences")
@@ -136,7 +135,7 @@ class TrainSettings:
 
     @property
     def micro_batch_sizes(self) -> BatchSizes:
-        """The largest number of clips that a rank processes at once, by the side of the frames."""
+        """Maximum number of clips that a rank processes at once, for each frame size in pixels."""
         return self.batch_size_per_rank.at_most(self.micro_batch)
 
     def check(self) -> None:

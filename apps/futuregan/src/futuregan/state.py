@@ -25,7 +25,7 @@ FREE = {
 
 
 def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
-    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
+    """Return the properties that must be equal in a checkpoint and a training that resumes it."""
     values = {**dataclasses.asdict(settings), "batch_size_per_rank":
               str(settings.batch_size_per_rank)}
     facts = {"data": data.name, "ranks": strategy.size}
@@ -73,7 +73,7 @@ class Trained:
         )
 
     def facts(self) -> dict[str, int]:
-        """Return the facts that the metrics record at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {
             metrics.SEED: self.settings.seed,
             metrics.GLOBAL_BATCH_SIZE: self.stage.batch * self.strategy.size,

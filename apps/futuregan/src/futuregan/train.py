@@ -56,10 +56,10 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` specify; write all files below `settings.out`.
+    """Train as `settings` specify, and write all files below `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     strategy = start(
         settings.strategy, device=settings.device, backend=settings.backend,
@@ -175,9 +175,12 @@ class Training:
     def generate(self, real: Tensor, stage: GrowthStage, *, keep: bool = True) -> Tensor:
         """Return real input frames followed by the future frames that the generator predicts.
 
-        Without `keep`, PyTorch records no graph for the backward pass, and each micro-batch can
-        reuse the memory of the previous micro-batch.
-
+>>>
+<<<
+            keep: whether a backward pass through the result follows.
+===
+            keep: whether a backward pass through the result follows. If not, PyTorch records no
+                graph, and each micro-batch can reuse the memory of the previous one.
         Args:
             real: clips (n, C, T, H, W) in -1..1.
             stage: stage of the growth.
@@ -191,18 +194,18 @@ class Training:
     def critic_step(
         self, real: Tensor, fake: Tensor, interpolation: Tensor, stage: GrowthStage, weight: float
     ) -> Tensor:
-        """Add the gradients of a micro-batch to the discriminator; return its sums for the metrics.
+        """Add the gradients of a micro-batch to the discriminator; return sums for the metrics.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
             fake: the same clips with predicted future frames.
             interpolation: positions of the gradient penalty between real (0) and fake (1), (n,).
             stage: stage of the growth.
-            weight: factor of the summed losses, ranks / clips of the global batch.
+            weight: factor of the summed losses: number of ranks / clips of the global batch.
 
         Returns:
-            Sums of critic loss, 0 (generator loss), Wasserstein estimate, gradient penalty, and 0
-            (mean squared error): (5,).
+            The sums over the clips, (5,): critic loss, 0 for the generator loss, Wasserstein
+            estimate, gradient penalty, and 0 for the mean squared error.
         """
         settings = self.settings
         with self.autocast():  # one pass over real and fake clips is faster than two passes
@@ -225,16 +228,17 @@ class Training:
     def generator_step(
         self, real: Tensor, fake: Tensor, stage: GrowthStage, weight: float
     ) -> Tensor:
-        """Add the gradients of a micro-batch to the generator; return its sums for the metrics.
+        """Add the gradients of a micro-batch to the generator; return sums for the metrics.
 
         Args:
             real: clips (n, C, T, H, W) in -1..1.
             fake: the same clips with predicted future frames.
             stage: stage of the growth.
-            weight: factor of the summed losses, ranks / clips of the global batch.
+            weight: factor of the summed losses: number of ranks / clips of the global batch.
 
         Returns:
-            Sums as from `critic_step`: only generator loss and mean squared error are not 0, (5,).
+            The sums over the clips in the order of `critic_step`, (5,). Only those of the generator
+            loss and of the mean squared error are not 0.
         """
         settings = self.settings
         errors = (fake - real)[:, :, settings.past :].square().flatten(1).mean(1)
@@ -248,14 +252,20 @@ class Training:
         return torch.stack([zero, losses.sum(), zero, zero, errors.sum()]).detach().double()
 
     def backward(self, name: str, loss: Tensor) -> None:
-        """Add the gradients of a loss to the active weights of one network only."""
+        """Add the gradients of a loss to the weights of one network that the current level uses.
+
+        `name` is "generator" or "discriminator".
+        """
         network = self.generator if name == "generator" else self.discriminator
         level = self.data.shape.level(self.growth.phase(self.session.progress.epoch).size)
         scaled = self.scalers[name].scale(loss)
         scaled.backward(inputs=network.active(level))  # type: ignore[no-untyped-call]
 
     def update(self, name: str, rate: float) -> None:
-        """Average the gradients of one network over the ranks, and step its optimizer."""
+        """Average the gradients of one network over the ranks, and step its optimizer.
+
+        `name` is "generator" or "discriminator", and `rate` the learning rate.
+        """
         network = self.generator if name == "generator" else self.discriminator
         optimizer, scaler = self.optimizers[name], self.scalers[name]
         for group in optimizer.param_groups:

@@ -27,7 +27,7 @@ CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
 
 
 class VideoInput(Protocol):
-    """A source of clips: the input frames, and the true future frames that the source has."""
+    """A source of clips: input frames, then the true future frames, as far as it has them."""
 
     def read(self, number: int) -> Frame:
         """Return a clip, (T, H, W, C); T is smaller near the end of the source.
@@ -39,7 +39,7 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences; where a clip begins does not depend on the predicted length."""
+    """Clips of packed sequences; a number means the same clip for any length of the prediction."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
@@ -94,6 +94,13 @@ def open_video_input(
 ) -> VideoInput:
     """Return the source of clips at `path`: packed sequences, a folder of images, or a video.
 
+    Args:
+        path: the folder or file.
+        split: split of packed sequences; None: the evaluation split.
+        model: network for which the frames are scaled.
+        frames: number of frames to predict.
+        every: distance between two frames of a clip, in frames of the source.
+
     Raises:
         DataError: the path does not exist.
     """
@@ -127,9 +134,10 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
 
 
 def ignored(path: Path) -> list[str]:
-    """Return the names of the files in a folder of frames that are not read; [] for other inputs.
+    """Return the names of the files in a folder of frames that are not images, for a warning.
 
-    The list has no hidden files, which are metadata of file systems.
+    Hidden files, which are metadata of file systems, are left out. The result is empty if `path` is
+    a video or packed sequences.
     """
     if not path.is_dir() or (path / "dataset.json").is_file():
         return []
@@ -150,12 +158,13 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 def video_frames(file: Path) -> Iterator[Image.Image]:
     """Yield the frames of a video, with the same checks as when a video is packed.
 
-    By default FFmpeg conceals damage, as a player should. Here the decoder stops at errors. An
-    error message of the container, or fewer frames than the header lists, counts as damage.
+    By default FFmpeg conceals damage, as a player should. Here the decoder stops at errors. A file
+    is also damaged if FFmpeg logs an error about its container, or if it has fewer frames than its
+    header lists.
 
     Raises:
-        DataError: the file is not a video, is truncated, or has a frame that cannot be decoded or
-            whose display matrix is not an orientation; the message names the frame.
+        DataError: the file is not a video, is damaged, or has a frame that cannot be decoded or
+            turned upright; the message names the frame.
     """
     number = 0
     # These settings are not reset afterwards, because another video may still be open.

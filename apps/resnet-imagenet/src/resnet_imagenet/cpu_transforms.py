@@ -21,7 +21,7 @@ from resnet_imagenet.pipelines import Preprocessing
 
 
 class CpuTransforms:
-    """Resize, flip and normalize batches of images on `threads` threads."""
+    """Resize, flip and normalize batches of images as `to` specifies, on `threads` threads."""
 
     def __init__(self, to: Preprocessing, threads: int) -> None:
         self._size, self._channels, self._threads = to.size, to.channels, threads
@@ -67,8 +67,8 @@ def single_threaded_pool(count: int) -> ThreadPoolExecutor:
     """Return a pool of `count` threads in which PyTorch uses no further threads.
 
     Otherwise each thread would start an OpenMP team for large operations, which would busy-wait on
-    the cores that train. OpenMP has a number of threads for each thread, but MKL has one for the
-    whole process; therefore the number of the process is restored.
+    the cores that train. OpenMP keeps its number of threads for each calling thread, but MKL has
+    one number for the whole process; this function restores it.
     """
     before = torch.get_num_threads()
     ready = threading.Barrier(count + 1)

@@ -1,4 +1,4 @@
-"""Compute from uniform draws the window of an image that the network gets.
+"""Compute the window of an image that the network gets, from uniform random draws.
 
 A window is (start, shape), each (y, x) in pixels of the stored image. Only the window is decoded;
 it is then resized to the input size of the network.
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 ATTEMPTS = 10  # tries for a random window that fits, as in torchvision's RandomResizedCrop
 DRAWS = 2 * ATTEMPTS + 3
-"""Uniform draws for each training sample: area and ratio of each attempt, position (y, x), flip."""
+"""Number of uniform draws for each training sample.
+
+They are the areas of all attempts, the ratios of all attempts, the position (y, x), and the flip.
+"""
 POSITION = slice(2 * ATTEMPTS, 2 * ATTEMPTS + 2)
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
@@ -23,14 +26,14 @@ Floats = NDArray[np.float32]
 
 
 def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, Integers]:
-    """Return random windows: the first of `ATTEMPTS` that fits into the image.
+    """Return a random window of each image: the first of `ATTEMPTS` windows that fits into it.
 
     Area and aspect ratio (log-uniform) are drawn from `AREA` and `RATIO`; if no window fits, the
     largest one with an allowed ratio is used. Szegedy et al., arXiv:1409.4842, section 6.
 
     Args:
-        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
-        draws: (n, DRAWS).
+        shapes: (height, width) or (height, width, channels) of each image, (n, 2 or 3).
+        draws: uniform draws of each image, (n, DRAWS).
     """
     height, width = shapes[:, :1].astype(float), shapes[:, 1:2].astype(float)
     uniform = draws.astype(np.float64)
@@ -56,8 +59,8 @@ def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, I
     augmented, as in the last phase of Codreanu et al., arXiv:1711.04291.
 
     Args:
-        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
-        draws: (n, DRAWS).
+        shapes: (height, width) or (height, width, channels) of each image, (n, 2 or 3).
+        draws: uniform draws of each image, (n, DRAWS).
     """
     return _place(shapes, _squares(shapes), draws.astype(float))
 
@@ -65,11 +68,11 @@ def plain_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, I
 def centre_windows(shapes: NDArray[np.int64]) -> tuple[Integers, Integers]:
     """Return the square window in the centre of each image, with 224/256 of its shorter side.
 
-    Cropping before resizing gives the same part of the image as cropping afterwards
-    (decode_and_center_crop of the TPU reference ResNet), and decodes less.
+    Cropping precedes resizing, as in the TPU reference ResNet (decode_and_center_crop): the result
+    is the same part of the image as in the other order, but less is decoded.
 
     Args:
-        shapes: (height, width) of each image, or with channels, (n, 2 or 3).
+        shapes: (height, width) or (height, width, channels) of each image, (n, 2 or 3).
     """
     sides = _squares(shapes)
     return ((shapes[:, :2] - sides) // 2).astype(np.int32), sides
@@ -89,9 +92,11 @@ def _place(
 
 
 def padded_starts(draws: Floats) -> Integers:
-    """Return the starts (y, x) of crops of the original size after padding by `PAD`, (n, 2).
+    """Return where the random crops of padded small images start: (y, x), (n, 2).
 
-    He et al., arXiv:1512.03385, section 4.2; starts in the padding are negative.
+    The images are padded by `PAD`, and the crops have the original size: He et al.,
+    arXiv:1512.03385, section 4.2. Positions count from the original corner: those in the padding
+    are negative.
     """
     places = np.floor(draws[:, POSITION].astype(float) * (2 * PAD + 1)) - PAD
     starts: Integers = places.astype(np.int32)

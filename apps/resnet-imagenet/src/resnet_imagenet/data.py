@@ -42,7 +42,12 @@ class Batches(Protocol):
 
 
 def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
-    """Return the preprocessing of `dataset` to `size` pixels (default: native size, or 224)."""
+    """Return the preprocessing of a data set.
+
+    Args:
+        dataset: the data set.
+        size: side of the network's input in pixels; None: 224, or the size of small images.
+    """
     native = None
     if dataset.height and dataset.width and max(dataset.height, dataset.width) <= SMALL:
         native = (dataset.height, dataset.width)
@@ -52,7 +57,7 @@ def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
 
 @dataclass(frozen=True)
 class Making:
-    """Conversion of encoded images to (images (N, C, H, W) channels_last, labels (N,)), by DALI.
+    """Conversion of encoded images by DALI to (images (N, C, H, W) channels_last, labels (N,)).
 
     This class implements `trainkit.data.loader.Making`.
 
@@ -98,7 +103,7 @@ class Making:
         return images, torch.empty(0, dtype=torch.int64, device=device)
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield the row and the defect of each image that the pipeline cannot process."""
+        """Yield the row in `share` and the defect of each image that cannot be decoded."""
         rows: list[int] = []
         samples: list[Sample] = []
         for row, number in enumerate(share.numbers.tolist()):

@@ -20,7 +20,7 @@ Sample = tuple[Bytes, Any, Any]
 def undecodable(
     to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 ) -> Iterator[tuple[int, str]]:
-    """Yield the index and the defect of each of `samples` that the pipeline cannot process."""
+    """Yield the index and the defect of each of `samples` that cannot be decoded."""
     return bad.undecodable(
         samples, lambda some: fails(to, options, some), lambda one: defect(one[0])
     )
@@ -43,7 +43,7 @@ def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 def defect(encoded: Bytes) -> str | None:
     """Return the defect of one image file, or None if it can be decoded as a whole.
 
-    DALI's message contains no cause; therefore the result contains the first bytes of the file.
+    DALI does not tell the cause; therefore the result shows the first bytes of the file instead.
     """
     try:
         pipelines.decoding(itertools.repeat([encoded])).run()

@@ -56,7 +56,7 @@ def evaluate(
 
     Args:
         network: the network; this function sets it to evaluation mode.
-        batches: batches that contain each sample once over all ranks.
+        batches: batches of this rank; over all ranks they contain each sample once.
         half: dtype of autocast; None: no autocast.
         strategy: the strategy that connects the ranks.
         stop: function that is called between batches; if it returns true on one rank, the
@@ -82,7 +82,10 @@ def evaluate(
 
 
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
-    """Return the trained network of a checkpoint, its preprocessing and its description."""
+    """Return the trained network of a checkpoint, its preprocessing and its description.
+
+    The description is what `Inputs.describe` returned in the training.
+    """
     description: dict[str, Any] = state["about"]
     fields: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value

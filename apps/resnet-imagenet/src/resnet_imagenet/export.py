@@ -37,8 +37,10 @@ from trainkit.torch.strategy import TorchStrategy
 
 OPSET = 20  # of the exporter; a conversion to another opset fails for some operators
 TOLERANCE = 1e-4
-"""Largest accepted difference of two logits, relative to the largest logit (at least 1): about ten
-times the effect of another summation order in fp32 on a ResNet."""
+"""Largest accepted difference of two logits, divided by max(1, largest logit).
+
+It is about ten times the effect of another order of summation in fp32 on a ResNet.
+"""
 BATCH = 16  # images per batch of the comparison
 IMAGES = 64  # number of images of --data in the comparison
 PACKAGES = ("torch", "onnx", "onnxscript", "resnet-imagenet")
@@ -51,7 +53,8 @@ def main(settings: ExportSettings) -> None:
     """Write the network of a checkpoint to a new file, and print the largest difference.
 
     Raises:
-        DataError: the outputs of the exported network differ; the file is not kept.
+        DataError: the outputs of the exported network differ from the original's. No file is
+            written.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     if settings.format == "onnx":
@@ -102,7 +105,13 @@ def need_onnx() -> None:
 
 
 def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> dict[str, str]:
-    """Return the metadata of the file: name -> JSON text."""
+    """Return what the exported file tells about its network: name -> JSON text.
+
+    Args:
+        state: content of the checkpoint.
+        to: the preprocessing.
+        description: description of the network in the checkpoint.
+    """
     at, side = state["progress"], [to.size, to.size]
     facts = {
         "model": description["model"],
@@ -124,7 +133,10 @@ def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> di
 
 
 def onnx_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
-    """Return `network` as an ONNX model with its weights, from `images` to `logits`."""
+    """Return `network` as an ONNX file with its weights and with `facts` as metadata.
+
+    The input is named `images`, the output `logits`.
+    """
     program = torch.onnx.export(
         network,
         (torch.zeros(2, to.channels, to.size, to.size),),  # a batch of 1 would become a constant
@@ -163,7 +175,10 @@ def load_onnx(content: bytes) -> Answer:
 
 
 def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) -> bytes:
-    """Return `network` as a traced TorchScript module, with `facts` as extra files *.json."""
+    """Return `network` as a TorchScript file, made by tracing.
+
+    The file contains each of `facts` as an extra file *.json.
+    """
     example = torch.zeros(2, to.channels, to.size, to.size)
     traced = torch.jit.trace(  # type: ignore[no-untyped-call]
         network, example, check_trace=False,  # `compare` checks the outputs
@@ -175,7 +190,7 @@ def script_file(network: nn.Module, to: Preprocessing, facts: dict[str, str]) ->
 
 
 def load_script(content: bytes) -> Answer:
-    """Return the network in a TorchScript file as a function."""
+    """Return the network in a TorchScript file as a function that runs PyTorch."""
     loaded: Answer = torch.jit.load(  # type: ignore[no-untyped-call]
         io.BytesIO(content)
     )
@@ -202,7 +217,7 @@ def quiet() -> Iterator[None]:
 
 
 def random_images(to: Preprocessing) -> Iterator[Tensor]:
-    """Yield two batches, of different sizes, of normally distributed values."""
+    """Yield two batches of different sizes with normally distributed values."""
     generator = torch.Generator().manual_seed(0)
     for size in (BATCH, 1):
         yield torch.randn(size, to.channels, to.size, to.size, generator=generator)

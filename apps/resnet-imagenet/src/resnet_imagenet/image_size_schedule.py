@@ -16,9 +16,9 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,5})")
 class ImageSizes:
     """Sides of the training images in pixels (progressive resizing).
 
-    Small images in the first epochs take less time. The last epochs have the resolution of the
-    evaluation, which is always the size of the last stage. Sources: Howard, DAWNBench 2018; for the
-    effect of the size on the accuracy, Touvron et al., arXiv:1906.06423.
+    Small images in the first epochs take less time. The evaluation always uses the size of the last
+    stage. Sources: Howard, DAWNBench 2018; for the effect of the size on the accuracy, Touvron et
+    al., arXiv:1906.06423.
 
     Attributes:
         stages: pairs (first epoch, size) in ascending order; the first stage begins at epoch 0.
@@ -32,7 +32,7 @@ class ImageSizes:
 
     @property
     def last(self) -> int:
-        """The size of the images in pixels for evaluation and prediction."""
+        """The side in pixels of the images in the last stage, in evaluations and predictions."""
         return self.stages[-1][1]
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ class Inputs:
     """The batches of a training.
 
     Attributes:
-        name: fingerprint of the data set.
+        name: fingerprint of the data set, or "synthetic".
         classes: names of the classes.
         to: preprocessing of the images.
         train: batches to train on.
@@ -95,7 +95,7 @@ def decoding(strategy: TorchStrategy) -> str:
 
 
 def synthetic_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
-    """Return random batches of the standard shape of the model."""
+    """Return random batches for `--synthetic`, in the usual shape of the model's data set."""
     shape = SMALL if settings.model in ("resnet20", "resnet32") else LARGE
     size = settings.image_size.last if settings.image_size else shape["size"]
     to = Preprocessing(3, size, (0.5,) * 3, (0.25,) * 3, None)

@@ -102,9 +102,9 @@ def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
 
 
 def make_optimizer(network: nn.Module, settings: TrainSettings) -> Optimizer:
-    """Return SGD with momentum, or LARS; neither decays biases or normalization parameters.
+    """Return SGD with momentum, or LARS, without weight decay of biases and normalization.
 
-    The learning rate is not part of the velocity: v <- m v + g, w <- w - lr v. Therefore a
+    The learning rate of SGD is not part of the velocity: v <- m v + g, w <- w - lr v. Therefore a
     changing rate needs no momentum correction: Goyal et al., arXiv:1706.02677, section 3, remark 2.
     """
     groups = optim.decay_groups(network.parameters(), settings.weight_decay)
@@ -127,7 +127,7 @@ def total_steps(settings: TrainSettings, steps: int) -> int:
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the length of the training, for `steps` steps per epoch."""
+    """Return the length of the training and its intervals, for `steps` steps per epoch."""
     planned = total_steps(settings, steps)
     last = min(planned, settings.max_steps or planned)
     every = 0 if settings.synthetic else settings.eval_every
@@ -139,7 +139,10 @@ def course(settings: TrainSettings, steps: int) -> Course:
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
-    """Return the largest allowed number of warm-up steps, and a description of the limit."""
+    """Return the largest allowed number of warm-up steps, and the name of the limit.
+
+    `steps` is the number of steps per epoch, and the name is for messages.
+    """
     if settings.schedule == "cyclic":
         return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"
     return total_steps(settings, steps), "the training"
@@ -148,8 +151,8 @@ def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
 def warmup_steps(settings: TrainSettings, steps: int) -> int:
     """Return the number of warm-up steps, for `steps` steps per epoch.
 
-    A default warm-up that is too long is shortened. Its fraction of the training (or of a cycle) is
-    then that of the default number of warm-up epochs in the default number of epochs.
+    A default warm-up that is too long is shortened to 5/90 of the training (or of a cycle), because
+    the defaults are 5 epochs of warm-up in a training of 90 epochs.
     """
     if settings.warmup_steps is not None:
         return settings.warmup_steps
@@ -160,7 +163,10 @@ def warmup_steps(settings: TrainSettings, steps: int) -> int:
 
 
 def warmup_note(settings: TrainSettings, steps: int) -> str | None:
-    """Return a note about a shortened default warm-up; None if it is not shortened."""
+    """Return a note for the user if the default warm-up was shortened, else None.
+
+    `steps` is the number of steps per epoch.
+    """
     warm, usual = warmup_steps(settings, steps), round(WARMUP_EPOCHS * steps)
     if warm == usual or (settings.warmup_steps, settings.warmup_epochs) != (None, None):
         return None
@@ -175,7 +181,7 @@ def learning_rate(settings: TrainSettings, batch: int, steps: int) -> Callable[[
     """Return the learning rate as a function of the number of updates so far.
 
     Args:
-        settings: peak, warm-up and decay.
+        settings: options that define the peak, the warm-up and the decay.
         batch: the global batch.
         steps: steps per epoch.
     """

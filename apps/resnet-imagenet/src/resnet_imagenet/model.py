@@ -24,7 +24,14 @@ def conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
 
 
 class BasicBlock(nn.Module):
-    """A block of two 3x3 convolutions and a shortcut: arXiv:1512.03385, figure 5, left."""
+    """A residual block of two 3x3 convolutions: arXiv:1512.03385, figure 5, left.
+
+    Args:
+        inputs: number of input channels.
+        width: number of output channels.
+        stride: stride of the first convolution.
+        shortcut: module whose output is added to that of the convolutions.
+    """
 
     expansion = 1
 
@@ -45,7 +52,14 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A block of 1x1, 3x3 (strided) and 1x1 convolutions and a shortcut: figure 5, right."""
+    """A residual block of 1x1, 3x3 and 1x1 convolutions: arXiv:1512.03385, figure 5, right.
+
+    Args:
+        inputs: number of input channels.
+        width: number of channels between the convolutions, a quarter of the output channels.
+        stride: stride of the 3x3 convolution.
+        shortcut: module whose output is added to that of the convolutions.
+    """
 
     expansion = 4
 
@@ -69,7 +83,10 @@ class Bottleneck(nn.Module):
 
 
 class PadShortcut(nn.Module):
-    """A shortcut that subsamples and adds channels of zeros: section 3.3, option A."""
+    """A shortcut that subsamples and adds channels of zeros.
+
+    Source: arXiv:1512.03385, section 3.3, option A.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -84,7 +101,10 @@ class PadShortcut(nn.Module):
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
-    """Return a strided 1x1 convolution with batch normalization: section 3.3, option B."""
+    """Return a shortcut of a strided 1x1 convolution and batch normalization.
+
+    Source: arXiv:1512.03385, section 3.3, option B.
+    """
     return nn.Sequential(conv(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
 
 
@@ -93,7 +113,14 @@ Shortcut = Callable[[int, int, int], nn.Module]
 
 
 def stem(kind: Stem, channels: int, width: int) -> nn.Sequential:
-    """Return the layers before the first block; "imagenet" divides the resolution by 4."""
+    """Return the layers before the first block.
+
+    Args:
+        kind: "imagenet" (7x7 with stride 2, and max-pooling: a quarter of the resolution) or
+            "small" (3x3 with stride 1).
+        channels: number of channels of the images.
+        width: number of output channels.
+    """
     if kind == "small":
         return nn.Sequential(conv(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True))
     return nn.Sequential(
@@ -115,7 +142,7 @@ class ResNet(nn.Module):
         widths: number of channels of each stage, before the expansion by the block.
         classes: number of outputs of the last layer.
         channels: number of channels of the images.
-        stem_kind: "imagenet" (7x7 with stride 2, and max-pooling) or "small" (3x3 with stride 1).
+        stem_kind: kind of the layers before the first block, see `stem`.
         shortcut: function that makes the shortcut of a block that changes the shape.
     """
 
@@ -198,7 +225,7 @@ def build(
         name: one of `MODELS`.
         classes: number of classes.
         channels: number of channels of the images, 1 or 3.
-        stem: kind of the stem; default: "small" for ResNet-20/32, else "imagenet".
+        stem: kind of the first layers; default: "small" for ResNet-20/32, else "imagenet".
         bn_momentum: weight of the new batch in the running mean and variance of batch
             normalization, in PyTorch's convention: 1 - Caffe's `moving_average_fraction`.
     """

@@ -27,7 +27,7 @@ QUEUE = 2  # batches that DALI prepares in advance
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The conversion of images to tensors; checkpoints contain it for predictions.
+    """How images become tensors; checkpoints contain it, so that a prediction does the same.
 
     Attributes:
         channels: number of channels, 1 (grey) or 3 (RGB).
@@ -58,8 +58,8 @@ class PipelineOptions:
         training: whether to augment images; otherwise the centre of each image is used.
         scale_augmentation: whether to augment scale and aspect ratio of photographs; otherwise
             random squares of constant scale are used (see `crop_windows.plain_windows`).
-        device: "cpu", or "gpu" to decode on both the CPU and the GPU (DALI's "mixed") and to do
-            everything else on the GPU.
+        device: "cpu" or "gpu". With "gpu", CPU and GPU decode together (DALI's "mixed"), and the
+            GPU does the rest.
         device_id: number of the GPU.
         threads: number of threads that decode, and on a CPU also resize.
     """
@@ -81,8 +81,8 @@ def pipeline(
 
     Args:
         to: the preprocessing.
-        source: yields (list of encoded images, labels (n, 1)) and, for training, draws
-            (n, DRAWS); the image bytes are not copied and must stay valid.
+        source: yields a list of n encoded images, their labels (n, 1) and, for training, their
+            draws (n, DRAWS). The images are not copied and must stay in memory.
         options: device, threads, augmentation.
         batch: largest value of n.
     """
@@ -112,7 +112,7 @@ def pipeline(
 
 
 def decoding(source: Iterator[Any]) -> Pipeline:
-    """Return a pipeline that only decodes; each batch is a list with one image file."""
+    """Return a pipeline that only decodes, to test images; `source` yields lists of one file."""
     pipe = Pipeline(1, 1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         encoded = fn.external_source(source=source, dtype=types.UINT8, ndim=1, no_copy=True)
@@ -138,9 +138,9 @@ def photographs(encoded: Any, draws: list[Any], to: Preprocessing, options: Pipe
 def small_images(
     encoded: Any, draws: list[Any], to: Preprocessing, options: PipelineOptions
 ) -> Any:
-    """Return whole small images; in a training they are padded, then cropped to the original size.
+    """Return small images: whole in an evaluation; in a training padded, then randomly cropped.
 
-    He et al., arXiv:1512.03385, section 4.2.
+    The crop has the original size: He et al., arXiv:1512.03385, section 4.2.
     """
     images = fn.decoders.image(encoded, output_type=to.mode, device=decoder(options))
     if not options.training:

@@ -30,7 +30,10 @@ from trainkit.streams import mute
 NO_LABEL = np.zeros(1, np.int64)  # placeholder, because the pipeline requires a label
 
 Answer = dict[str, Any]
-"""Keys: `file`, and `classes` with a dict of `class` and `probability` each, most likely first."""
+"""The prediction for an image, with the keys `file` and `classes`.
+
+`classes` is a list of dicts with the keys `class` and `probability`, the most likely class first.
+"""
 
 
 def main(settings: PredictSettings) -> None:
@@ -165,7 +168,8 @@ def best_classes(
 def write(answers: Iterator[Answer], *, as_json: bool) -> None:
     """Print each of `answers` as soon as it is available, as lines or as one JSON array.
 
-    The output ends without an error if the reader of the pipe, such as `head`, closes it.
+    If the output is a pipe whose reader ends early, such as `head`, this function ends, too,
+    without an error.
     """
     try:
         if as_json:

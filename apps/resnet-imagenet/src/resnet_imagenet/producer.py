@@ -39,13 +39,14 @@ def lanes(to: Preprocessing, options: PipelineOptions) -> int:
 
 
 class Producer(producer.Producer[Batch]):
-    """Batches of (images (N, C, H, W) channels_last, labels (N,)), from the sources in turn.
+    """Batches of (images (N, C, H, W) channels_last, labels (N,)), from all sources in turn.
 
     `next` raises RuntimeError if an image of the batch, or of one of the next `IN_FLIGHT` batches,
-    cannot be decoded. The arguments that are not listed are those of `pipelines.pipeline`.
+    cannot be decoded. `to`, `options` and `batch` are arguments of `pipelines.pipeline`.
 
     Args:
-        sources: one source for each lane; of L lanes, the first gets the batches 0, L, 2 L, …
+        sources: a source of encoded images for each lane; the first of L lanes makes the batches
+            0, L, 2 L, …
         ahead: number of batches to finish in advance.
     """
 
@@ -63,7 +64,7 @@ class Producer(producer.Producer[Batch]):
 
 
 class Lane:
-    """One DALI pipeline with its CPU transforms; the arguments are those of the pipeline."""
+    """A DALI pipeline and its `CpuTransforms`; the arguments are those of `pipelines.pipeline`."""
 
     def __init__(
         self, to: Preprocessing, source: Iterator[Any], options: PipelineOptions, batch: int

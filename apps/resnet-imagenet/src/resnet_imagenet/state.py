@@ -26,13 +26,13 @@ FREE = {
 }
 """Settings that may change at a resume; all others affect the weights or the metrics.
 
-The batch per rank and the accumulation may change if their products with the number of ranks stay
-the same: the global batch, and its number of micro-batches.
+The batch per rank and the accumulation may change with the number of ranks, if the global batch and
+its number of micro-batches stay the same.
 """
 
 
 def identity(settings: TrainSettings, data: Inputs, strategy: TorchStrategy) -> dict[str, Any]:
-    """Return the settings and data facts that must be equal in a checkpoint and its resume."""
+    """Return the properties that must be equal in a checkpoint and a training that resumes it."""
     values = dataclasses.asdict(settings)
     if settings.warmup_epochs is None:
         values["warmup_epochs"] = WARMUP_EPOCHS
@@ -80,7 +80,7 @@ class Trained:
         )
 
     def facts(self) -> dict[str, int]:
-        """Return the facts that the metrics record at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {
             metrics.SEED: self.settings.seed,
             metrics.GLOBAL_BATCH_SIZE: self.settings.batch_size_per_rank * self.strategy.size,

@@ -52,10 +52,10 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` specify; write all files below `settings.out`.
+    """Train as `settings` specify, and write all files below `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     strategy = start(
         settings.strategy, device=settings.device, backend=settings.backend,
@@ -161,8 +161,8 @@ class Training:
         multiplied by ranks / `count`.
 
         Args:
-            images: images of this rank (N, C, H, W).
-            labels: their labels (N,).
+            images: images of this rank, (N, C, H, W).
+            labels: labels of these images, (N,).
             count: number of images of all ranks.
 
         Returns:

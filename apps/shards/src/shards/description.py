@@ -173,7 +173,7 @@ class Dataset:
         return self.wrong_sizes(folder, sizes)
 
     def wrong_sizes(self, place: Path, sizes: Mapping[str, int]) -> list[str]:
-        """Return the messages of `missing_files` for given file sizes, without reading a folder.
+        """Return the messages of `missing_files`, computed from file sizes that are known already.
 
         Args:
             place: folder or address that the messages name.

@@ -25,7 +25,7 @@ def is_dicom(content: bytes) -> bool:
 
 
 def picture(content: bytes) -> Image.Image:
-    """Return the grey picture of a DICOM file, with the window that the file defines.
+    """Return the grey picture of a DICOM file, with the brightness window that the file defines.
 
     The steps follow DICOM PS3.3: C.7.6.3.1.2 (MONOCHROME1: the lowest value is white),
     C.7.5.1.1.2 (padding), C.11.1 and C.11.2 (tables and windows that map stored values to
@@ -51,9 +51,13 @@ def picture(content: bytes) -> Image.Image:
 def _eight_bits(
     shown: NDArray[np.float64], padding: NDArray[np.bool_], *, inverse: bool
 ) -> Image.Image:
-    """Return displayed values, (height, width), scaled to 0..255; padding pixels become 0.
+    """Return a picture of displayed values, scaled from their minimum and maximum to 0..255.
 
-    The minimum and maximum of the scaling ignore the padding.
+    Args:
+        shown: displayed values, (height, width).
+        padding: mask of the padding, (height, width). It does not count for minimum and maximum,
+            and becomes 0.
+        inverse: whether the lowest value is white.
 
     Raises:
         ValueError: all pixels are padding.
@@ -90,7 +94,10 @@ def _check_kind(dataset: Any) -> None:
 
 
 def _check_numbers(dataset: Any) -> None:
-    """Raise ValueError if a scale or window is not a number; pydicom would ignore it or crash."""
+    """Raise ValueError if the scale or window is incomplete, 0 or not a number.
+
+    pydicom would ignore such a value or crash.
+    """
     for one, other in (("RescaleSlope", "RescaleIntercept"), ("WindowWidth", "WindowCenter")):
         for keyword, partner in ((one, other), (other, one)):
             if keyword in dataset:
@@ -104,7 +111,11 @@ def _check_numbers(dataset: Any) -> None:
 
 
 def _pixels(dataset: Any) -> NDArray[np.int64]:
-    """Return the pixel cells, (Rows, Columns); of compressed files, the decoder's values."""
+    """Return the pixels, (Rows, Columns).
+
+    For compressed files they are the values of the decoder, otherwise cells that may have unused
+    bits.
+    """
     name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
     with decoding(lambda error: ValueError(f"its pixels, {name}, cannot be read: {error}")):
         if not _is_compressed(dataset):
@@ -176,7 +187,7 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number of an element; if a file lists several windows, of the first."""
+    """Return the number in the element `keyword`; for several windows, that of the first one."""
     from pydicom.multival import MultiValue
 
     try:
@@ -193,7 +204,7 @@ def _number(dataset: Any, keyword: str) -> float:
 
 
 def _raw(dataset: Any, keyword: str) -> str:
-    """Return the text of an undecoded element, quoted for an error message."""
+    """Return the text of an element that is no number, quoted for an error message."""
     element = dataset.get_item(keyword)
     value = getattr(element, "value", None)
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value or "")

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     import av
 
 _ONE, _ONE_AT_LAST = 1 << 16, 1 << 30
-"""The value 1.0 in the first two columns and in the last column: libavutil/display.h of FFmpeg."""
+"""The fixed-point 1.0 in the first two columns of the matrix, and in its last column.
+
+Source: libavutil/display.h of FFmpeg.
+"""
 
 _NEAR = 1 / 1024
 """Tolerance of the entries of the matrix: some writers compute sines of right angles inexactly."""
@@ -30,8 +33,9 @@ _TURNS = {
     (0, -1, -1, 0): Image.Transpose.TRANSVERSE,
     (0, -1, 1, 0): Image.Transpose.ROTATE_90,
 }
-"""(a, b, c, d) -> transposition. The stored point (p, q) is shown at (a p + c q, b p + d q), and q
-points down.
+"""Matrix elements (a, b, c, d) -> transposition.
+
+The stored point (p, q), with q downwards, is shown at (a p + c q, b p + d q).
 """
 
 
@@ -39,7 +43,7 @@ def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
     """Return `image`, which was made from `frame`, in the orientation that a player shows.
 
     Raises:
-        ValueError: the matrix does not only rotate by right angles and mirror.
+        ValueError: the matrix does more than rotate by right angles and mirror.
     """
     from av.sidedata.sidedata import Type
 
@@ -60,7 +64,7 @@ def turn_of(matrix: tuple[int, ...]) -> Image.Transpose | None:
             ignored.
 
     Raises:
-        ValueError: the matrix does not only rotate by right angles and mirror.
+        ValueError: the matrix does more than rotate by right angles and mirror.
     """
     a, b, u, c, d, v, _, _, w = matrix
     if a * d == b * c:

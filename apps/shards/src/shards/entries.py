@@ -74,7 +74,7 @@ Check = Callable[[Checking, Where, object], Any]
 
 
 def entry(check: Check, **options: Any) -> Any:
-    """Return a dataclass field whose value must pass `check`."""
+    """Return a dataclass field whose value must pass `check`; `options` are those of `field`."""
     return field(metadata={"check": check}, **options)
 
 
@@ -123,7 +123,10 @@ def record(cls: type[Any]) -> Check:
 
 
 def text(pattern: str = "", problem: str = "") -> Check:
-    """Return a check for a string that matches `pattern` completely."""
+    """Return a check for a string that matches `pattern` completely.
+
+    `problem` describes the fault of any other string.
+    """
     compiled = re.compile(pattern) if pattern else None
 
     def check(checking: Checking, where: Where, value: object) -> Any:
@@ -191,7 +194,7 @@ def mapped(key: Check, inner: Check) -> Check:
 
 
 def plain(value: object) -> object:
-    """Return dataclasses as JSON objects, without the fields that have their default values."""
+    """Return `value` for JSON: dataclasses as objects, without fields that have default values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)

@@ -69,7 +69,7 @@ def without(content: bytes, unwanted: Callable[[int, bytes], bool]) -> bytes:
 
     Args:
         content: the JPEG file.
-        unwanted: function of the marker and the body of a segment.
+        unwanted: function that gets the marker and the body of a segment.
     """
     parts, at = [], 0
     for marker, start, end in segments(content):

@@ -15,7 +15,7 @@ SampleKind = Literal["image", "sequence"]
 """The kind of a sample: one image, or a sequence of frames, in order and of equal size."""
 
 SampleWord = Literal["class", "multi", "none", "sequence"]
-"""The kind of a data set in one word: the kind of label of images, or "sequence"."""
+"""The kind of a data set in one word: "sequence", or for images the kind of their labels."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Kind:
 
     @property
     def plain(self) -> bool:
-        """Whether a sample is one image with one class; every format can store such samples."""
+        """Whether each sample is one image with one class, which every format can store."""
         return self == Kind()
 
     @property

@@ -1,4 +1,4 @@
-"""The properties of a picture file in its headers, and the orientation in its EXIF data."""
+"""The properties that the headers of a picture file tell, and the orientation in its EXIF data."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Facts:
 def orientation_of(exif: bytes) -> int:
     """Return the orientation (1 to 8) in EXIF data, which begin with a TIFF header.
 
-    Unreadable or missing orientations count as 1, upright, as in common decoders. A tag with
-    several values returns 0.
+    Unreadable or missing orientations count as 1, upright, as in common decoders. The result is 0
+    if the tag has several values.
     """
     order = {b"II": "<", b"MM": ">"}.get(exif[:2], "<")
     try:
@@ -96,6 +96,6 @@ def orientation_of(exif: bytes) -> int:
 def orientation_in(tags: list[int]) -> int:
     """Return the orientation of a file with the EXIF orientations `tags`; 0 if they are ambiguous.
 
-    Of two EXIF blocks, decoders use the first, the last or none, and one decoder crashes.
+    Of two EXIF blocks, some decoders use the first, some the last and some none; one crashes.
     """
     return 0 if len(tags) > 1 and tags[0] == 1 else tags[0] if tags else 1

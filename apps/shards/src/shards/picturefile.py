@@ -2,8 +2,8 @@
 
 The rule: the picture is turned upright by EXIF and has 8 bits (of 16-bit grey, the upper 8 bits).
 Palettes become colours, the alpha channel is dropped, CMYK becomes RGB, and grey stays grey. A file
-that decoders read differently, or only some decoders read, is *not plain*: it is encoded again, or
-refused with its name.
+is *not plain* if only some decoders can read it, or if decoders return different pictures. Such a
+file is encoded again, or refused with its name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _TURNS = {
     6: Image.Transpose.ROTATE_270, 7: Image.Transpose.TRANSVERSE, 8: Image.Transpose.ROTATE_90,
 }
 _USED = 1 << 14
-"""Minimum of the largest value of a 16-bit grey picture; below it, the picture uses fewer bits."""
+"""Smallest accepted maximum of the pixels of a 16-bit grey picture.
+
+A picture with a lower maximum is refused, because its real bit depth is below 16.
+"""
 
 
 def facts(content: bytes) -> Facts:
@@ -101,8 +104,8 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
             uncompressed PNG.
 
     Raises:
-        BadImage: the file cannot be decoded. The pixels of plain files are not checked, except
-            those of 16 bits, which may use fewer bits.
+        BadImage: the file cannot be decoded. The pixels of plain files are not checked, except for
+            the maximum of 16-bit grey pictures.
     """
     found = facts(content)
     if found.common and found.orientation == 0:
@@ -117,7 +120,7 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Return the picture rotated or mirrored by an EXIF orientation."""
+    """Return the picture rotated or mirrored as its EXIF orientation demands."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)
 

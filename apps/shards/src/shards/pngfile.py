@@ -93,7 +93,7 @@ def check(content: bytes) -> None:
 
 
 class _Rows:
-    """Count the decompressed bytes of all rows of a PNG file."""
+    """Count the decompressed bytes of all rows of a PNG file, to find missing rows."""
 
     def __init__(self, content: bytes) -> None:
         width, height, depth, self.colours, interlaced = _head(content)
@@ -106,7 +106,10 @@ class _Rows:
         self.begun = False
 
     def add(self, body: bytes | memoryview) -> None:
-        """Decompress a part of the rows in small pieces, because a few bytes may expand to many."""
+        """Decompress a part of the rows, and count its bytes.
+
+        It is decompressed in small pieces, because a few bytes may expand to many.
+        """
         self.begun = True
         rest: bytes | memoryview = body
         while len(rest) and not self._unpack.eof and self._found <= 2 * self._wanted:

@@ -1,8 +1,8 @@
-"""The subset of Protocol Buffers that records need; reading does not copy.
+"""The subset of Protocol Buffers that the records of shards need.
 
 Encoding: https://protobuf.dev/programming-guides/encoding. A message is a sequence of fields, each
 with a key (number and wire type) and a value. Google's library would copy each image from the
-mapped shard; the two message types that are read and written here have few fields.
+mapped shard; this module returns views.
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def field(message: memoryview, number: int) -> memoryview | None:
-    """Return the last field `number` as bytes, or None; raise ValueError if it is a varint."""
+    """Return the bytes of the last field with this number, or None if there is none.
+
+    Raises:
+        ValueError: the field is a varint, or the bytes are not a message.
+    """
     found = None
     for key, value in fields(message):
         if key == number:
@@ -89,7 +93,7 @@ def read_varint(message: memoryview, at: int) -> tuple[int, int]:
 
 
 def varints(packed: memoryview) -> Iterator[int]:
-    """Yield the varints of a packed field."""
+    """Yield the varints of a packed field, which contains them one after the other."""
     at = 0
     while at < len(packed):
         value, at = read_varint(packed, at)

@@ -34,8 +34,8 @@ class Traits:
 
     Attributes:
         indexed: whether a shard needs an index.
-        plain_only: whether the published layout holds only records of one image with one class.
-        reads_damaged: whether its library can safely open a file with a wrong checksum.
+        plain_only: whether the published layout has room only for one image with one class.
+        reads_damaged: whether the library of the format can safely open a damaged file.
     """
 
     indexed: bool = False
@@ -70,7 +70,9 @@ def can_hold(name: FormatName, kind: Kind) -> bool:
 def write_shard(
     name: FormatName, folder: Path, stem: str, kind: Kind, records: Iterable[Record]
 ) -> Shard:
-    """Write `records` as the shard `stem` into `folder`; return its entry of `dataset.json`.
+    """Write `records` as a shard into `folder`, and return its entry of `dataset.json`.
+
+    The names of shard and index begin with `stem`.
 
     Raises:
         OSError: the shard cannot be written; `folder` then contains an incomplete shard.

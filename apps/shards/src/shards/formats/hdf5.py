@@ -100,7 +100,7 @@ class Writer:
 
 
 def _names(kind: Kind) -> list[str]:
-    """Return the names of the arrays beside `images` that samples of `kind` need."""
+    """Return the names of the arrays that samples of `kind` need in addition to `images`."""
     return ["offsets", *(["labels"] if kind.labels != "none" else []),
             *(["label_offsets"] if kind.labels == "multi" else []),
             *(["sample_offsets"] if kind.sample == "sequence" else [])]
@@ -157,7 +157,7 @@ class Reader:
         return f"{self.path}: record {number} (at byte {start} of 'images')"
 
     def _check(self, samples: int, kind: Kind) -> None:
-        """Raise ShardError if the arrays contradict each other, the images or `dataset.json`."""
+        """Raise ShardError if the tables contradict each other, the images or `dataset.json`."""
         images = len(self._offsets) - 1
         fit = _parts(self._frames, samples, images)
         if kind.labels != "none":

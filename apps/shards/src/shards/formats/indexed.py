@@ -1,6 +1,6 @@
 """The base of formats with a text index that has one line for each record.
 
-`scan` checks TFRecord and RecordIO, whose records are stored without gaps.
+`scan` is for TFRecord and RecordIO, whose records are stored without gaps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class IndexedWriter:
         self._lines: list[str] = []
 
     def append(self, content: bytes, line: Callable[[int], str]) -> None:
-        """Append a record; `line` returns the index line of the record for its byte position."""
+        """Append a record and its index line, which `line` computes from the record's position."""
         self._lines.append(f"{line(self._out.tell())}\n")
         self._out.write(content)
 
@@ -51,15 +51,13 @@ def scan(
 ) -> Iterator[Read | str]:
     """Yield every record of a shard, and faults of the shard or index as text.
 
-    Each record is compared with its line of the index.
-
     Args:
         path: the shard.
         index: index of the shard; None: do not compare.
         record: function that reads the record at the file position; returns None if the end of the
             record cannot be determined.
-        line: function that returns the expected index line of a record from the record, its byte
-            position and its size in bytes.
+        line: function that returns the expected index line, with which the index is compared, from
+            the record, its byte position and its size in bytes.
     """
     lines = index.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if index else []
     with path.open("rb") as file:

@@ -94,7 +94,7 @@ def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
 
 
 class _Environment:
-    """A database opened for reading and shared by readers, as LMDB opens a file only once."""
+    """A database opened for reading; readers share it, because a process may open it only once."""
 
     def __init__(self, path: Path) -> None:
         self._database = lmdb.open(
@@ -141,7 +141,7 @@ class Reader:
         return [np.frombuffer(image, np.uint8)]
 
     def labels(self, number: int) -> list[int]:
-        """Return a list with the class of a sample; Protocol Buffers may omit a class of 0."""
+        """Return a list with the class of a sample; it is 0 if the record has no label field."""
         value = self._datum(number).get(_LABEL, 0)
         if not isinstance(value, int):
             raise ShardError(f"{self.describe(number)}: its label is not a number")

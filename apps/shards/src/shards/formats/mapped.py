@@ -75,7 +75,7 @@ def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
 
 
 def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
-    """Return the path of an index with two integers per line, and the integers, (samples, 2)."""
+    """Return the path of a shard's index, and the two integers of each line, (samples, 2)."""
     path, text = read_index(folder, entry)
     try:
         with warnings.catch_warnings():  # NumPy warns at text that is not a number

@@ -5,8 +5,8 @@ the length (29 bits), the content, and zeros up to a multiple of four bytes. If 
 the magic number at a multiple of four, the record is split there into parts, and the magic number
 is left out of the parts: flag 1 marks the first part, 2 a middle part, 3 the last part, and 0 an
 unsplit record. A few files of ImageNet are split; `Reader` copies only these. The content
-(mxnet/src/io/image_recordio.h) begins with flag 0, the label as a float, and two 64-bit numbers;
-the first of them is the sample number. The index has the number and position of each record.
+(mxnet/src/io/image_recordio.h) begins with a zero (32 bits), the label as a float, the sample
+number and another zero (64 bits each). The index has the number and position of each record.
 """
 
 from __future__ import annotations
@@ -149,7 +149,10 @@ def _read(file: BinaryIO) -> Read | None:
 
 
 def _content(file: BinaryIO) -> bytes | None:
-    """Return the content of the record at the file position with its parts joined, or None."""
+    """Return the content of the record at the file position, with its parts joined.
+
+    The result is None if the record is truncated or damaged.
+    """
     parts: list[bytes] = []
     while True:
         head = file.read(_WORDS.size)

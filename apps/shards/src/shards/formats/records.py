@@ -54,7 +54,12 @@ class Read:
 
 
 class Writer(Protocol):
-    """Write a shard into an empty folder; `file` and `index` are paths relative to this folder."""
+    """Write a shard into an empty folder.
+
+    Attributes:
+        file: path of the shard, relative to the folder.
+        index: path of the index, relative to the folder; None without an index.
+    """
 
     file: str
     index: str | None
@@ -74,11 +79,17 @@ class Writer(Protocol):
 class Reader(Protocol):
     """The samples of one shard, numbered from 0, read in any order; checksums are not verified.
 
-    The shard is mapped into memory, and a record is a view of its bytes. The positions of the
-    records come from an index or a table that is read once at opening; the shard itself is not
-    read. The constructor takes the folder of the data set, the shard's entry of `dataset.json`, the
-    kind of its samples, and the extension of the image files. It raises ShardError if the shard,
-    its index or its table is missing or wrong.
+    The shard is mapped into memory, and a record is a view of its bytes. Opening a shard reads only
+    its index, or the table in it, for the positions of the records.
+
+    Args:
+        folder: folder of the data set.
+        entry: entry of the shard in `dataset.json`.
+        kind: kind of the samples.
+        encoding: file name extension of the image files.
+
+    Raises:
+        ShardError: the shard, its index or its table is missing or wrong.
     """
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None: ...

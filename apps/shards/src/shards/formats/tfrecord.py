@@ -1,4 +1,4 @@
-"""TFRecord shards: a `tf.train.Example` per sample in a record with checksums, and DALI's index.
+"""TFRecord shards with DALI's index: each sample is a `tf.train.Example` in a checksummed record.
 
 A record (tensorflow/core/lib/io/record_writer.h) has the length (uint64), the masked CRC32C of the
 length, the message, and the masked CRC32C of the message, all little-endian. The message
@@ -77,7 +77,7 @@ def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryvie
     Args:
         message: the serialized Example.
         name: name of the feature.
-        kind: field number of the type of list (bytes or int64) in tf.train.Feature.
+        kind: number of the field of tf.train.Feature with the values: that of bytes or of int64.
 
     Raises:
         ValueError: the message is not a tf.train.Example.

@@ -71,11 +71,11 @@ class Writer(IndexedWriter):
 
 @dataclass(frozen=True)
 class Positions:
-    """(position, size) in bytes of the files of all samples in a tar file.
+    """Where the files of all samples lie in a tar file: (position, size) in bytes of each file.
 
     Attributes:
-        frames: image files of all samples, concatenated, (images, 2).
-        first: row of `frames` at which each sample begins, (samples + 1,).
+        frames: image files, sample after sample, (images, 2).
+        first: row of `frames` at which each sample begins, then the number of rows, (samples + 1,).
         labels: `.cls` files, (samples, 2), or (0, 2) without labels.
     """
 
@@ -189,7 +189,10 @@ def _pairs(found: list[tuple[int, int]]) -> NDArray[np.int64]:
 
 
 def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
-    """Yield the record of each index line, and faults; the records must fill the tar file."""
+    """Yield the record of each index line, and faults of the shard or its index as text.
+
+    It is a fault if the tar file has samples that the index does not list.
+    """
     assert index is not None  # noqa: S101 - `Traits.indexed`: each shard has an index
     first, *lines = index.read_text(encoding="utf-8", errors="replace").split("\n")
     lines = lines[:-1]  # drop the empty text after the last newline
@@ -206,7 +209,15 @@ def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
 
 @dataclass(frozen=True)
 class _Member:
-    """A file in the tar: `begin` is the position of its header, `end` that of the next header."""
+    """A file in a tar file.
+
+    Attributes:
+        extension: part of the name that names the kind of file, such as `cls` or `000000.jpg`.
+        stem: name without the extension.
+        content: the bytes of the file.
+        begin: byte position of its header.
+        end: byte position of the header of the next file.
+    """
 
     extension: str
     stem: str
@@ -218,11 +229,18 @@ class _Member:
 def _read(
     tar: int, index: str, words: list[str], begin: int | None, kind: Kind
 ) -> tuple[Read, int | None]:
-    """Return the record that an index line describes, and the end of its last file in bytes.
+    """Return the record that an index line describes, and the byte position of its end.
 
-    The record must start at `begin`, because the files of a tar follow each other without gaps.
-    `begin` is None if the previous index line was wrong, and then the start is not checked. The
-    returned end is None if this line is wrong.
+    Args:
+        tar: file descriptor of the tar file.
+        index: name of the index, for messages.
+        words: words of the index line.
+        begin: end of the previous record, where this one must start, because a tar file has no
+            gaps. None if the previous index line was wrong: the start is not checked.
+        kind: kind of the samples.
+
+    Returns:
+        The record and its end; the end is None if this index line is wrong.
     """
     found = [_member(tar, words[at : at + WORDS]) for at in range(0, len(words), WORDS)]
     parts = {part.extension: part for part in found if part is not None}
@@ -245,7 +263,10 @@ def _read(
 
 
 def _frames(parts: dict[str, _Member], kind: Kind) -> tuple[bytes, ...]:
-    """Return the image of a sample or its consecutive frames from 000000 on; () without frames."""
+    """Return the single image of a sample, or its frames from 000000 up to the first gap.
+
+    The result is empty if the sample has neither.
+    """
     for encoding in IMAGES:
         if kind.sample == "image" and encoding in parts:
             return (parts[encoding].content,)
