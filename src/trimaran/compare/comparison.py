@@ -31,12 +31,13 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
         pooled: properties of POOLED in which repeats may differ.
 
     Returns:
-        The comparison, and the runs in their groups, which a page needs for its curves.
+        The comparison, and the runs of each group, from which a page draws the curves.
 
     Raises:
         UsageError: the paths contain fewer than two runs, one run twice, runs of several apps, or
-            no common metric; `pooled` has an unknown property; or `sources.load` raises it.
-        RunError: `sources.load` raises it.
+            no common metric; a path is no run or evidence that can be compared; or `pooled`
+            has an unknown property.
+        RunError: the files of a run contradict each other.
     """
     groups = _grouped([_pooled(side, pooled) for side in _read(paths)])
     first = next(iter(groups.values()))
@@ -111,9 +112,9 @@ def _letters(number: int) -> str:
 
 
 def named(groups: Groups) -> Iterator[tuple[str, str, Side]]:
-    """Yield the group, the name and the side of each run; the name is `A`, or `A1`, `A2` and so on.
+    """Yield for each run the name of its group, its own name, and the run itself.
 
-    A number follows the letter of the group if the group has several runs.
+    A run has the name of its group (`A`). If the group has several runs, a number follows (`A1`).
     """
     for group, members in groups.items():
         for number, side in enumerate(members, start=1):
@@ -146,7 +147,7 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return one row for each pair of metric and moment, in the order of the runs."""
+    """Return the first row of each metric and moment that any run has, in the order of the runs."""
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
         for row in side.verdict.rows:

@@ -25,7 +25,11 @@ class Table(NamedTuple):
 
 
 def tables(comparison: Comparison) -> list[Table]:
-    """Return the tables of groups, runs and metrics, and of reached levels and scaling if any."""
+    """Return the tables of groups, runs and metrics.
+
+    If the comparison has them, add the steps at which runs reached given levels of a metric, and
+    the scaling.
+    """
     shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
     if comparison.reached:
         shown.append(_reached(comparison))
@@ -81,13 +85,17 @@ def _together(metric: Metric, alike: Sequence[Difference], base: str) -> str:
 
 
 def _size(metric: Metric, value: float, sign: str = "") -> str:
-    """Return a difference with its unit; the unit of a difference of percentages is points."""
+    """Return a difference as text with its unit: `points` if the metric is in percent."""
     unit = "points" if metric.unit == "%" else metric.unit
     return f"{value:{sign},.{metric.digits}f} {unit}".rstrip()
 
 
 def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
-    """Return a difference in percent of the baseline; without `sign` its absolute value."""
+    """Return a difference as text, in percent of the baseline.
+
+    Without `sign`, it is the absolute value. The text is empty if the metric is in percent, or if
+    the baseline is 0.
+    """
     if one.percent is None or metric.unit == "%":
         return ""
     percent = one.percent if sign else abs(one.percent)

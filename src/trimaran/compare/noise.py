@@ -1,4 +1,7 @@
-"""Decide whether a difference is more than noise: a statistical method for each of three cases."""
+"""Decide whether a difference between runs is more than noise.
+
+The statistical method depends on how many runs the two groups have (see `METHODS`).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of readings of a run for a judgement; 20 readings make four stretches."""
+"""Smallest number of readings with which a single run is judged; they make four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",
@@ -69,8 +72,8 @@ def between(
     Args:
         first: values of the metric in the first group, one for each run.
         second: values of the metric in the second group.
-        windows: if each group has one run, the readings in both runs, in order, whose medians are
-            the values.
+        windows: the readings of the two runs in order, if each group has one run whose value is
+            the median of its readings.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:

@@ -10,7 +10,10 @@ from trimaran.verdict.run_verdict import Outcome
 
 
 class Run(BaseModel):
-    """One run; `name` is the letter of its group, followed by a number if the group has several."""
+    """One run.
+
+    `name` is the letter of its group. If the group has several runs, a number follows.
+    """
 
     name: str
     group: str
@@ -42,7 +45,7 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, their mean, and the standard deviation if several."""
+    """The values of a metric in a group, their mean and standard deviation (None: one value)."""
 
     group: str
     values: list[float]
@@ -74,7 +77,10 @@ class Metric(BaseModel):
 
 
 class Arrival(BaseModel):
-    """When a run first reached a level; step and seconds are None if not reached or unknown."""
+    """When a run first reached a level.
+
+    `step` and `seconds` are None if it did not reach the level, or if they are not known.
+    """
 
     run: str
     step: int | None

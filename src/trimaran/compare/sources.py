@@ -78,7 +78,7 @@ class Side:
         return self.experiment.recipe.partition("/")[0]
 
     def row(self, metric: str, at: str) -> Row | None:
-        """Return the row of a metric at a moment; None without a finite value."""
+        """Return the row of the verdict for a metric at a moment (None: it has no finite value)."""
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
             and row.measured is not None and abs(row.measured) < LARGEST
@@ -170,7 +170,7 @@ def _words(changed: Mapping[str, Argument]) -> str:
 
 
 def _ranks(environment: Mapping[str, object] | None) -> int | None:
-    """Return the world size that the app recorded (app contract); None without a valid one."""
+    """Return the world size that the app recorded (None: it recorded no valid number)."""
     strategy = (environment or {}).get("strategy")
     size = strategy.get("size") if isinstance(strategy, dict) else None
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None

@@ -5,7 +5,7 @@ A data set has the folder `cache("data", NAME)`, which contains:
 - `raw/`: the verified files of the contract. A data set that needs a licence has no `raw/`: its
   files stay where the user put them.
 - `download/`: unfinished downloads.
-- `unpacked/`: files from archives that a packing needs.
+- `unpacked/`: files that were unpacked from archives for the packing.
 - `packed/`: the shards for training. Shards in a format other than that of the contract
   have a folder of their own (`places.Place`).
 - `replaced/`: a damaged packed data set, kept until its replacement is complete.
@@ -111,8 +111,8 @@ def get(
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     """Download and pack again the files that are missing or damaged.
 
-    The check is repeated here, because another process may have done the work while this one
-    waited for the lock.
+    The data set is checked here, under the lock, because another process may have repaired it
+    while this one waited.
     """
     thorough = os.path.lexists(place.damaged)
     faults = _faults(place, reporter, records=thorough)
@@ -129,7 +129,7 @@ def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) 
 
 
 def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
-    """Download damaged raw files again; return whether all of them are intact.
+    """Download damaged raw files again, and return True if all raw files are intact then.
 
     A failure is only a warning, because a run reads the packed data set and not the raw files.
     """
@@ -322,7 +322,10 @@ def is_image(place: Path) -> bool:
 
 
 def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return the faults of `dataset_json.unpinned`; a contract pins only its own format."""
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
+
+    A contract has a SHA-256 only for its own format, so other formats have no such fault.
+    """
     if dataset.format != contract.own_format:
         return []
     return dataset_json.unpinned(contract, digest)

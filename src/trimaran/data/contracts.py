@@ -34,7 +34,10 @@ READERS = {
     "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
-"""Reader -> module in the package `packing`; its constant `MODEL` is the contract's model."""
+"""Reader -> module in the package `packing`.
+
+The constant `MODEL` of the module is the pydantic model of the contracts with this reader.
+"""
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -142,7 +145,10 @@ class Contract(Common, Obtainable):
 
 
 class Samples(Protocol):
-    """The checked samples of one split; all have the same number and size of grey frames."""
+    """The checked samples of one split.
+
+    Each sample has the same number of grey frames, and all frames have one size.
+    """
 
     @property
     def name(self) -> str:
@@ -161,7 +167,7 @@ class Samples(Protocol):
         """Return the frames of the sample `number`."""
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels of all frames for each of the 256 grey values."""
+        """Return for each of the 256 grey values how many pixels in all frames have it."""
 
 
 class OfArrays(Contract):
@@ -186,7 +192,7 @@ class Licensed(OfFiles):
     """A data set that users download themselves, because they have to accept its licence.
 
     Attributes:
-        instructions: how to get the files; shown where they are missing.
+        instructions: how to get the files; shown if a file is missing.
         files: the files that the user downloads, with their published checksums.
     """
 
@@ -194,7 +200,7 @@ class Licensed(OfFiles):
     files: dict[FileName, Published] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the files that must exist in `source`; here, all files."""
+        """Return the names of the files that must exist in `source` (by default, all files)."""
         return list(self.files)
 
     def checked(self, source: Path | None, unpacked: Path, reporter: Reporter) -> Listing:
@@ -264,7 +270,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """The model for a contract with an unknown reader: its validation reports the reader."""
+    """Model of a contract with an unknown reader: validating it fails, and names the reader."""
 
     reader: Annotated[str, AfterValidator(_known)]
 

@@ -54,7 +54,7 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: a record of the format can hold only one image of one class.
+        UsageError: the format cannot hold them, because its records have one image of one class.
     """
     if not formats.can_hold(name, kind):
         raise UsageError(
@@ -65,7 +65,10 @@ def check_format(name: FormatName, kind: Kind) -> None:
 
 
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
-    """Return the differences of `dataset` from `contract` and from the `samples` of each split."""
+    """Return one line for each difference between `dataset` and `contract`.
+
+    `samples` are the numbers of samples of splits in a recipe. They replace those in the contract.
+    """
     if dataset.name != contract.name:
         return [f"it is the data set '{dataset.name}', not '{contract.name}'"]
     faults = []

@@ -80,7 +80,10 @@ class UrlSource(strict.Model):
 
 
 class Archive(strict.Model):
-    """An archive with the files in its `folder`; `members` maps each file to its path there."""
+    """An archive that contains the files.
+
+    `members` maps the name of each file to its path below `folder` in the archive.
+    """
 
     publisher: ClassVar[str]
 
@@ -150,7 +153,9 @@ D = TypeVar("D", bound=Described)
 
 
 def load(choose: Callable[[object], type[D]], path: Path) -> D:
-    """Load the YAML file of a data set or of weights; see `strict.load_one`.
+    """Load the YAML file of a data set or of weights.
+
+    `choose` gets the parsed content of the file, and returns the model that validates it.
 
     Raises:
         UsageError: the file is invalid, or its name differs from its key `name`.
@@ -168,7 +173,7 @@ class Made(strict.Model):
     """The SHA-256 of the `dataset.json` that packing writes on every machine.
 
     Attributes:
-        earlier: the hashes from older versions of Trimaran, whose runs still get a verdict.
+        earlier: the hashes from earlier versions of Trimaran; runs with such data get a verdict.
     """
 
     sha256: Sha256
@@ -176,5 +181,5 @@ class Made(strict.Model):
 
     @property
     def known(self) -> list[str]:
-        """The hashes from the present and from earlier versions."""
+        """The hashes from this version and from earlier versions of Trimaran."""
         return [self.sha256, *self.earlier]

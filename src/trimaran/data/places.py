@@ -15,7 +15,10 @@ from trimaran.data.contracts import AnyContract, Licensed
 
 
 def getting(contract: AnyContract, form: FormatName) -> str:
-    """Return the command that makes a data set in a format; the user replaces DIR in it."""
+    """Return the command that gets a data set in the format `form`.
+
+    If the data set needs a licence, the user replaces DIR by the folder with its files.
+    """
     words = ["trimaran data get", contract.name]
     words += [] if form == contract.own_format else ["--format", form]
     words += ["--from DIR"] if isinstance(contract, Licensed) else []
@@ -24,19 +27,19 @@ def getting(contract: AnyContract, form: FormatName) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """A data set in one format."""
+    """The folders in the cache of a data set in one format."""
 
     contract: AnyContract
     form: FormatName
 
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
-        """Return the place of a format (None: the format in the contract)."""
+        """Return the place of a data set in a format (None: the format in the contract)."""
         return cls(contract, form or contract.own_format)
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return the places of all formats; the format in the contract comes first."""
+        """Return the places of a data set in every format; that in the contract comes first."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
@@ -53,7 +56,10 @@ class Place:
 
     @property
     def damaged(self) -> Path:
-        """The file that `verify` writes if it finds a fault; the next `get` also checks records."""
+        """The file in which `verify` lists the faults that it finds.
+
+        If the file exists, the next `get` also checks every record.
+        """
         return self.home / f".damaged{self._suffix}"
 
     @property

@@ -110,7 +110,7 @@ def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return for each source of a `lacking` file the names of the files to download from it."""
+    """Return one text for each source of a `lacking` file: the names of the files that it sends."""
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())
         if isinstance(source, UrlSource)

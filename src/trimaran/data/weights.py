@@ -32,7 +32,7 @@ class Weights(Obtainable):
 
     @property
     def getting(self) -> str:
-        """A command that downloads the file."""
+        """The command that downloads the file; RECIPE stands for a recipe that uses the weights."""
         return "trimaran run RECIPE"
 
     @property

@@ -52,7 +52,8 @@ class Base:
         bootstrap: Apptainer's bootstrap agent: docker, docker-archive, oci-archive or localimage.
         reference: path of a file, or image reference of a registry.
         name: value of the label `base.name`.
-        digest: `sha256:…` of the registry's manifest, the archive's image or the file.
+        digest: `sha256:…` of the manifest in the registry, of the image in the archive, or of the
+            file; `unknown` if the user named an image without it.
     """
 
     bootstrap: str
@@ -62,7 +63,7 @@ class Base:
 
 
 class _Kept(strict.Model):
-    """The JSON file beside a base image in the cache: its description and its file's SHA-256."""
+    """The JSON file beside a base image in the cache: its description and its SHA-256."""
 
     base: Base
     sha256: str
@@ -149,7 +150,10 @@ def _pull(
 
 
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
-    """Return the same Debian release, assembled from its packages; `why` is for messages."""
+    """Return an image of the same Debian release, assembled from its packages.
+
+    `why` is the reason, for messages, why the pinned image is not used.
+    """
     if wanted.suite is None:
         raise BuildError(f"{wanted.image}: {why}", code="base-unavailable",
                          hint="give an archive or SIF of this image with --base")

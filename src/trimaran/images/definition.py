@@ -283,9 +283,10 @@ def chain(image: Image) -> list[Image]:
 
 
 def interpreter(image: Image, version: str | None = None) -> Python:
-    """Return the Python of `image`; `version`, if given, replaces the version in its definition.
+    """Return the Python of `image`.
 
-    The host engine uses the Python version of the host.
+    If `version` is given, it replaces the version in the definition: the host engine passes the
+    version of the host's Python.
 
     Raises:
         UsageError: The lock has no wheels for that version.
@@ -355,7 +356,10 @@ def entry(image: Image) -> Entry | None:
 
 
 def file_of(image: Image, name: str) -> Path:
-    """Return the path of the entry `name` of `files`: in the image's folder, else a shared file."""
+    """Return the path of the entry `name` of `files`.
+
+    It is a file in the image's folder, or else in `containers/selftests`.
+    """
     own = image.folder / name
     return own if own.is_file() else paths.repository() / "containers/selftests" / name
 

@@ -47,7 +47,7 @@ class File:
 
 @dataclass
 class Sources:
-    """Indexes and folders, in pip's order.
+    """The package indexes and the folders of wheels that pip would use, in pip's order.
 
     Attributes:
         indexes: simple indexes, http(s) or file URLs.

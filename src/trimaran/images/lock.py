@@ -154,7 +154,7 @@ def blocks(text: str) -> list[tuple[int, str]]:
 
 
 def parse(path: Path, number: int, block: str) -> Locked:
-    """Return the requirement in a block of `blocks`, which begins in the line `number` of `path`.
+    """Return the requirement in `block`, which begins in line `number` of the lock `path`.
 
     Raises:
         UsageError: The requirement is not pinned with hashes.

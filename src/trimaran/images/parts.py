@@ -83,8 +83,8 @@ class RegistryBase(strict.Model):
     Attributes:
         image: image reference with a tag, for readers; the digest decides which image is used.
         digest: digest of the image; null: the user must give it (`--base NAME@sha256:…`).
-        suite: Debian release of the image, which is assembled if the registry cannot be reached;
-            null: the image is not Debian.
+        suite: Debian release of the image; null: the image is not Debian. If the registry cannot
+            be reached, an image of this release is assembled instead.
     """
 
     image: Plain
@@ -104,7 +104,7 @@ class Python(strict.Model):
 
     Attributes:
         version: minor version of the interpreter in the image, for which wheels are chosen.
-        elsewhere: wheels that are not on PyPI, for this and other versions (host engine).
+        elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions.
         base: interpreter of the base image whose packages stay importable (vendor images).
         remove: shell patterns of files in site-packages that a running image does not need.
     """

@@ -185,7 +185,7 @@ def parts(image: Image, *, docker: bool) -> Iterator[Any]:
 
 
 def _base(image: Image, *, docker: bool) -> str:
-    """Return the default of the argument BASE."""
+    """Return the default of the build argument BASE, which names the image to build on."""
     if image.base is None:
         return f"localhost/trimaran/{image.framework}" if docker else f"{image.framework}.sif"
     if image.base.digest is None:

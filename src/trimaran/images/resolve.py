@@ -95,7 +95,10 @@ def _other(image: Image) -> Path | None:
 def _check_same(
     image: Image, resolved: list[lock.DebianPackage], locked: list[lock.DebianPackage]
 ) -> None:
-    """Raise BuildError if `resolved` has other versions than `locked`, the lock of `_other`."""
+    """Raise BuildError unless `resolved` has every package of `locked` in the same version.
+
+    `locked` is the lock of the image that the variant `image` extends.
+    """
     versions = {package.name: package.version for package in resolved}
     newer = [p.name for p in locked if versions.get(p.name) != p.version]
     if newer and image.variant:
@@ -172,10 +175,11 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
 
 
 def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
-    """Return the output `text` of uv with the hashes of `elsewhere`, wheels that are not on PyPI.
+    """Return the requirements of a lock from `text`, the output of uv.
 
-    Packages in `below`, which the framework image has locked, are omitted, as are packages that no
-    supported version of Python installs on Linux.
+    `elsewhere` are the wheels that are not on PyPI; their requirements get only the hashes of these
+    wheels. Packages in `below`, which the framework image has locked, are omitted, as are packages
+    that no supported version of Python installs on Linux.
     """
     kept = []
     for number, block in lock.blocks(text):

@@ -118,7 +118,7 @@ class _Quiet(Silent):
 
     @contextmanager
     def bar(self, *words: object, **more: object) -> Iterator[Advance]:
-        """Show nothing; raise Interrupted after the other downloads were stopped."""
+        """Show nothing; end the download with Interrupted if `stopped` is set."""
         def advance(amount: float) -> None:
             if self.stopped:
                 raise Interrupted("stopped with the other downloads")
@@ -254,7 +254,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
 
 
 def chosen(image: Image) -> list[Item]:
-    """Return the wheels that an earlier call has chosen for `image`; empty if it stored none."""
+    """Return the wheels that `locked` chose for `image` earlier; none if no choice is stored."""
     file, python = definition.wheels_lock(image), definition.interpreter(image)
     if file is None:
         return []
@@ -288,7 +288,7 @@ def _choice(file: Path, python: Python) -> Path:
 
 
 def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> list[Item]:
-    """Return the best wheel with a locked hash for each requirement, in their order."""
+    """Return for each requirement the best wheel with a locked hash, in the order of `wanted`."""
     sources = indexes.configured()
     tags = supported_tags(python.version)
     elsewhere = {

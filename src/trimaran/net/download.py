@@ -138,7 +138,7 @@ class _Job:
         return False
 
     def _finished_by_now(self) -> bool:
-        """Return True if the `.part` is complete, or another process has finished the file."""
+        """Rename the `.part` if it is complete; return True then, or if another process did so."""
         if not self.part.exists():
             return False
         with self._partial() as part:

@@ -49,7 +49,7 @@ class _Broken(Exception):  # noqa: N818 - as above
 
 
 class _Stale(_Broken):
-    """The existing bytes belong to another file; this does not count as a failed attempt."""
+    """The existing bytes are not of this file; the attempt does not count as failed."""
 
 
 def is_remote(url: str) -> bool:
@@ -223,13 +223,16 @@ def _local(url: str) -> Path:
 
 
 def _validator(response: requests.Response) -> str | None:
-    """Return the strong ETag, else the date, for the header If-Range (RFC 9110, 13.1.5)."""
+    """Return the value for the header If-Range: a strong ETag, or else the Last-Modified date.
+
+    See RFC 9110, 13.1.5.
+    """
     tag = response.headers.get("ETag", "")
     return tag if tag.startswith('"') else response.headers.get("Last-Modified")
 
 
 def innermost(problem: BaseException) -> str:
-    """Return the message of the first cause of `problem`, which libraries wrap several times."""
+    """Return the message of the first cause of `problem`; libraries wrap a cause several times."""
     *_, first = causes(problem)
     return (first.strerror if isinstance(first, OSError) else None) or str(first)
 

@@ -38,7 +38,7 @@ REDIRECTS = 5
 """Maximum number of redirects in a row."""
 
 NAMED = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Environment variables with a file of certificates, trusted instead of those of the system."""
+"""Environment variables that name a file of certificates, which replaces those of the system."""
 
 _LONGEST_NUMBER = 15  # digits; enough for a petabyte
 _CHUNK = 64 * 1024
@@ -78,7 +78,10 @@ class _System(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """Session without redirects: requests would read bodies of any size, and follow any scheme."""
+    """Session that follows no redirects.
+
+    The library requests would read the body of a redirect whatever its size, and follow any scheme.
+    """
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """Return None, because `_follow` follows redirects."""

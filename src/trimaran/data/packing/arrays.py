@@ -79,7 +79,7 @@ def _write_split(
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
-    """Yield a record for each number in `chosen`, with its frames as PNG files."""
+    """Yield the records of the samples whose numbers are in `chosen`; frames are PNG files."""
     for number in chosen:
         frames = tuple(map(_png, samples.frames(number)))
         yield Record(number, samples.name, samples.labels(number), frames, "png")

@@ -140,7 +140,7 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Return the other files in the folder, except the marks of `unpack`; warn of other images."""
+    """Warn of images that the table does not list; return other files except marks of `unpack`."""
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)
     return [name for name in others if _MARK.fullmatch(name) is None]
@@ -291,7 +291,10 @@ def _done(folder: Path, archive: str) -> Path:
 
 
 def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
-    """Unpack the files of one archive whose names have the form 00000001_000.png."""
+    """Unpack the images of one archive: files with names such as 00000001_000.png.
+
+    The task consists of the archive and the folder to unpack into.
+    """
     path, folder = task
     reported = 0
     with (

@@ -39,8 +39,8 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
         untrained: allow that `train` is missing; the classes are then those of all splits.
 
     Raises:
-        UsageError: `root` has another layout, `train` has no images of a class of another split,
-            or images lie at places from which they are not read.
+        UsageError: `root` has another layout, a class has no images in `train`, or images are
+            behind a broken link or in a subfolder, which is not read.
     """
     folders = _class_folders(root)
     classes = _classes(root, folders, untrained)

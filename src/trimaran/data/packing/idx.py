@@ -168,7 +168,7 @@ class Labelled:
         return (self.images.image(number),)
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels of all images for each of the 256 grey values."""
+        """Return for each of the 256 grey values how many pixels in all images have it."""
         from PIL import Image  # slow to import
 
         count, height, width = self.images.shape

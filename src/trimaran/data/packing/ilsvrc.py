@@ -194,7 +194,9 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
-    """Return True if `start` to `end` of `stream` is at least one block of zeros: a tar's end.
+    """Return True if `stream` has only zeros from byte `start` to `end`, and at least one block.
+
+    That is the end of a tar.
 
     All bytes are checked, because a failed download can leave zeros in the middle of a file.
     """

@@ -35,7 +35,7 @@ _OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
 """Wrong separators, which tables often contain; names of classes rarely contain them."""
 
 _PERHAPS = re.compile(r"[/&+:\s]")
-"""Characters that a name may contain, unless its parts are names of other classes."""
+"""Characters that a name may contain, unless the parts between them are names of classes."""
 
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 _HINT = f"separate classes by {SEPARATOR}, and quote a field that contains a comma"
@@ -166,7 +166,7 @@ def _refuse_shared_patients(table: Path, rows: Mapping[str, Row]) -> None:
 
 
 def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) -> list[str]:
-    """Return the other files that are not images; warn of images that are not in the table."""
+    """Warn of images that the table does not list; return all other files except the table."""
     own, home = os.path.realpath(table), os.path.realpath(root)
     images, others = leftovers.beside(root, {*rows, os.path.relpath(own, home)})
     leftovers.warn(root, images, "the table does not list them", reporter)
@@ -200,7 +200,7 @@ def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str])
 def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | None:
     """Return the reason why a class name is doubtful, or None.
 
-    The function adds `name` to `seen`: normalized form -> earlier name.
+    `seen` maps the normalized form of each earlier name to that name. The function adds `name`.
     """
     parts = [part for part in _PERHAPS.split(name) if part]
     if other := [one for one in _OTHERS if one in name]:
@@ -219,7 +219,7 @@ def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | Non
 
 
 def _rows(table: Path, reporter: Reporter) -> dict[str, Row]:
-    """Return file -> row of the table."""
+    """Read the table, check each row, and return a dictionary: file -> row."""
     rows: dict[str, Row] = {}
     found = tables.read(table, COLUMNS, hint=_HINT)
     unused = [name for name in found.columns if name not in (*COLUMNS, PATIENT)]

@@ -1,4 +1,4 @@
-"""Find the files of a source that are not packed: images are reported, so that no image is lost."""
+"""Find the files of a source that are not packed, and report the images among them."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def warn(root: Path, images: list[str], why: str, reporter: Reporter) -> None:
 
 
 def lost(entry: os.DirEntry[str]) -> str | None:
-    """Return a message if an entry of a folder of images hides images that cannot be read.
+    """Return a message if `entry` is a broken link or a folder with images; otherwise None.
 
-    That is a broken link, or a folder with images. None: the entry hides no images.
+    `entry` is in a folder of images, of which only the files are read.
     """
     if entry.name.startswith("."):
         return None
@@ -85,7 +85,7 @@ def shown(folder: Path | os.DirEntry[str], place: str) -> list[os.DirEntry[str]]
     """Return the entries of a folder that are not hidden; a broken link is an error.
 
     Raises:
-        UsageError: an entry is a broken link; `place` is the layout, as for `refuse_lost`.
+        UsageError: an entry is a broken link. The hint contains `place`, as that of `refuse_lost`.
     """
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if not entry.name.startswith(".")]

@@ -27,10 +27,11 @@ SHOWN = 10
 """Maximum number of faults of one kind that a message lists; the message counts the others."""
 
 class Sample(NamedTuple):
-    """One sample: `size` bytes at byte `offset` of `file`, a path below the root of the listing.
+    """One sample of a listing.
 
+    An image is the `size` bytes from byte `offset` of `file`, a path below the root of the listing.
     The images of a sequence are the files `frames` in the folder or zip `file`, or the frames of
-    the `clip` of the video `file`.
+    the part `clip` of the video `file`.
     """
 
     name: str
@@ -48,7 +49,7 @@ class Found(NamedTuple):
     Attributes:
         stamp: a text that changes if any of the files changes.
         ignored: names of files that are not images.
-        lost: a message for each link or folder with images that cannot be read from there.
+        lost: a message for each broken link and each subfolder with images, which are not read.
     """
 
     samples: list[Sample]
@@ -86,7 +87,7 @@ class Listing:
 
     @property
     def encodings(self) -> set[str]:
-        """The image formats by the suffixes of the names; frames of videos become JPEG files."""
+        """The image formats of the samples, by their file names; frames of videos count as JPEG."""
         return ({"jpg"} if self.has_videos else set()) | {
             ENCODINGS[os.path.splitext(name)[1].lower()]  # noqa: PTH122 - millions of them
             for samples in self.splits.values()
@@ -115,7 +116,7 @@ def fingerprint(stamps: Iterable[str]) -> str:
 
 
 def is_image(name: str) -> bool:
-    """Return whether `name` is that of a visible file with the extension of an image."""
+    """Return True if a file called `name` is not hidden and has the extension of an image."""
     ending = os.path.splitext(name)[1].lower()  # noqa: PTH122 - many of them
     return ending in ENCODINGS and not name.startswith(".")
 

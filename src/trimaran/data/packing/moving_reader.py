@@ -99,7 +99,11 @@ class Moving(OfSequences, OfArrays):
 
 @dataclass(frozen=True)
 class Flight:
-    """The motion of one item along one axis, in pixels; `velocity` is in pixels per frame."""
+    """The motion of one item along one axis.
+
+    `begin` is the position in frame 0, `room` the largest position, both in pixels. `velocity` is
+    in pixels per frame.
+    """
 
     begin: int
     velocity: int
@@ -161,7 +165,7 @@ class Scenes:
         return image, Flight(begins[0], across, rooms[0]), Flight(begins[1], down, rooms[1])
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels of all frames for each of the 256 grey values."""
+        """Return for each of the 256 grey values how many pixels in all frames have it."""
         counts = [0] * 256
         for number in range(len(self)):
             for frame in self.frames(number):

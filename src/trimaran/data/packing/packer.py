@@ -54,8 +54,8 @@ def pack(
 
     Raises:
         UsageError: `folder` contains other files.
-        RunError: images cannot be decoded (the message lists them; with `skip_bad`, all images of
-            a split or of a class in train), or the disk has too little free space.
+        RunError: images cannot be decoded (with `skip_bad`: all images of a split, or of a class
+            in train), or the disk has too little free space.
         Interrupted: the user pressed Ctrl-C; the same call resumes the packing.
     """
     dataset_json.check_format(options.format, source.kind)
@@ -209,7 +209,10 @@ def _make(
 
 
 def make(job: Job, advance: Advance) -> Done:
-    """Write one shard and its note; without `skip_bad`, only if all images can be decoded."""
+    """Write one shard and its note.
+
+    If an image cannot be decoded, they are written only with `skip_bad`, and without this image.
+    """
     state = job.folder / STATE
     part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
     note.unlink(missing_ok=True)
@@ -281,7 +284,7 @@ def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
 
 
 def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Check that every class of train has an image left after `skip_bad`."""
+    """Check that every class of train still has an image if undecodable images are left out."""
     bad = {name for job in jobs if job.split == "train" for name, _ in finished[job.stem].bad}
     train = source.splits["train"] if bad else []
     left = {label for one in train if one.name not in bad for label in one.labels}

@@ -36,8 +36,8 @@ class Options:
         format: format of the shards.
         resize: size to which images are scaled (None: images are not scaled).
         quality: JPEG quality of scaled images and of the frames of videos.
-        samples: number of samples in a shard (None: 10,000 images, or enough sequences that a
-            split has at most 64 shards, because one process writes a shard).
+        samples: number of samples in a shard. None: 10,000 images, or a 64th of the sequences of a
+            split. One process writes a shard, so 64 processes can work on a split.
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.

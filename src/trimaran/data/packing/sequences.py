@@ -49,7 +49,7 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
 
 
 def listing(root: Path, reporter: Reporter) -> Listing:
-    """List the folders `SPLIT/SEQUENCE` of `root`: each is one sample, and its images the frames.
+    """List the folders `SPLIT/SEQUENCE` of `root`: each is a sample, whose frames are its images.
 
     A video `SPLIT/SEQUENCE.mp4` is one sample, too. The reporter gets a warning about images that
     are in no sequence. All other files, including videos of other formats, are `ignored`.
@@ -57,8 +57,8 @@ def listing(root: Path, reporter: Reporter) -> Listing:
     The frames are in the natural order of their names: 2 comes before 10.
 
     Raises:
-        UsageError: `root` has another layout, a folder has no frames, or frames are at places from
-            which they are not read.
+        UsageError: `root` has another layout, a folder has no frames, or frames are behind a
+            broken link or in a subfolder, which is not read.
     """
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []

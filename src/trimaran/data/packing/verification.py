@@ -44,7 +44,8 @@ def faults(
         folder: the packed data set.
         dataset: its `dataset.json`.
         records: also read every record and decode every image.
-        workers: number of processes or, for hashes alone, of threads, which start faster.
+        workers: number of processes. If `records` is false, it is the number of threads, which
+            start faster.
         reporter: shows progress.
     """
     found = _described_wrongly(folder, dataset)
@@ -190,14 +191,14 @@ class _Faults:
         self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
 
     def add(self, number: int, name: str, fault: str) -> Iterator[str]:
-        """Add the fault of a record; yield the previous fault if it differs."""
+        """Add the fault of a record; yield the previous fault unless both can be merged."""
         if fault != self._fault or number != self._last + 1:
             yield from self.end()
             self._first, self._name, self._fault = number, name, fault
         self._last = number
 
     def end(self) -> Iterator[str]:
-        """Yield the last fault."""
+        """Yield the fault that was added last, if it was not yielded yet."""
         if self._fault:
             name = f" ({self._name})" if self._name else ""
             more = self._last - self._first

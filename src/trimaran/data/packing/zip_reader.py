@@ -82,7 +82,7 @@ class Zipped(OfFiles, Contract):
                        ignored, kind=self.kind, contents={name: content.sha256})
 
     def _split(self, content: bytes) -> str:
-        """Return the split of the image file `content`, which depends only on its SHA-256."""
+        """Return the split of an image file; it depends only on the SHA-256 of its `content`."""
         at = int(hashlib.sha256(content).hexdigest(), 16) % 100
         return next(name for name, split in self.splits.items()
                     if split.percent[0] <= at < split.percent[1])
