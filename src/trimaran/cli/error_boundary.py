@@ -20,7 +20,7 @@ from trimaran import __version__
 from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""Environment variables with paths of folders, besides `TRIMARAN_…`."""
+"""Variables with paths of folders; they must be UTF-8 text, as must those named `TRIMARAN_…`."""
 
 
 def guarded(command: Callable[[], object]) -> int:
