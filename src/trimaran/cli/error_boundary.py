@@ -117,7 +117,10 @@ def _discard_output() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print the error, or a fault with the path of its traceback, and return the exit code."""
+    """Print `error`, and return the exit code.
+
+    If the error is unexpected, its traceback is written to a file, which the message names.
+    """
     known: TrimaranError | None = None
     if isinstance(error, TrimaranError):
         known = error

@@ -102,7 +102,7 @@ class Engine(Protocol):
         Args:
             image: the definition of the image.
             digest: return the image with this digest, even if the definition has changed since.
-            thorough: hash the image even if its file is unchanged since it was made.
+            thorough: hash the image even if its size and `ctime` show no change.
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:

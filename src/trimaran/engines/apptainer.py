@@ -190,7 +190,7 @@ SCRATCH = "trimaran-build-"
 
 @contextmanager
 def workplace(needed: int) -> Iterator[Path]:
-    """Yield a folder beside the finished images, and delete it afterwards in every case.
+    """Yield a folder for a build, beside the finished images, and delete it afterwards.
 
     The folder is on the file system of the finished images, so that the finished SIF only has to
     be renamed. Apptainer unpacks into the link `tmp` in the folder, which points to a folder below

@@ -67,8 +67,8 @@ def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
     """Return the hash over all inputs of an image: its definition, and the image it is built on.
 
     `content` is the hash of the definition (`content_of`). A framework image is built on `base`,
-    whose digest is included. An app image is built on the framework image `below`. The inputs of
-    this are included, not its digest, because two builds from equal inputs differ in their dates.
+    whose digest is included. An app image is built on the framework image `below`, whose inputs
+    are included, not its digest, because two builds from equal inputs differ in their dates.
     """
     under = below.inputs if below else base.digest
     return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()

@@ -49,7 +49,7 @@ class Holding:
             here, but a process or a job uses it.
         files: files and folders of the item. The first one marks the item as complete, and is
             removed first.
-        stored: record of an image in the storage of an engine; None: all of the item is in `files`.
+        stored: record of an image in the storage of an engine; None: the item consists of `files`.
         place: path whose lock a process holds while it uses the item (see `locks`).
         user: the process or job that uses the item.
     """
@@ -148,7 +148,7 @@ def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Hol
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
-    """Yield an item with the package files that the definitions need, one with the others.
+    """Yield one item for the package files that the definitions need, and one for superseded files.
 
     The files are wheels, Debian packages and sources. Leftovers of builds follow, one item each.
     """

@@ -60,7 +60,7 @@ class Publication(strict.Model):
 
     @property
     def place(self) -> str:
-        """`HOST[:PORT]/NAMESPACE` of `reference`, the form of `--registry`."""
+        """The part `HOST[:PORT]/NAMESPACE` of `reference`, as `--registry` takes it."""
         return self.reference.rpartition("/")[0]
 
 

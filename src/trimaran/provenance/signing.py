@@ -160,7 +160,8 @@ def require(sif: Path, accepted: Sequence[Sequence[str]]) -> Signer:
 
     Raises:
         UsageError: The file is not a SIF.
-        RunError: The file has no valid signature (see `signers`), or a list contains no signer.
+        RunError: The file has no valid signature (see `signers`), or a list of `accepted` contains
+            none of its signers.
     """
     found = signers(sif)
     for wanted in accepted:
