@@ -55,7 +55,10 @@ def write_evidence(path: Path, content: str) -> None:
 
 
 def follow_umask(path: Path, *, program: bool = False) -> None:
-    """Set the permissions of `path` by the umask, because `tempfile` creates private files."""
+    """Set the permissions of `path` by the umask, because `tempfile` creates private files.
+
+    With `program`, a file becomes executable.
+    """
     # Only os.umask returns the mask. A file that a thread creates meanwhile is private, not open.
     masked = os.umask(0o077)
     os.umask(masked)
@@ -143,7 +146,7 @@ def check_space(
 
 
 def refusal(error: OSError, place: Path) -> str:
-    """Return why `place` cannot be written; for a full disk, with the mount point."""
+    """Return why writing to `place` raised `error`; for a full disk, add its mount point."""
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
@@ -153,7 +156,10 @@ def refusal(error: OSError, place: Path) -> str:
 def writing(
     what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
 ) -> Iterator[None]:
-    """Convert an OSError of the block, which writes to `place`, to an `error` "cannot `what`"."""
+    """Convert an OSError of the block, which writes to `place`, to an error of the class `error`.
+
+    Its message is "cannot `what`", followed by the reason.
+    """
     try:
         yield
     except OSError as problem:
@@ -163,7 +169,10 @@ def writing(
 
 @contextmanager
 def resumable(doing: str) -> Iterator[None]:
-    """Convert Ctrl-C in the block to Interrupted, whose hint explains how to resume `doing`."""
+    """Convert Ctrl-C in the block to Interrupted, with the hint to run the same command again.
+
+    `doing` describes the interrupted operation in the message.
+    """
     try:
         yield
     except KeyboardInterrupt:

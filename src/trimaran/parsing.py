@@ -1,4 +1,4 @@
-"""Parse YAML and JSON with limits: every text results in its content or in one `Malformed`.
+"""Parse YAML and JSON with limits; a text that cannot be accepted always raises `Malformed`.
 
 People write YAML: the files are small, and errors need a line and a key. Trimaran and other
 programs write JSON.
@@ -118,9 +118,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _is_flat(text: str) -> bool:
-    """Return True if a JSON text certainly exceeds no limit; this quick test is for metrics.
+    r"""Return True if a quick test shows that the JSON text needs no full check of its values.
 
-    The text has too few brackets to exceed the nesting limit, and no escapes of surrogates.
+    This makes long metrics logs fast to read. Such a text is ASCII, has too few brackets to exceed
+    the nesting limit, and has no `\u` escape, which could stand for a lone surrogate.
     """
     return text.isascii() and "\\u" not in text and text.count("[") + text.count("{") < DEPTH
 
@@ -131,10 +132,12 @@ _TOO_DEEP = f"more than {DEPTH} nested levels"
 
 
 def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> None:
-    """Check the nesting, the number (with expanded aliases) and the characters of all values.
+    """Check the nesting and the characters of all values, and that they are at most `nodes`.
+
+    A value counts again for each alias that refers to it.
 
     Raises:
-        Malformed: the content exceeds a limit, or has text that cannot be written as UTF-8.
+        Malformed: the content exceeds a limit, or a text has NUL or half of a surrogate pair.
     """
     def refused(problem: str) -> Malformed:
         return Malformed(problem, line=line_of(lines, at) if lines else None, at=at)

@@ -39,7 +39,9 @@ def repository() -> Path:
 
 
 def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
-    """Add `folders` to the definitions that this process and its child processes search.
+    """Make this process and its child processes find the definitions in `folders`, too.
+
+    The variable `OWN` of `environ` gets the folders.
 
     Raises:
         UsageError: a folder is missing or does not have the layout of a checkout.
@@ -84,7 +86,8 @@ class Definitions:
     Attributes:
         kind: the kind, for messages.
         patterns: glob patterns below a folder, such as `recipes/targets/*.yaml`.
-        name: function that returns the name of the definition in a file (None: another kind).
+        name: function that returns the name of the definition in a file; None: the file contains a
+            definition of another kind.
     """
 
     kind: str
@@ -126,7 +129,7 @@ class Definitions:
 
 
 def of_folder(path: Path) -> str:
-    """Return the name of the folder of `path`, which is the name in some `Definitions`."""
+    """Return the name of the folder that contains `path`, for definitions named by their folder."""
     return path.parent.name
 
 
@@ -197,7 +200,7 @@ def of_user(variable: str, below: str) -> Path | None:
 def user_folder(variable: str, below: str) -> Path | None:
     """Return an XDG base directory of the user; see `of_user`.
 
-    Without a home folder, platformdirs would return `~` or end the program.
+    The library platformdirs is not used: without a home folder, it returns `~` or ends the program.
     """
     named = os.environ.get(variable, "")
     if Path(named).is_absolute():

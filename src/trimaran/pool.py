@@ -30,10 +30,11 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
     """Yield the results of `work(task, advance)` for all tasks in the order of completion.
 
     Args:
-        work: a function of a module; it calls its second argument with the amount of work done.
+        work: a function at the top level of a module, so that it can be pickled; it calls its
+            second argument with the amount of work done since the last call.
         tasks: the tasks, which must be picklable.
         workers: number of processes; with one process or one task, this process does the work.
-        advance: is called in this process with the amount of work done.
+        advance: is called in this process with the amount of work that the workers have done.
 
     Raises:
         RunError: a worker process was killed.

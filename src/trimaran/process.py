@@ -95,8 +95,8 @@ def run(
         stdin: text for the standard input (None: empty). Secrets must be passed here, so that
             they never appear in the list of processes or in an error.
         timeout: seconds after which the child process is killed.
-        check: class of the error for a non-zero exit status (with the last lines of output) and
-            for a timeout (None: return the result, and raise TimeoutExpired).
+        check: class of the error that is raised if the program fails or takes too long. None: the
+            result is returned with any exit status, and a timeout raises TimeoutExpired.
 
     Raises:
         UsageError: the program is not installed.
@@ -187,7 +187,10 @@ def put_off() -> Iterator[None]:
 
 @contextmanager
 def handling(handler: Any) -> Iterator[None]:
-    """Install `handler` for the signals of `STOPS` that are not ignored (as nohup does)."""
+    """In the block, handle the signals of `STOPS` by `handler`, except those that are ignored.
+
+    The command nohup, for example, ignores SIGHUP.
+    """
     previous = {
         number: signal.signal(number, handler)
         for number in STOPS
@@ -385,7 +388,7 @@ class _Stopper:
             wait = GRACE_SECONDS
 
     def _send(self, signum: signal.Signals) -> None:
-        """Send `signum` to the group, and SIGKILL also to its descendants outside of the group."""
+        """Send `signum` to the process group; SIGKILL also to descendants that have left it."""
         assert self._child is not None  # noqa: S101 - narrows the type; `watch` set it
         others: list[psutil.Process] = []
         if signum == signal.SIGKILL:

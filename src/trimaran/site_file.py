@@ -127,7 +127,7 @@ class Signatures(strict.Model):
 
 
 OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
-"""Environment variables that the batch system, the engine or Trimaran sets."""
+"""Beginnings of variables that the batch system, the engine or Trimaran sets; `env` must not."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """Name of a partition or account in a batch system, without blanks and quotes."""
@@ -152,7 +152,7 @@ AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 DEVICE = r"^/dev(/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)+$"
-"""Regular expression of a device path; it is not quoted in scripts: the shell expands `*`."""
+"""Regular expression of a device path; scripts do not quote it, so that the shell expands `*`."""
 
 class Cluster(strict.Model):
     """The settings of one cluster, which recipes do not contain.
@@ -171,7 +171,8 @@ class Cluster(strict.Model):
         devices: device files below /dev that jobs of several nodes pass to the containers, in
             addition to those of known fabrics; `*` stands for any characters.
         env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME.
-        data: folder with packed data sets by name, used without `--data`.
+        data: folder with packed data sets, each in a subfolder with its name; used without
+            `--data`.
         scratch: folder for run directories, on a file system that the nodes share.
         local_storage: folder on the local disk of a node, into which the image is copied.
         stage_data: whether the data are copied to `local_storage` as well.

@@ -163,7 +163,7 @@ def _line(path: Path, lines: dict[Location, int] | None, where: Location, proble
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:
-    """Return the keys that `model` allows at `where`; the list is empty for complex types."""
+    """Return the keys that `model` allows at the key path `where`; [] if the type is complex."""
     current: object = model
     for part in where:
         if not (isinstance(current, type) and issubclass(current, BaseModel)):

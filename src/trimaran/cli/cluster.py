@@ -174,7 +174,7 @@ def submit(
 
 
 def _counts(text: str) -> list[int]:
-    """Return the numbers of nodes of `--nodes`, ascending and without duplicates."""
+    """Return the numbers of nodes in `text`, the value of `--nodes`, sorted without duplicates."""
     words = text.split(",")
     longest = len(str(MOST_NODES))  # Python does not parse thousands of digits
     if not all(
@@ -267,7 +267,10 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
 
 def _runs_of(run: Path) -> list[Path]:
-    """Return the submitted runs of a series, or the single run; print which do not exist."""
+    """Return the submitted runs of the series `run`, or `run` itself if it is not a series.
+
+    A note names each run of the series that was not submitted.
+    """
     from trimaran.report import scaling
 
     points = scaling.folders(run).values()

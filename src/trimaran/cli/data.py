@@ -82,7 +82,7 @@ def data_get(
 def _asked(
     name: str | None, kind: FormatName | None, recipe: str | None
 ) -> Mapping[str, FormatName | None]:
-    """Return the names of the data sets to get, each with its format; None: the default format."""
+    """Return name -> format of the data sets to get; the format None is the default format."""
     from trimaran.recipes import library
 
     if recipe is None:

@@ -20,7 +20,7 @@ from trimaran import __version__
 from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""Environment variables with paths of folders, besides `TRIMARAN_…`."""
+"""Variables with paths of folders; they must be UTF-8 text, as must those named `TRIMARAN_…`."""
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -117,7 +117,10 @@ def _discard_output() -> None:
 
 
 def _report(error: Exception) -> int:
-    """Print the error, or a fault with the path of its traceback, and return the exit code."""
+    """Print `error`, and return the exit code.
+
+    If the error is unexpected, its traceback is written to a file, which the message names.
+    """
     known: TrimaranError | None = None
     if isinstance(error, TrimaranError):
         known = error

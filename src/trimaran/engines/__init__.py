@@ -50,10 +50,11 @@ class Description:
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether an engine can be used on this machine.
+    """The result of the check of an engine, or of another part of this machine that runs need.
 
     Attributes:
-        status: "none" means that the engine is not installed and is optional.
+        status: "warn": some operations are slow or impossible; "fail": the part is broken; "none":
+            an optional engine is not installed.
         detail: version and path of the engine, or the problem.
         hint: how to solve the problem.
     """
@@ -78,7 +79,7 @@ class Engine(Protocol):
     """Builds, finds and runs images of one kind.
 
     Attributes:
-        name: the value of `--engine`.
+        name: the value of `--engine` that selects the engine.
         container: whether a run is isolated from the host; only such a run can be evidence.
         form: format of the images; None: the engine has no images.
         mounts_images: whether the engine mounts file system images, as data or as an overlay.
@@ -100,28 +101,38 @@ class Engine(Protocol):
 
         Args:
             image: the definition of the image.
-            digest: find the image with this digest, even if the definition has changed since.
-            thorough: hash the image even if its file is unchanged since it was made.
+            digest: return the image with this digest, even if the definition has changed since.
+            thorough: hash the image even if its size and `ctime` show no change.
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the fault of a recorded image that `find` does not return; None: no fault.
+        """Return what is damaged if an image has a record but `find` does not return it, or None.
 
         `build` renames a damaged image and builds it again.
         """
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the image that `build` would make now (digest None, size 0)."""
+        """Return a description of the image that `build` would make (digest None, size 0)."""
 
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image` from its locked wheelhouse, after its framework image."""
+        """Build `image` from its locked wheelhouse, and first its framework image if it is missing.
+
+        Args:
+            image: the definition of the image.
+            base: base image to use instead of that of the definition; None: that of the definition.
+            offline: use only files that were downloaded before.
+            reporter: shows progress.
+        """
 
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Build `image` a second time, offline, and delete the result after the `with` block."""
+        """Build `image` again, offline, to compare it with the first build.
+
+        The second image is deleted after the `with` block.
+        """
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the definition `image` in the built image.

@@ -94,7 +94,7 @@ class Apptainer(Container):
         return workplace(job.unpacked)
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
-        """Return the command of spython, which calls Apptainer by the name `singularity`."""
+        """Return the command that builds with spython, which calls Apptainer `singularity`."""
         from trimaran.images import render
 
         (folder / "bin").mkdir()
@@ -151,7 +151,8 @@ class Apptainer(Container):
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
         """Return the command that runs the Python of the image, isolated like a run.
 
-        Apptainer shares the network of the host; `network` only adds the variables of a proxy.
+        Apptainer always shares the network of the host; `setting.network` only adds the variables
+        of a proxy.
         """
         argv = [self.executable, "--quiet", "exec", *ISOLATION, *_namespace(),
                 "--pwd", setting.workdir, *map(plain, mount_options(setting.mounts)),
@@ -189,7 +190,7 @@ SCRATCH = "trimaran-build-"
 
 @contextmanager
 def workplace(needed: int) -> Iterator[Path]:
-    """Yield a folder beside the finished images, and delete it afterwards in every case.
+    """Yield a folder for a build, beside the finished images, and delete it afterwards.
 
     The folder is on the file system of the finished images, so that the finished SIF only has to
     be renamed. Apptainer unpacks into the link `tmp` in the folder, which points to a folder below

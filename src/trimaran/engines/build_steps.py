@@ -39,8 +39,8 @@ class Job:
         below: the framework image of an app image; None for a framework image.
         under: the image to build on: `below`, or a base image.
         items: the locked files of the wheelhouse, downloaded and verified.
-        content: `store.content_of` the definition at the beginning of the build, because the
-            definition may be edited during the build.
+        content: hash of the definition (`store.content_of`) from the beginning of the build,
+            because the definition may be edited during the build.
     """
 
     image: Image
@@ -66,7 +66,7 @@ class Container(Engine):
 
     Attributes:
         source: file name of the rendered definition that the engine builds from.
-        beneath: value of `Base.bootstrap` for an image of this engine.
+        beneath: value of `Base.bootstrap` to build on an image that this engine has.
         suffix: suffix of the file into which the engine pulls a base image.
         executable: path of the program; its folder comes first in PATH.
     """
@@ -89,11 +89,14 @@ class Container(Engine):
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Push the image to `HOST/NAMESPACE/IMAGE:TAG`, with the logins in the file `login`."""
+        """Push the image to the address `to`, which is `HOST/NAMESPACE/IMAGE:TAG`.
+
+        `login` is a file with logins. `tls` is False for a registry that supports only HTTP.
+        """
 
     @abstractmethod
     def _reference(self, name: str, inputs: str) -> str:
-        """Return the reference of the image called `name`: a path, or a name in the storage."""
+        """Return the reference of an image (a path or a name in the storage) with these inputs."""
 
     @abstractmethod
     def _workplace(self, job: Job) -> AbstractContextManager[Path]:
@@ -135,14 +138,14 @@ class Container(Engine):
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the newest undamaged image of the current definition or with `digest`, or None."""
+        """Return the newest undamaged image with `digest` or of the current definition, or None."""
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
                 return record
         return None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the fault of the newest image or of its record; None: there is no fault."""
+        """Return the fault of the newest damaged image or record of `image`, or None."""
         for record in self._records(image, digest):
             if fault := self.fault(record):
                 return fault
@@ -150,7 +153,10 @@ class Container(Engine):
         return f"{unread[0]} is damaged" if unread else None
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the image that `build` would make; its inputs lack the base image."""
+        """Return a description of the image that `build` would make, without building it.
+
+        The hash of its inputs does not include the base image, whose digest is not yet known.
+        """
         content = store.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
@@ -158,7 +164,7 @@ class Container(Engine):
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image` and its framework image, unless both exist."""
+        """Return the image; build it, and its framework image, if they are missing."""
         # A pulled image needs no framework image, and no permission to build.
         if base is None and (existing := self._intact(image, reporter)) is not None:
             return existing
@@ -180,7 +186,7 @@ class Container(Engine):
 
     @contextmanager
     def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Build `image` a second time, offline, and delete the result after the `with` block."""
+        """Build `image` again, offline, and delete the second image after the `with` block."""
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         with self._made(self._job(image, below, base, True, reporter), reporter) as built:
             yield built
@@ -208,7 +214,7 @@ class Container(Engine):
         return store.records(image, self.name, digest)
 
     def _intact(self, image: Image, reporter: Reporter) -> BuiltImage | None:
-        """Rename damaged images of `image`; return the image that `find` then returns, or None."""
+        """Return the newest undamaged image, or None; rename the damaged images that are newer."""
         store.move_broken(image, self.name, reporter)
         for record in self._records(image):
             with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:
@@ -222,7 +228,10 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> Job:
-        """Collect the inputs of `image`."""
+        """Collect the inputs of `image`.
+
+        `below` is its framework image, if it has one. `given` is the value of `--base`.
+        """
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 
         render.check(image)
@@ -245,7 +254,7 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> BuiltImage:
-        """Build one image, test it, move it to its place, and record it."""
+        """Build one image, test it, give it its final name, and record it."""
         job = self._job(image, below, given, offline, reporter)
         reference = self._reference(image.name, job.inputs)
         with locks.making(Path(reference), reporter):
@@ -267,7 +276,7 @@ class Container(Engine):
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Yield a new image, and delete it afterwards, unless `_keep` has moved it."""
+        """Build an image and yield it; delete it afterwards, unless `_keep` has moved it."""
         from trimaran.images import wheelhouse
 
         with self._workplace(job) as folder:
@@ -306,7 +315,10 @@ class Storage(Container):
         self, source: str, image: Image, digest: str, *, login: Path | None, tls: bool,
         reporter: Reporter,
     ) -> tuple[str, int]:
-        """Pull `HOST/NAMESPACE/IMAGE@DIGEST`; return its name in the storage and its size in bytes.
+        """Pull an image; return its name in the storage and its size in bytes.
+
+        `source` is `HOST/NAMESPACE/IMAGE@DIGEST` with the digest of the manifest, and `digest` is
+        the expected digest of the image.
 
         Raises:
             BuildError: the pulled image has a digest other than `digest`.

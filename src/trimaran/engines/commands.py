@@ -64,7 +64,7 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
 
 def search_path(first: Iterable[Text]) -> Text:
-    """Return a PATH of the given folders, followed by those of the system."""
+    """Return a value of PATH: the folders `first`, then the folders of the system."""
     folders = dict.fromkeys([*first, *SYSTEM_FOLDERS])
     separated = [part for folder in folders for part in (os.pathsep, folder)]
     return join(*separated[1:])

@@ -1,7 +1,7 @@
 """Make virtual environments of verified wheels, and check them file by file.
 
-The package `installer` unpacks exactly the wheels of the lock; pip is not used, and nothing is
-resolved. The file that is written last lists the hashes of all other files.
+The package `installer` unpacks exactly the wheels of the lock; pip is not used, and no dependencies
+are resolved. The file `.complete`, which is written last, lists the hashes of all other files.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def _paths(place: Path) -> list[str]:
 
 
 def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
-    """Return for each of `names` the hash, the target of a link, or the error."""
+    """Return path -> hash of the file, target of the link, or error, for the paths `names`."""
     names = list(names)
     with (
         reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,

@@ -175,7 +175,7 @@ def _fill(
 
 
 def _errors(command: Command, reporter: Reporter) -> list[str]:
-    """Run `command`; if it fails, return the errors in its output, or else the last lines."""
+    """Run `command`; return [] if it succeeds, else the error lines or last lines of its output."""
     output: list[str] = []
 
     def keep(line: str) -> None:
@@ -188,7 +188,10 @@ def _errors(command: Command, reporter: Reporter) -> list[str]:
 
 
 def _network(work: Path) -> dict[str, str]:
-    """Return the settings of pip: indexes, proxy and certificates of this machine."""
+    """Return the variables that tell pip the indexes, proxy and certificates of this machine.
+
+    The file with the certificates is copied to the folder `work`, which the container mounts.
+    """
     first, *more = indexes.configured().indexes
     env = {name: os.environ[name] for name in commands.FOR_THE_NETWORK
            if name in os.environ and not name.startswith("SSL_")}

@@ -65,7 +65,8 @@ class Host:
     ) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
 
-        An environment has no digest, so a search by digest finds nothing. `build` hashes all files.
+        An environment has no digest, so a search by digest finds nothing. Only files with a new
+        `ctime` are hashed here, whereas `build` hashes all files.
         """
         if digest is not None:
             return None
@@ -74,14 +75,17 @@ class Host:
         return planned if here and self.damage(image) is None else None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the first changed file among those with a new `ctime`, or None."""
+        """Return the first changed file of the environment, or None.
+
+        Only files whose `ctime` is newer than the environment are hashed.
+        """
         place = Path(self.planned(image).reference)
         if digest is not None or not place.exists():
             return None
         return environment.damage(place, Silent(), thorough=False)
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the environment that `build` would make; it need not exist."""
+        """Return a description of the environment that `build` would make; it need not exist."""
         inputs = hashlib.sha256(f"{store.content_of(image)} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
@@ -137,11 +141,11 @@ class Host:
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Raise UsageError: an environment is not an image that could be compared."""
+        """Raise UsageError: the host engine makes no images, so there is no second build."""
         raise no_images(self.name)
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Raise UsageError: there is no image, and the environment must not be changed."""
+        """Raise UsageError: the host engine has no image whose Python could run in a container."""
         raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
@@ -164,7 +168,7 @@ class Host:
         )
 
     def _environment(self, built: BuiltImage) -> dict[str, str]:
-        """Return the variables of a process in the environment, without HOME."""
+        """Return the variables of a process in the virtual environment, without HOME."""
         return {
             "PATH": f"{Path(built.reference, 'bin')}:{SYSTEM_PATH}",
             "LANG": "C.UTF-8",

@@ -107,8 +107,8 @@ class Difference:
     """One difference between two images.
 
     Attributes:
-        kind: kind of the thing that differs.
-        name: name of that thing.
+        kind: what differs, for example a Python package or a file.
+        name: its name; for a file, its path.
         before: its value in the first image; None: the first image lacks it.
         after: its value in the second image; None: the second image lacks it.
         reason: why the difference is harmless; None: there is no known reason.
@@ -157,7 +157,10 @@ class Inventory(strict.Model):
         return sum(file.size for file in self.files.values())
 
     def largest(self, count: int) -> list[Item]:
-        """Return the largest items: Python packages, and elsewhere folders three levels deep."""
+        """Return the `count` largest items.
+
+        An item is a Python package, or elsewhere a file or folder at most three levels deep.
+        """
         sizes: dict[str, int] = {}
         for path, file in self.files.items():
             if file.type == "file":
@@ -205,7 +208,7 @@ def record(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def load(built: BuiltImage) -> Inventory | None:
-    """Return the stored inventory of the image with this digest, or None."""
+    """Return the stored inventory of `built`; None if it is missing, damaged or not its own."""
     try:
         found = Inventory.model_validate_json(gzip.decompress(place(built).read_bytes()))
     except (OSError, EOFError, ValidationError, zlib.error):

@@ -220,7 +220,7 @@ def _stored(reference: str) -> str | None:
     containers.
 
     Raises:
-        BuildError: Podman fails for another reason.
+        BuildError: Podman fails for another reason than a missing image.
     """
     env = commands.own_environment(Podman.executable)
     argv = ["podman", *STORAGE, "image", "inspect", "--format", "{{.Id}}", reference]

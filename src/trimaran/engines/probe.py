@@ -84,7 +84,10 @@ def sha256(path: str) -> str | None:
 
 
 def debian(status: Path, documents: Path) -> list[Row]:
-    """Return the installed Debian packages that the `status` file of dpkg lists."""
+    """Return the installed Debian packages that the `status` file of dpkg lists.
+
+    The folder `documents` contains their copyright files.
+    """
     if not status.is_file():
         return []
     packages = []
@@ -133,7 +136,10 @@ def python() -> list[Row]:
 
 
 def python_licences(expression: str | None, classifiers: list[str], text: str | None) -> list[str]:
-    """Return the licences of a package: its expression, else classifiers, else a short text."""
+    """Return the licences that the metadata of a Python package state.
+
+    These are the licence expression, or else the classifiers, or else a text of one short line.
+    """
     if expression:
         return [expression]
     named = sorted({line.rpartition(" :: ")[2] for line in classifiers

@@ -21,8 +21,8 @@ class Row(NamedTuple):
     """An engine: its class, and the function that renders a launch specification as a command.
 
     Attributes:
-        place: module and class.
-        renderer: module and function.
+        place: the class, as `module:name`.
+        renderer: the function, as `module:name`.
         programs: possible names of the program in its commands; () if it is not a container
             engine.
     """

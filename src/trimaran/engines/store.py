@@ -33,7 +33,7 @@ class History:
     """How an image was made.
 
     Attributes:
-        content: `content_of` of the definition that the image was built from.
+        content: hash (`content_of`) of the definition that the image was built from.
         built: date and time of the build or of the pull, in UTC.
         base_name: name of the base image.
         base_digest: digest of the base image.
@@ -64,10 +64,11 @@ _RECORD = TypeAdapter(Record)
 
 
 def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
-    """Return the hash over all inputs of an image with this `content`.
+    """Return the hash over all inputs of an image: its definition, and the image it is built on.
 
-    For an app image it includes the inputs of the framework image, not its digest, because two
-    builds from equal inputs differ in their dates.
+    `content` is the hash of the definition (`content_of`). A framework image is built on `base`,
+    whose digest is included. An app image is built on the framework image `below`, whose inputs
+    are included, not its digest, because two builds from equal inputs differ in their dates.
     """
     under = below.inputs if below else base.digest
     return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()

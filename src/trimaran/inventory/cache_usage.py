@@ -49,7 +49,7 @@ class Holding:
             here, but a process or a job uses it.
         files: files and folders of the item. The first one marks the item as complete, and is
             removed first.
-        stored: record of an image in the storage of an engine.
+        stored: record of an image in the storage of an engine; None: the item consists of `files`.
         place: path whose lock a process holds while it uses the item (see `locks`).
         user: the process or job that uses the item.
     """
@@ -98,7 +98,7 @@ def find() -> list[Holding]:
 
 
 def _with_user(holding: Holding) -> Holding:
-    """Return the holding, with the process that uses it if it would otherwise be superfluous."""
+    """Return the item; if it is superfluous but a process uses it, set `state` and `user`."""
     user = locks.user_of(holding.place) if holding.superfluous and holding.place else None
     return replace(holding, state="running", user=user) if user else holding
 
@@ -148,9 +148,9 @@ def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Hol
 
 
 def _packages(defined: list[Image]) -> Iterator[Holding]:
-    """Yield one holding of the files that the definitions need, and one of the superseded files.
+    """Yield one item for the package files that the definitions need, and one for superseded files.
 
-    The files are wheels, Debian packages and sources.
+    The files are wheels, Debian packages and sources. Leftovers of builds follow, one item each.
     """
     root = paths.cache("wheelhouse")
     used = set().union(*map(wheelhouse.locked_hashes, defined))
@@ -178,7 +178,7 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
 
 
 def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:
-    """Return the holding of the copies of a job on this machine's own disk.
+    """Return the cache item for the files that a job copied to the local disk of this machine.
 
     Args:
         job: number of the job.
@@ -217,7 +217,7 @@ def _is_damaged(path: Path) -> bool:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Return whether a path is damaged, or belongs to an ended build, or is unused for a day."""
+    """Return whether a path is damaged, belongs to an ended build, or is unchanged for a day."""
     if _is_scratch(path):
         return locks.left_over(path)
     return _is_damaged(path) or time.time() - path.lstat().st_mtime > locks.STALE_SECONDS

@@ -121,7 +121,10 @@ def _local_row(found: LocalImage) -> Row:
 
 
 def _image_row(row: Row) -> Row:
-    """Return the row of a table, with a line in each cell for each image that a run can use."""
+    """Return the row of an image definition for the table that `cli` prints.
+
+    The cells have one line for each image on this machine that a run can use.
+    """
     usable = [one for one in row["here"] if one["current"] or one["origin"]]
     states = [
         f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")

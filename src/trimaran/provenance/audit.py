@@ -40,7 +40,7 @@ class _Dependency(BaseModel):
 
 
 class _Answer(BaseModel):
-    """The used keys of the JSON output of pip-audit."""
+    """The keys of pip-audit's JSON output that Trimaran uses."""
 
     dependencies: tuple[_Dependency, ...]
 

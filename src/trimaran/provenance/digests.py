@@ -42,7 +42,7 @@ class Publication(strict.Model):
         digest: digest of the image in its engine, which a recipe pins.
         manifest: digest of the manifest in the registry.
         size: size of a download in bytes.
-        content: `store.content_of` of the definition from which the image was built.
+        content: hash (`store.content_of`) of the definition from which the image was built.
     """
 
     image: str
@@ -60,7 +60,7 @@ class Publication(strict.Model):
 
     @property
     def place(self) -> str:
-        """`HOST[:PORT]/NAMESPACE` of `reference`, the form of `--registry`."""
+        """The part `HOST[:PORT]/NAMESPACE` of `reference`, as `--registry` takes it."""
         return self.reference.rpartition("/")[0]
 
 
@@ -92,7 +92,10 @@ def load(path: Path | None) -> Digests:
 
 
 def known() -> tuple[Publication, ...]:
-    """Return the publications of the user, then those of the project with other references."""
+    """Return the publications of the user, then those of the project.
+
+    A publication of the project is left out if the user has one with the same reference.
+    """
     own = load(own_path()).published
     references = {publication.reference for publication in own}
     project = load(project_path()).published

@@ -151,15 +151,17 @@ def signers(sif: Path) -> list[Signer]:
 
 
 def require(sif: Path, accepted: Sequence[Sequence[str]]) -> Signer:
-    """Return the first accepted signer of `sif`; each list of `accepted` must contain a signer.
+    """Return the first accepted signer of `sif`.
 
     Args:
         sif: path of the SIF.
-        accepted: lists of fingerprints; empty: every key of the keyring is accepted.
+        accepted: lists of fingerprints, each of which must contain one of the signers; empty: every
+            key of the keyring is accepted.
 
     Raises:
         UsageError: The file is not a SIF.
-        RunError: The file has no valid signature (see `signers`), or none by an accepted key.
+        RunError: The file has no valid signature (see `signers`), or a list of `accepted` contains
+            none of its signers.
     """
     found = signers(sif)
     for wanted in accepted:
@@ -209,7 +211,7 @@ def _sign(sif: Path, key: Key, ask: Callable[[], str]) -> None:
 
 
 def _refusal(sif: Path, objects: Sequence[_Object], output: str) -> RunError:
-    """Return the error for a file that Apptainer does not verify, from its error output."""
+    """Return the error for a SIF that Apptainer could not verify; `output` is its error output."""
     signatures = [object_ for object_ in objects if object_.is_signature]
     if not signatures:
         return RunError(f"{sif} is not signed", code="signature-missing",

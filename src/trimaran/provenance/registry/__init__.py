@@ -28,10 +28,11 @@ VARIABLE = "TRIMARAN_REGISTRY"
 def configured(given: str | None, site: Site) -> str | None:
     """Return the registry to use, `HOST[:PORT]/NAMESPACE`, or None.
 
-    It is the value of `--registry`, else of `$TRIMARAN_REGISTRY`, else that in the site file.
+    It is the value `given` by `--registry`, or else `$TRIMARAN_REGISTRY`, or else that in the site
+    file.
 
     Raises:
-        UsageError: The value does not have this form.
+        UsageError: The option or the variable does not have this form.
     """
     for source, value in (("--registry", given), (f"${VARIABLE}", os.environ.get(VARIABLE))):
         if value:
@@ -149,7 +150,11 @@ def _check_digest(digest: str | None) -> None:
 
 
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
-    """Return the content hash of the definition from which an image was published."""
+    """Return the content hash of the definition from which an image was published.
+
+    It is that of the publication `known`, or else that of this checkout. If the two differ, a
+    warning is printed.
+    """
     content = store.content_of(image)
     if known is None or known.content == content:
         return content
@@ -164,9 +169,10 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Return the image in the registry under the digest `pinned`, else under the tag.
+    """Look up the image in the registry: by the digest `pinned`, or by its tag if that is None.
 
-    If `pinned` is given, the image or its manifest must have the digest `wanted`.
+    With `pinned`, raise BuildError unless the image or its manifest has the digest `wanted`.
+    Without it, print a warning, because the tag may later point to another image.
     """
     reference = pinned or form.tag(image)
     offer = form.offer(client, reference)

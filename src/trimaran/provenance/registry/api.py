@@ -66,7 +66,7 @@ class Blob(BaseModel):
 
 
 class Content(BaseModel):
-    """The used keys of a manifest."""
+    """The keys of a manifest that Trimaran uses."""
 
     config: Blob
     layers: list[Blob]

@@ -59,7 +59,7 @@ class Form(ABC):
 
     @abstractmethod
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the image in the repository under a digest or tag, or None."""
+        """Return the image that the repository has under the digest or tag `reference`, or None."""
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
         """Push the image under `tag`.
@@ -97,7 +97,7 @@ def of(engine: Engine) -> Form:
 
 
 class Sif(Form):
-    """SIF files: Apptainer pushes them; the blob of their layer is downloaded with resumption."""
+    """SIF files. Apptainer pushes them; Trimaran downloads them, and can resume a download."""
 
     name = "sif"
 
@@ -106,7 +106,7 @@ class Sif(Form):
         return f"{image.tag}-sif"
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the SIF under the digest of a manifest, a tag, or the digest of the file."""
+        """Return the SIF with this tag, or this digest of its manifest or its file, or None."""
         # The blob is looked up first: docker-registry answers a wrong manifest with an error.
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
         if size is not None and size > MANIFEST_BYTES:
@@ -158,7 +158,7 @@ class Oci(Form):
         return image.tag
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the OCI image under the digest of a manifest or a tag."""
+        """Return the OCI image with this tag, or this digest of its manifest, or None."""
         manifest = client.manifest(reference)
         if manifest is None:
             return None

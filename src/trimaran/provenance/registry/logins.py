@@ -50,7 +50,7 @@ class _Entry(BaseModel):
 
 
 class _Config(BaseModel):
-    """The used keys of a file of logins, in Docker's format."""
+    """The keys of a file of logins in Docker's format that Trimaran uses."""
 
     auths: dict[str, _Entry] = {}
     helpers: dict[str, _Helper] = Field(default={}, alias="credHelpers")
@@ -162,7 +162,7 @@ TOKEN_BYTES = 64 * 1024
 
 
 class _Token(BaseModel):
-    """The used keys of an answer with a token, which becomes part of a header."""
+    """The keys that may contain a token in an answer; the token becomes part of a header."""
 
     token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
     access_token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
