@@ -100,7 +100,8 @@ class Packed:
 def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter) -> Packed:
     """Write all that the run `request` needs to the tar file `output`.
 
-    If the image or data are missing on this machine, they are prepared first.
+    If the image or data are missing on this machine, they are prepared first. Without `with_data`,
+    the bundle has only the `dataset.json` of each data set.
 
     Raises:
         UsageError: `output` exists, its folder does not exist, or the recipe cannot be bundled.

@@ -94,9 +94,9 @@ def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | N
 
 
 def detect(reporter: Reporter | None = None) -> dict[str, Any]:
-    """Return the keys of a cluster that the commands of its batch system report.
+    """Return the values for the site file that the batch system of this cluster reports.
 
-    If a command does not answer in time, its keys are left out with a warning.
+    If a command does not answer in time, its values are left out, with a warning.
 
     Raises:
         UsageError: the commands of no batch system are on PATH.

@@ -1,7 +1,7 @@
 """Render the run of a recipe as a script for Docker on one machine.
 
-The script uses the OCI image in a registry. Trimaran does not run the script, so that there is no
-`run.json` and no verdict.
+The script uses the OCI image in a registry. Trimaran does not run the script, so there is neither
+`run.json` nor a verdict.
 """
 
 from __future__ import annotations

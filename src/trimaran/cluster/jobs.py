@@ -29,7 +29,8 @@ STEPS = 3
 QUEUEING = "queueing"
 """Name of a file beside the script, which exists until the number of a new job is recorded.
 
-The file remains if the process is killed earlier. If the job was queued, it is found by its name.
+If the process is killed before, the file remains. It shows that the queue may contain a job whose
+number is not recorded, and which can be found only by its name.
 """
 
 
@@ -256,7 +257,7 @@ def asking(
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Return the record of a submitted run.
+    """Return the record of a submitted run; `chain` is as in `run_directory.load`.
 
     Raises:
         UsageError: `directory` is not a run directory, or its run was not submitted.
@@ -283,12 +284,12 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 
 def is_queueing(directory: Path) -> bool:
-    """Return whether the queue may contain a job of the run without a recorded number."""
+    """Return whether the queue may contain a job of the run whose number is not recorded."""
     return (job_chain.place(directory) / QUEUEING).exists()
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
-    """Return the numbers of all jobs of a run: recorded jobs, and jobs found by their name.
+    """Return the numbers of all jobs of a run: recorded jobs, and jobs that their name identifies.
 
     Raises:
         RunError: the batch system does not answer.
@@ -365,7 +366,10 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
 
 
 def _taken(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> str:
-    """Queue a job, and return the printed number, or else the number of an active job by name."""
+    """Queue a job, and return its number, which the command of the batch system prints.
+
+    If the command fails although the job was queued, the job's name identifies it.
+    """
     try:
         return scheduler.submit(Path(SCRIPT), directory, (lock,))
     except RunError as error:

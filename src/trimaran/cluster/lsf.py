@@ -115,7 +115,7 @@ COLUMNS = ("jobid", "stat", "exit_reason", "pend_reason")
 _ROW = r"^([0-9]+)\|([A-Z]+)\|([^|\n]*)\|(.*)$"
 
 _UNKNOWN = re.compile(r"is not found|No .*job found", re.I)
-"""Regular expression of the messages of bjobs about a job that it does not list."""
+"""Matches the messages of bjobs about a job that it does not list."""
 
 
 def _bjobs(*words: str) -> Result:

@@ -38,10 +38,13 @@ _NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
 _HEADING = rf'(?:^Job Id: *|[{{,]\s*")(?P<job>{NUMBER})(?: *$|"\s*:\s*\{{)'
 _KEY = r'(?:^ *|[{,]\s*")(?P<key>job_state|Exit_status|comment)"? *[:=] *"?(?P<value>[^\n"]*)'
 _FACT = re.compile(f"{_HEADING}|{_KEY}", re.M)
-"""Regular expression of a job's heading or fact in the text or JSON output of qstat."""
+"""Matches the heading or one attribute of a job in the output of qstat, as text or JSON.
+
+The attributes are state, exit status and comment.
+"""
 
 _UNKNOWN = re.compile(r"Unknown Job|has finished", re.I)
-"""Regular expression of the messages of qstat about a job that it does not list."""
+"""Matches the messages of qstat about a job that it does not list."""
 
 
 class Pbs(Scheduler):
@@ -78,11 +81,11 @@ class Pbs(Scheduler):
         ]
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return the mpirun command of the host."""
+        """Return the command that starts all tasks with the host's mpirun."""
         return host_mpirun(shape, tasks)
 
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return the mpirun command of the host, with one task on each node."""
+        """Return the command that starts one task on each node with the host's mpirun."""
         return ("mpirun", "-n", nodes, "--map-by", "ppr:1:node", "--bind-to", "none")
 
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:

@@ -126,7 +126,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def options(self, name: str, shape: Shape, cluster: Cluster, elastic: bool) -> list[str]:
-        """Return the options of the job, from resources of the recipe and names in the site file.
+        """Return the options in the directive lines of the job's script.
 
         Args:
             name: name of the job.
@@ -140,11 +140,11 @@ class Scheduler(ABC):
 
     @abstractmethod
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return the command that starts all tasks; `nodes` and `tasks` may be shell variables."""
+        """Return the command that starts `tasks` tasks on `nodes` nodes; both may be variables."""
 
     @abstractmethod
     def each_node(self, nodes: Text) -> tuple[Text, ...]:
-        """Return the command that starts one task on each node."""
+        """Return the command that starts one task on each of `nodes` nodes."""
 
     @abstractmethod
     def submit(self, script: Path, folder: Path, keep_open: Sequence[int] = ()) -> str:
@@ -198,7 +198,7 @@ class Scheduler(ABC):
         return name
 
     def early(self, cluster: Cluster) -> int:
-        """Return the number of seconds before its time limit at which a job gets a signal."""
+        """Return how many seconds before its time limit a job gets a signal."""
         return cluster.signal_seconds
 
     def check(self) -> None:
@@ -249,9 +249,9 @@ def words(done: process.Result) -> str:
 def queue(
     scheduler: Scheduler, argv: list[str], folder: Path, keep_open: Sequence[int], stdin: str = ""
 ) -> str:
-    """Run the command that queues a job in `folder`, and return the job number.
+    """Run `argv`, the command that queues a job, in `folder`, and return the job number.
 
-    A regular expression finds the number, because the command may print more lines at a site.
+    A regular expression finds the number, because at some sites the command prints further lines.
 
     Raises:
         RunError: as in `Scheduler.submit`.

@@ -55,7 +55,7 @@ PLANNED = "ranks"
 
 @dataclass(frozen=True)
 class Job:
-    """All inputs of a script.
+    """All inputs of the script of a job.
 
     Attributes:
         request: recipe, changes and site file.
@@ -147,8 +147,8 @@ def check(job: Job) -> None:
     """Check that the recipe can be a job of this cluster.
 
     Raises:
-        UsageError: the time limit is too short, the batch system has no Multi-Process Service, or
-            the app is not elastic.
+        UsageError: the time limit is too short, the batch system cannot start the Multi-Process
+            Service, or the app cannot continue on fewer nodes.
     """
     recipe, wanted = job.recipe, job.recipe.resources
     early = job.scheduler.early(job.cluster)
@@ -173,7 +173,7 @@ def check(job: Job) -> None:
 
 
 def render(job: Job) -> str:
-    """Return the text of the script.
+    """Return the text of the script of `job`.
 
     Raises:
         UsageError: an argument, a path or a variable has control characters, or the batch
@@ -237,7 +237,10 @@ def functions() -> str:
 
 
 def _command(job: Job) -> CommandLine:
-    """Return the command of a task, which reads copies of the data on its node if `stage_data`."""
+    """Return the command of a task.
+
+    With `stage_data` in the site file, the task reads copies of the data on its node.
+    """
     mounts = inputs.mounts(job.recipe, job.folders)
     if job.cluster.stage_data:
         mounts = {

@@ -47,7 +47,7 @@ class Slurm(Scheduler):
         ]
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return an srun command that binds each task to its own cores, with the site's MPI."""
+        """Return an srun command that binds the tasks of a node to different cores."""
         if shape.mpirun:
             return host_mpirun(shape, tasks)
         sockets = shape.sockets or 0

@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 """State of a run whose batch system does not answer, or whose files are damaged."""
 
 _BEGAN = re.compile(r"job\.sh: job .*, link \d+: ")
-"""Regular expression of the line in the log with which a job script starts the ranks."""
+"""Matches the log line that a job script prints when it starts the ranks."""
 
 POLL_SECONDS = 0.5
 """Seconds between two reads of a log. Every fourth read also queries the batch system."""
@@ -230,7 +230,7 @@ def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
 
     Args:
         directory: the run directory.
-        say: prints a line.
+        say: function that prints a line.
         on: whether to print new lines until the job has ended.
 
     Raises:

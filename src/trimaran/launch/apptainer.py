@@ -20,7 +20,7 @@ from trimaran.launch.specification import (
 )
 
 ISOLATION = ("--containall", "--no-home", "--cleanenv", "--no-eval")
-"""Options of every run.
+"""Options that isolate the container of a run from the host.
 
 --containall: separate /tmp, /dev and processes, no folders of the host. --no-home: no home folder.
 --cleanenv: no variables of the host, except the variables of the run. --no-eval: the shell in the

@@ -56,7 +56,7 @@ class LaunchSpec:
     """The launch of one run of an app.
 
     Attributes:
-        image: image reference.
+        image: the image to run.
         node: the parts that depend on the machine.
         mounts: folders and files of the host in the container.
         environment: variables of the app.
@@ -271,7 +271,7 @@ def _literal(value: object) -> str:
 
 
 def host_command(spec: LaunchSpec) -> CommandLine:
-    """Return the command that runs the app of `spec`, with paths of the host."""
+    """Return the command that runs the app of `spec` without a container."""
     module = () if spec.module is None else ("-m", spec.module)
     # PATH begins with the programs of the environment, so the name of the launcher is sufficient.
     words: tuple[Text, ...] = spec.in_container or (spec.node.program, *module)

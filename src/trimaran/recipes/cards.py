@@ -179,7 +179,7 @@ _WORDS = {"integer": "a whole number", "number": "a number", "string": "a number
 
 
 class Option(strict.Model):
-    """One option of a verb; if `default` is null, it has none, or the machine determines it."""
+    """One option of a verb; a null `default` means none, or one that the machine determines."""
 
     type: Literal["integer", "number", "boolean", "string"]
     enum: list[str] | None = None
@@ -249,7 +249,9 @@ def verbs(app: str) -> dict[str, Verb]:
 
 
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return argument -> fault for a verb of `app`; empty if its options cannot be checked.
+    """Return argument -> fault, for each faulty argument in `args` of a verb of `app`.
+
+    The result is also empty if the options of the app cannot be checked.
 
     Raises:
         UsageError: `options.json` is damaged, or lacks the verb.

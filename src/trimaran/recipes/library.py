@@ -54,7 +54,7 @@ def file_of(name: str) -> Path | None:
 
 
 def definition(name: str) -> Recipe:
-    """Return the content of a recipe's file, which has all points of a series.
+    """Return the checked content of a recipe's file, including all points of a series.
 
     Raises:
         UsageError: No recipe has this name (similar names are suggested), or its file has faults.
@@ -110,8 +110,8 @@ def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
 def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
     """Load the recipe `name` from any path, such as the copy in a run directory.
 
-    The options of its app may have changed since then, so only the expectations are checked
-    against `card`.
+    The options of its app may have changed since the copy was made, so only the expectations are
+    checked, against `card`.
 
     Raises:
         UsageError: The file has faults, or `name` has no valid point of a series.
@@ -204,7 +204,7 @@ def _target_fault(recipe: Recipe) -> Faults:
 
 
 def _kind_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return the data sets without a contract, and those whose samples the app cannot read."""
+    """Return a fault for each data set without a contract, or with samples unfit for the app."""
     found: dict[Location, str] = {}
     for name in recipe.data:
         if name not in contracts.names():
@@ -253,7 +253,10 @@ def _expectation_fault(expected: Expectation, app: str, card: Card) -> tuple[str
 
 
 def _bound_fault(expected: Expectation, metric: Metric) -> tuple[str, str]:
-    """Return the key of the bound by which a run can fail, and its fault, or an empty fault."""
+    """Return the key of the bound on the worse side of the value, and the fault of that bound.
+
+    The fault is empty if a run can fail because of the bound.
+    """
     if metric.better == "higher":
         key, bound, limit = "lower", expected.bounds[0], metric.least
         idle = bound is not None and limit is not None and bound <= limit

@@ -78,7 +78,7 @@ class Expectation(strict.Model):
 
 
 class ImageChoice(strict.Model):
-    """The app image: a published image with this digest, or without a digest the cached image."""
+    """The app image: the published image with `digest`; null: an image built on the machine."""
 
     name: Name
     digest: Digest | None = None

@@ -1,6 +1,6 @@
-"""Draw curves as SVG in an HTML page, with their values for a script that displays them.
+"""Draw curves as SVG, with their values for the script of an HTML page.
 
-Without the script, and on paper, the curves are a static picture.
+The script displays the values at the pointer. Without it, the curves are a static picture.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ MOST = 10
 """Maximum number of ticks of an axis."""
 
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
-"""(shortest time in seconds, seconds in the unit, unit); the first matching entry is used."""
+"""Units of time axes: (shortest time in seconds, seconds in the unit, unit).
+
+The first unit is used whose shortest time the longest curve reaches.
+"""
 
 
 class Tick(NamedTuple):
@@ -45,7 +48,7 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic axis, which maps values to positions.
+    """A linear or logarithmic axis, which maps `low` to `high` to positions `begin` to `end`.
 
     `doubling` makes the ticks of a logarithmic axis powers of two.
     """
@@ -194,7 +197,10 @@ def _vertical(panel: Panel) -> Axis:
 
 
 def around(low: float, high: float, zero: bool) -> tuple[float, float]:
-    """Return the ends of a linear axis for values in a range; `zero`: the axis begins at zero."""
+    """Return the ends of a linear axis for values from `low` to `high`.
+
+    If `zero` is true and no value is negative, the axis begins at zero.
+    """
     if zero and low >= 0:
         return 0, 1.05 * high or 1
     room = 0.05 * (high - low) or abs(high) / 10 or 1
@@ -230,7 +236,10 @@ def _time(longest: float) -> tuple[float, str]:
 
 
 def _round(low: float, high: float, parts: int) -> list[float]:
-    """Return about `parts` values in a range, which are multiples of 1, 2 or 5 powers of ten."""
+    """Return about `parts` values in a range, at equal distances.
+
+    The distance is 1, 2 or 5 times a power of ten, and the values are multiples of it.
+    """
     rough = (high - low) / parts
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
@@ -241,7 +250,10 @@ def _round(low: float, high: float, parts: int) -> list[float]:
 def _powers(
     low: float, high: float, base: int, factors: Sequence[int], every: int
 ) -> list[float]:
-    """Return the products of each factor and every `every`th power of `base` in a range."""
+    """Return the values in a range that are one of `factors` times a power of `base`.
+
+    Only powers whose exponent is a multiple of `every` are used.
+    """
     powers = range(math.floor(math.log(low, base)), math.ceil(math.log(high, base)) + 1)
     values = (factor * float(base) ** power for power in powers if power % every == 0
               for factor in factors)

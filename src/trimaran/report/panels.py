@@ -18,7 +18,10 @@ LARGEST = 1e30
 """Limit of the absolute values that are drawn; larger values would make all others invisible."""
 
 MARKED = 30
-"""Maximum number of points of a line that gets markers; a single point needs one to be visible."""
+"""Maximum number of points of a line that is drawn with markers.
+
+Without a marker, a single point would be invisible.
+"""
 
 DECADE = 10.0
 
@@ -135,19 +138,20 @@ def _value(point: Point) -> float:
 
 
 MOST_KEPT = 120
-"""Maximum number of points of a metric, including the first and the last point."""
+"""Maximum number of points of a curve in evidence, including the first and the last point."""
 
 DIGITS = 6
-"""Number of significant digits of the values."""
+"""Number of significant digits of the values in evidence."""
 
 
 class KeptCurve(BaseModel):
-    """The curve of one metric of a run.
+    """The curve of one metric of a run, for its evidence.
 
     Attributes:
         metric: name of the metric in the app card.
         unit: unit of the values.
-        points: (step, seconds since the start of the run with pauses, value), ordered by time.
+        points: (step, seconds since the start of the run, value), ordered by time; the seconds
+            include pauses.
     """
 
     metric: str
@@ -156,7 +160,7 @@ class KeptCurve(BaseModel):
 
 
 def kept_curves(events: Sequence[Event], card: Card) -> list[KeptCurve]:
-    """Return the curves of the reported metrics that have a panel in the app card."""
+    """Return the curves for evidence: reported metrics that have a panel in the app card."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
         return []

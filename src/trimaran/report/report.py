@@ -212,7 +212,7 @@ def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
-    """Return the names and the common facts of the hosts for each kind of machine."""
+    """Return for each kind of machine the names of its hosts, and the facts that they share."""
     kinds: dict[str, tuple[list[str], HostFacts]] = {}
     for host in record.hosts:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()

@@ -99,7 +99,10 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 
 
 class UsedSite(strict.Model):
-    """Neutral additions of the site file without folders; `changes` lists the other additions."""
+    """The additions of the site file that do not change the experiment, without folders.
+
+    `changes` has only the names of the other additions.
+    """
 
     flags: list[str]
     env: dict[str, str]

@@ -22,7 +22,7 @@ FILE = "scaling.json"
 
 
 class ScalingSeries(BaseModel):
-    """The content of `scaling.json`: number of nodes -> name of the folder of the run."""
+    """The content of `scaling.json`; `runs` is number of nodes -> name of the run directory."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)
@@ -86,7 +86,7 @@ def load(directory: Path) -> ScalingSeries:
 
 
 def folders(directory: Path) -> dict[int, Path]:
-    """Return number of nodes -> run directory in order; empty if `directory` is not a series.
+    """Return number of nodes -> run directory, sorted; empty if `directory` is not a series.
 
     Raises:
         UsageError: The list of runs is damaged, or names a folder in another place.

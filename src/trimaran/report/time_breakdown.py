@@ -25,8 +25,9 @@ REST = "checkpoints, and all else"
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     """Return the parts of the time of a run; empty if it has not reported the time of its training.
 
-    The metrics have the shares of time that rank 0 waits in each window of steps. Their average is
-    weighted by the time of the windows: steps divided by throughput, at a constant batch size.
+    For each window of steps, the metrics have the shares of time in which rank 0 waits. The shares
+    are averaged over the windows, each weighted by its steps divided by its throughput. This is
+    proportional to the time of the window, because the batch size is constant.
     """
     training = next(
         (event.finite for event in reversed(events) if event.key == "training_seconds"), None

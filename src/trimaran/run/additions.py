@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from trimaran.images.definition import Image
 
 VENV_INSIDE = "/venv"
-"""Path in the container of the `site-packages` of the user's virtual environment."""
+"""Path in the container at which the user's `site-packages` folder is mounted."""
 
 PAGE = "see containers/EXTENDING.md"
 
@@ -76,7 +76,8 @@ def extension(
     """Check the values of `--overlay` and `--venv`, and return them as an extension.
 
     Raises:
-        UsageError: the engine does not support them, or a path is not an overlay or environment.
+        UsageError: the engine does not support an option, or the path is not an overlay or
+            virtual environment.
     """
     if overlay is not None:
         if not engine.mounts_images:
@@ -183,7 +184,7 @@ class SiteSettings(BaseModel):
 
     Attributes:
         flags: flags of the engine, as in the command.
-        env: variables of the app, except those that the recipe sets, because they take precedence.
+        env: variables of the app, except those that the recipe sets: the recipe takes precedence.
         binds: path in the container -> folder of the host.
         devices: network devices that jobs on several nodes mount at the same path.
     """
@@ -196,7 +197,7 @@ class SiteSettings(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changes(self) -> list[str]:
-        """The names of the additions that change the experiment; their values may be private."""
+        """The additions that change the experiment, without their values, which may be private."""
         return [
             *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
             *(f"the variable {name}" for name, value in self.env.items()
@@ -206,14 +207,18 @@ class SiteSettings(BaseModel):
 
     @property
     def words(self) -> list[str]:
-        """All additions as text."""
+        """All additions as text, for reports."""
         return [
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
             *(f"{source} at {place}" for place, source in self.binds.items()), *self.devices,
         ]
 
     def private(self) -> dict[str, set[str] | set[int]]:
-        """Return the parts that published evidence leaves out: folders, and unusual values."""
+        """Return the indices of flags, and names of variables and binds, that evidence leaves out.
+
+        These are flags and variables that may change the experiment or contain a path, and all
+        binds.
+        """
         return {
             "flags": {at for at, flag in enumerate(self.flags)
                       if not _is_neutral(flag) or "/" in flag},
@@ -253,7 +258,7 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind hides no folder of the container, or keeps the path of a device."""
+    """Return whether a bind hides no folder of the container, or shows a device at its own path."""
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:
         return source == target

@@ -36,10 +36,10 @@ _FINAL = (2, 3, 4, 70)
 def perform(
     directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter
 ) -> None:
-    """Execute `command` in its run directory; `run.json` is a valid record at any time.
+    """Execute `command` in the run directory, and complete `run.json` however the command ends.
 
     The process of the app inherits the `lock` of the directory (see `run_directory.alone`) and the
-    lock of its image.
+    lock of its image, which stay locked if this process ends first.
 
     Raises:
         RunError: the app ended with an error.
@@ -128,7 +128,7 @@ class OomKills:
     machine: int | None
 
     def since(self, before: OomKills) -> str | None:
-        """Return a sentence about the processes killed since `before`, or None."""
+        """Return a sentence about the processes killed since `before`; None: none was killed."""
         for place in ("cgroup", "machine"):
             now, then = getattr(self, place), getattr(before, place)
             if now is not None and then is not None and now > then:
@@ -165,7 +165,12 @@ def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str,
 
 
 def _cgroup_kills(own: Path, root: Path) -> int | None:
-    """Return the number of kills in the control group (version 2 or 1) named in the file `own`."""
+    """Return the number of killed processes in the control group that the file `own` names.
+
+    Args:
+        own: file with the name of the control group.
+        root: folder with the files of all control groups (version 2 or 1).
+    """
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -17,11 +17,11 @@ from trimaran.reporting import Reporter
 from trimaran.run.record import DataRecord, InitialRecord
 
 INSIDE = "/data"
-"""Path in the container of the data set, or of a folder with several data sets by name."""
+"""Path in the container of the single data set, or of a folder with one subfolder for each."""
 
 
 def below(recipe: Recipe, name: str) -> str:
-    """Return the path of a data set below the common folder; "" if there is only one data set."""
+    """Return the path of a data set below `INSIDE`; "" if the recipe has only one data set."""
     return "" if len(recipe.data) == 1 else f"/{name}"
 
 
@@ -82,7 +82,7 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
 
 
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the path of each data set: the given path, or else its path in the cache."""
+    """Return the path of each data set: the path in `folders`, or else its path in the cache."""
     return {
         name: (folders.get(name) or cache.folder(contracts.load(name), use.format)).absolute()
         for name, use in recipe.recipe.data.items()
@@ -149,7 +149,7 @@ def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mo
 
 
 def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
-    """Return the data folder in the arguments of the app, or None if the app reads no data."""
+    """Return the value of the app's option `--data`, or None if the app reads no data."""
     if not data:
         return None
     return INSIDE if container else str(next(iter(data.values())).source)
@@ -235,10 +235,10 @@ def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None
 
 
 def initial_mounts(given: Path | None) -> list[Mount]:
-    """Return the read-only mount of the file in the container."""
+    """Return the read-only mount of the initial checkpoint `given`; [] if that is None."""
     return [Mount(str(given.absolute()), INITIAL_INSIDE + given.suffix)] if given else []
 
 
 def initial_record(given: Path | None) -> InitialRecord | None:
-    """Return the entry of the file in `run.json`."""
+    """Return the entry of `run.json` for the initial checkpoint `given`, or None without one."""
     return InitialRecord(path=str(given.absolute()), sha256=sha256(given)) if given else None

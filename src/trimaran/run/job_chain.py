@@ -1,7 +1,7 @@
 """Read the links of a job chain: the records of each start of a run by a batch system.
 
 Trimaran is not installed on the nodes. The script of the job writes small files into `job/`, and
-`run.json` stays as it was submitted. `fold` combines both.
+`run.json` stays as it was at the submission. `fold` combines both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ FUNCTIONS = f"{FOLDER}/functions.sh"
 """File with the functions of the job script; scripts of older versions contain their functions."""
 
 QUEUED, CANCELLED = "ids", "cancelled"
-"""Files with job numbers, beside the script, because batch systems do not list old jobs."""
+"""Files beside the script with the numbers of the submitted and of the cancelled jobs.
+
+They exist because batch systems do not list old jobs.
+"""
 
 ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
 Step = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -58,7 +61,7 @@ class Refusal(BaseModel):
 
 
 class Link(BaseModel):
-    """One start of the run; `hosts` lists all nodes, first that of rank 0."""
+    """One start of the run; `hosts` lists all nodes, the node of rank 0 first."""
 
     number: Annotated[int, Field(strict=True, ge=1)]
     job: str
@@ -82,13 +85,14 @@ def place(directory: Path) -> Path:
 
 
 _NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
-"""Regular expression of a job number, with the server's name; it cannot match an option."""
+"""Matches a job number, which may end with the server's name, but no option of a command."""
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
     """Return the job numbers of a run, the newest last.
 
-    Other text from older versions, such as a message of the site in the output, is left out.
+    Older versions also stored other output of the submission, such as a message of the site. It is
+    left out.
 
     Args:
         directory: the run directory.

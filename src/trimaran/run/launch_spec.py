@@ -1,7 +1,7 @@
 """Build the launch specification of a run from its recipe, data, image and machine.
 
 Only this module builds the command of a run. The verdict on a finished run builds the specification
-again from the values in `run.json`, and compares the two.
+again from the values in `run.json`, and compares it with the recorded specification.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def specification(
         recipe: the recipe to run.
         changes: arguments that replace those of the recipe.
         image: the image to run.
-        node: the values of the machine.
+        node: the values that depend on the machine.
         places: the files to read and write.
         module: the Python module of the app; None: the image has no app.
         extension: additions of the user to the image.
@@ -127,7 +127,7 @@ def launcher(recipe: Recipe) -> list[str]:
 
 
 def _path(text: Text) -> str:
-    """Return `text` as a path for the app."""
+    """Return `text`, a path for the app, or raise UsageError if it contains shell variables."""
     if not isinstance(text, str):
         raise UsageError("a script can only contain a run in a container",
                          code="engine-unsuitable", hint="use a container engine")
@@ -158,7 +158,7 @@ def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
 
 
 def _first(found: object, wanted: object) -> str:
-    """Return the first pair of elements that differ in two values, as text."""
+    """Return the first difference as text: two elements of the values, or else both values."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         found, wanted = list(found.items()), list(wanted.items())
     if isinstance(found, list | tuple) and isinstance(wanted, list | tuple):

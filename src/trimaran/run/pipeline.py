@@ -121,7 +121,7 @@ def plan(request: Request) -> Plan:
 
 
 def execute(request: Request, reporter: Reporter) -> Path:
-    """Prepare missing data and images, and run the recipe: the first three of STEPS.
+    """Prepare missing data and images, and run the recipe; the caller makes the verdict.
 
     Returns:
         The run directory of the completed run.
@@ -151,7 +151,9 @@ def execute(request: Request, reporter: Reporter) -> Path:
 def prepare(
     request: Request, steps: int, reporter: Reporter
 ) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
-    """Prepare the data, the checkpoint and the image of the run: the first two of `steps`.
+    """Prepare the data, the initial checkpoint and the image of the run.
+
+    The reporter shows this as steps 1 and 2 of `steps`.
 
     Returns:
         The request with the checkpoint that the run starts from, the data sets, the image, and its
@@ -307,7 +309,7 @@ def specification(
 
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
-    """Return the launch specification of `request` on the machine of `node`."""
+    """Return the launch specification of `request`; `node` has what depends on the machine."""
     entry = definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,

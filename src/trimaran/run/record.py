@@ -46,7 +46,7 @@ class RecipeRecord(BaseModel):
 
 
 class SignatureRecord(BaseModel):
-    """The verified signature of an image, by the fingerprint of its key."""
+    """The verified signature of an image; `fingerprint` is that of the signing key."""
 
     fingerprint: str
     verified: Literal[True] = True
@@ -56,8 +56,8 @@ class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
     """An image in a record for other machines: with its digest, but without its path.
 
     Attributes:
-        digest: as in `ImageReference`; None: the image must not be published.
-        inputs: as in `ImageReference`.
+        digest: as in `ImageReference`; an image without a digest cannot be published.
+        inputs: SHA-256 over everything that went into the image.
         signature: the signature that was verified, if the recipe or the site file demands one.
     """
 
@@ -74,7 +74,7 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the image ran in a container and has a digest; never read from the file."""
+        """Whether the image ran in a container and has a digest; a value in the file is ignored."""
         return selection.is_container(self.engine) and self.digest is not None
 
 
@@ -138,7 +138,7 @@ class ResumptionRecord(BaseModel):
 
 
 def as_list(data: object) -> object:
-    """Return the data sets of `run.json` or a bundle as a list; version 1 wrote only one."""
+    """Return the data sets of a record as a list; version 1 wrote one data set without a list."""
     return [data] if isinstance(data, dict) else data
 
 
@@ -180,7 +180,7 @@ class RunRecord(BaseModel):
 
     @property
     def hosts(self) -> list[HostFacts]:
-        """All machines of the run, over all of its parts."""
+        """All machines of the run, including those of its resumptions."""
         parts = ((self.host, self.nodes), *((part.host, part.nodes) for part in self.resumed))
         return [host for first, others in parts for host in (first, *others)]
 

@@ -96,7 +96,7 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
 def _launch(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
 ) -> LaunchSpec:
-    """Return the specification of the run, built again with the environment of this process."""
+    """Build the launch specification again, and check it against the recorded command."""
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
     launch = pipeline.specification(request, built, request.folders, directory)

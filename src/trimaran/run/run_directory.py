@@ -65,12 +65,12 @@ RECIPE, CARD = "recipe.yaml", "app.yaml"
 
 
 def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
-    """Return the path of a new run directory, which is not created.
+    """Return the path for a new run directory, without creating it.
 
     Args:
         recipe: the recipe of the run.
         out: the path, which must not exist or must be empty; None: a path below `runs` in `place`.
-        place: a folder; None: the working directory.
+        place: the folder that contains `runs`; None: the working directory.
 
     Raises:
         UsageError: `out` contains files.
@@ -105,7 +105,8 @@ def refuse_used(out: Path) -> None:
 def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     """Create and lock the run directory; yield its path and the descriptor of its lock.
 
-    The directory is deleted afterwards if no run was started in it.
+    The path is `out`, or a new path below `runs` if that is None. A directory that this call
+    created is deleted afterwards if no run was started in it.
 
     Raises:
         UsageError: `out` contains files, or another run has locked it.
@@ -154,13 +155,13 @@ def start(
     site: SiteSettings | None = None,
     job: JobRecord | None = None,
 ) -> RunRecord:
-    """Write the recipe, the app card and `run.json` with the status "running" into `directory`.
+    """Write the recipe, the app card and `run.json` into `directory`, and return the record.
 
-    The status is "queued" if `job` is given, for a batch system.
+    The status of the run is "running", or "queued" if `job` describes a submission.
 
     Raises:
-        RunError: the directory cannot be written, or another run began in it because the file
-            system supports no locks.
+        RunError: the directory cannot be written, or another run began in it, which is possible
+            only on a file system without locks.
     """
     record = new_record(recipe, changed, image, data, launch, launch_spec.command(launch),
                         git_state(recipe.path.parent))
@@ -194,7 +195,7 @@ def new_record(
 
 
 def recipe_record(recipe: RecipeFile, changed: dict[str, Argument]) -> RecipeRecord:
-    """Return the entry for `run.json` of the recipe and its changes."""
+    """Return the entry of `run.json` for the recipe and its `changed` arguments."""
     return RecipeRecord(
         name=recipe.name, sha256=recipe.sha256, card_sha256=recipe.card.sha256, changed=changed,
         nodes=recipe.nodes,
@@ -208,7 +209,7 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def go_on(directory: Path, record: RunRecord) -> RunRecord:
-    """Write the status "running" into the `run.json` of a stopped run."""
+    """Record in `run.json` that a stopped run resumes now, and return the new record."""
     part = ResumptionRecord(
         started=datetime.now(timezone.utc), trimaran=__version__,
         git=git_state(paths.repository()), host=host_facts(),
@@ -230,7 +231,7 @@ def _reserve(directory: Path) -> None:
 
 
 def alone(directory: Path) -> AbstractContextManager[int]:
-    """Hold the lock of a run, and yield its descriptor.
+    """Return a context that holds the lock of a run and yields the descriptor of the lock.
 
     An app that inherits the descriptor keeps the run locked if this process ends first.
 
@@ -244,8 +245,8 @@ def refuse_foreign(directory: Path) -> None:
     """Check that the app would read and write only files in the run directory.
 
     Raises:
-        UsageError: a symbolic link leads out of the directory, or a path is neither a file nor a
-            folder.
+        UsageError: a symbolic link leads out of the directory, or the directory contains something
+            that is neither a file nor a folder.
     """
     if (path := leads_outside(directory)) is not None:
         raise UsageError(
@@ -285,7 +286,9 @@ def hashes(directory: Path) -> dict[str, str]:
 
 
 def load(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Read `run.json` of a run directory, and the records of its jobs if `chain` is true.
+    """Return the record in `run.json` of a run directory.
+
+    If `chain` is true, the record is combined with the links of the job chain.
 
     Raises:
         UsageError: `directory` is not a run directory, or `run.json` or a link is damaged.
@@ -312,7 +315,7 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 
 
 def paste_line(command: Command) -> str:
-    """Return a shell line that runs the command with its recorded environment and nothing else."""
+    """Return a shell line that runs the command with exactly its recorded variables."""
     assignments = [f"{key}={value}" for key, value in command.env.items()]
     return process.shell_line(["env", "-i", *assignments, *command.argv])
 
@@ -322,7 +325,7 @@ def _write(directory: Path, record: RunRecord) -> None:
 
 
 def _environment(directory: Path) -> dict[str, object] | None:
-    """Return the content of `environment.json`, which the app writes, or None."""
+    """Return the content of `environment.json` from the app; None: it is missing or damaged."""
     try:
         content = parse_json(read_plain(directory / "environment.json"))
     except (OSError, ValueError, UsageError):
@@ -331,7 +334,7 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 
 def git_state(folder: Path) -> GitRecord:
-    """Return the state of the checkout of `folder`; its values are None outside of a checkout."""
+    """Return the state of the Git checkout with `folder`; without one, its values are None."""
     head = commands.git(folder, "rev-parse", "HEAD")
     changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))

@@ -41,7 +41,7 @@ def check(
         record: content of `run.json`.
         recipe: the recipe, whose hash agrees with `record`.
         card: the card of its app.
-        events: the metrics.
+        events: the events in `metrics.jsonl`.
 
     Returns:
         One line for each comparison, to print with the verdict.
@@ -236,7 +236,7 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) 
 
 
 def last_step(events: Sequence[Event]) -> int | None:
-    """Return the step of the last event; None: there is none."""
+    """Return the step of the last event; None: there is no event, or it has no step."""
     return events[-1].number("step") if events else None
 
 

@@ -19,7 +19,10 @@ BEGINNINGS = ("run_start", "resumed_from_step")
 
 @dataclass(frozen=True)
 class Event:
-    """One line of `metrics.jsonl`; a dataclass is faster than thousands of pydantic models."""
+    """One line of `metrics.jsonl`.
+
+    It is a dataclass, because pydantic would be slow for the many thousands of lines of a log.
+    """
 
     time_ms: int
     key: str

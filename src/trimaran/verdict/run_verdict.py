@@ -87,7 +87,7 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 
 
 class Row(BaseModel):
-    """One metric of a verdict; values and bounds are in `unit` (see `measure`)."""
+    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`."""
 
     metric: str
     unit: str
@@ -128,7 +128,7 @@ class Verdict(BaseModel):
         outcome: the worst outcome of the required rows.
         reasons: why no reference is valid for this run.
         notes: circumstances that readers of the outcome must know.
-        rows: the metrics.
+        rows: the metrics that the recipe expects, followed by further reported metrics.
         checked: one line for each comparison of files that preceded the judgement.
     """
 
