@@ -27,11 +27,11 @@ MARGIN = 1 << 20  # space in bytes for names, zip directory and small values
 
 
 class Checkpoints:
-    """The checkpoints of one run in one folder, newest last.
+    """The checkpoints of one run, all in one folder.
 
     Args:
         folder: folder of the checkpoints; the first `save` creates it.
-        keep: number of checkpoints to keep; an older checkpoint replaces a damaged one.
+        keep: number of checkpoints to keep; if the newest is damaged, the next older one is loaded.
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
@@ -110,7 +110,7 @@ class Checkpoints:
 
         For each file that is damaged or does not fit, the function calls `warn` and tries the next
         older file. If a file is usable, the refused files are renamed to `*.corrupt`, so that they
-        are neither deleted nor counted.
+        no longer count as checkpoints and are not deleted.
 
         Args:
             warn: function that reports a refused checkpoint.
@@ -118,8 +118,8 @@ class Checkpoints:
             set_aside: whether to rename refused files; False for commands that only read.
 
         Raises:
-            DataError: there are checkpoints, but none can be used; all keep their names. The code
-                is that of the error of the newest file.
+            DataError: there are checkpoints, but none can be used; all keep their names. The error
+                has the code of the error in the newest file.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}

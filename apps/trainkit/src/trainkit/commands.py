@@ -30,7 +30,7 @@ def entry_point(
     package: str, description: str, commands: Commands,
     examples: Mapping[str, str] | None = None, curves: plots.Look | None = None,
 ) -> Callable[..., int]:
-    """Return the function `main` of an app.
+    """Return the function `main` of an app, which runs one of its commands.
 
     Args:
         package: import name of the app.

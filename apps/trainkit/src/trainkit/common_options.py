@@ -28,12 +28,12 @@ USABLE_CORES = len(os.sched_getaffinity(0))
 
 
 def data(content: str) -> Any:
-    """Return the option --data of a command that reads packed data, described by `content`."""
+    """Return the option --data of a command that reads packed data; `content` describes them."""
     return option(None, f"folder of the packed {content} (dataset.json)", Path)
 
 
 def run_folder(content: str = "metrics, checkpoints, result") -> Any:
-    """Return the option --out of a command that writes a run with the files `content`."""
+    """Return the option --out of a command that writes a run; `content` lists its files."""
     return option(None, f"folder of this run: {content}", Path)
 
 
@@ -48,19 +48,19 @@ def seed(text: str) -> Any:
 
 
 def strategy(names: Sequence[str]) -> Any:
-    """Return the option --strategy with the strategies that a framework has."""
+    """Return the option --strategy; `names` are the strategies of a framework."""
     return option("single", "how the ranks average their gradients", choices=names)
 
 
 def backend(names: Sequence[str]) -> Any:
-    """Return the option --backend of --strategy ddp."""
+    """Return the option --backend, one of `names`, which belongs to --strategy ddp."""
     return option(
         None, "backend of --strategy ddp (default: nccl on GPUs, else gloo)", choices=names
     )
 
 
 def compression(names: Sequence[str]) -> Any:
-    """Return the option --compression."""
+    """Return the option --compression, one of `names`."""
     return option("none", "compression of the gradients between ranks", choices=names)
 
 
@@ -115,7 +115,7 @@ def log_every(steps: int) -> Any:
 
 
 def synthetic(samples: str) -> Any:
-    """Return the option --synthetic, which trains on random `samples`."""
+    """Return the option --synthetic for random samples; `samples` describes them."""
     return option(False, f"{samples} instead of --data: measures pure compute throughput")
 
 
@@ -143,7 +143,7 @@ def json(document: str = "one JSON object") -> Any:
 
 
 def count(default: int, text: str) -> Any:
-    """Return an option for a number of threads, from 1 to 1024, described by `text`."""
+    """Return an option for a number of threads, from 1 to 1024; `text` is its help text."""
     return option(default, text, up_to(1024))
 
 
@@ -151,7 +151,7 @@ def check_training(settings: Any, command: str = "train") -> None:
     """Raise ArgumentError if the shared options of a training contradict each other.
 
     Args:
-        settings: options of the training; `backend` and `resume` are optional.
+        settings: options of the training; the fields `backend` and `resume` may be missing.
         command: name of the command, for the message.
 
     Raises:
@@ -176,10 +176,10 @@ def check_training(settings: Any, command: str = "train") -> None:
 
 
 def check_checkpoint(settings: Any, command: str) -> None:
-    """Raise ArgumentError unless exactly one of --out and --checkpoint is given.
+    """Raise ArgumentError unless `command` was given exactly one of --out and --checkpoint.
 
     Raises:
-        ArgumentError: both or neither are given.
+        ArgumentError: both options or neither of them were given.
     """
     if (settings.out is None) == (settings.checkpoint is None):
         raise ArgumentError(

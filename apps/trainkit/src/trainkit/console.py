@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Ignore the error if the reader of `stream` has ended."""
+    """If the reader of `stream` has ended, ignore the error, and discard all further output."""
     try:
         yield
     except OSError as error:

@@ -36,7 +36,7 @@ class AppError(Exception):
     """Base class of all expected failures.
 
     Args:
-        message: the cause, the place and a remedy.
+        message: what is wrong, where, and a remedy.
         code: the kind of the failure, in kebab case; it stays if the message changes. The apps of
             this repository use the keys of `error_codes.CODES`; another app may use codes of its
             own. By default, the error has the code of its class.
@@ -138,7 +138,7 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def reported(code: str, message: str) -> str:
-    """Return the printed text of an error, with its code as in the errors of `trimaran`."""
+    """Return the text to print for an error, in the same form as in `trimaran`."""
     return f"error[{code}]: {message}"
 
 

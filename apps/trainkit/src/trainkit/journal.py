@@ -17,8 +17,8 @@ class Words:
     """The names of the app's measurements.
 
     Attributes:
-        losses: key in the metrics -> word on the console, in the order of the sums of a step.
-        rates: key in the metrics -> word on the console.
+        losses: metric key of each loss -> name on the console, in the order of the sums of a step.
+        rates: metric key of each rate, such as the learning rate -> name on the console.
         unit: unit of the throughput, such as img/s.
         advice: remedy that is suggested if a loss is not finite.
     """
@@ -62,7 +62,7 @@ class Journal:
         self.epochs, self.last_step = epochs, last_step
 
     def began(self, facts: Mapping[str, int], ranks: int) -> None:
-        """Log the start of a training by `ranks` ranks, and `facts` about it."""
+        """Log the start of a training on `ranks` ranks, and `facts` (metric key -> value)."""
         self.log.start(metrics.RUN_START, ranks=ranks)
         for key, value in facts.items():
             self.log.event(key, value)
@@ -73,7 +73,10 @@ class Journal:
         self.console.line(f"resuming from step {progress.steps_done} of {self.last_step}")
 
     def stepped(self, progress: Progress, rates: Mapping[str, float]) -> None:
-        """Log the window since the last call, whose last step had `rates`; start a new window."""
+        """Log the mean losses and the throughput since the last call, and start a new window.
+
+        `rates` are further values of the last step, such as its learning rate.
+        """
         window, progress.window = progress.window, Window()
         means = [total / window.samples for total in window.losses]
         losses = dict(zip(self.words.losses, means, strict=True))
@@ -104,7 +107,7 @@ class Journal:
         self.console.line(f"warning: {text}; another record takes its place")
 
     def evaluated(self, progress: Progress, found: Evaluation) -> None:
-        """Log the result of an evaluation, whose start was logged before."""
+        """Log the scores and the end of an evaluation, and print the scores."""
         for key, value in found.values.items():
             self.log.event(key, value, **progress.where)
         self.log.stop(metrics.EVAL_STOP, **progress.where)

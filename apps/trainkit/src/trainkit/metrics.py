@@ -87,7 +87,7 @@ class MetricsLog:
             self._file.truncate(offset)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Write the value of a key at one moment."""
+        """Write a value that belongs to one moment, such as a loss; `metadata` has its step."""
         self._write(POINT, key, value, metadata)
 
     def start(self, key: str, **metadata: Any) -> None:

@@ -6,8 +6,9 @@
 
 defines `--epochs`, with a check of its value and its default in `--help`. A boolean field defines
 `--name` and `--no-name`. A class attribute `RENAMED` (old field name -> new field name) makes the
-parser refuse an old name with a reference to the new one. `described` returns all options as data,
-for the `options.json` of an app, with which `trimaran` checks arguments before it starts anything.
+parser refuse an old name with a reference to the new one. `described` returns all options as the
+content of an app's `options.json`. `trimaran` reads this file to check arguments before it starts
+anything.
 """
 
 from __future__ import annotations

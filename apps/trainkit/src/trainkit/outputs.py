@@ -32,7 +32,7 @@ class Outputs:
     Attributes:
         folder: the `--out` folder.
         checkpoints: checkpoints of the run.
-        log: `metrics.jsonl` of the run, truncated to the checkpoint.
+        log: `metrics.jsonl` of the run, truncated to its size at the checkpoint.
         state: the checkpoint from which the training resumes, None for a new run.
         is_main: whether this rank writes.
         identity: the settings that checkpoints record: see `open_outputs`.
@@ -143,7 +143,8 @@ def open_outputs(
         warn: function that reports damaged checkpoints.
 
     Raises:
-        ArgumentError: the folder is not writable, has another run, or has another writer.
+        ArgumentError: the folder is not writable, has a run that must not be continued with these
+            arguments, or another process trains in it.
         DataError: no checkpoint can be used.
     """
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
@@ -193,7 +194,9 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Return `path`, a folder in `--out`; the first write to it creates it.
+    """Return `path`, a folder in `--out`, after a check that it is no link.
+
+    The folder need not exist; the first write to it creates it.
 
     Raises:
         ArgumentError: the path is a link; a run never writes outside its folder.
@@ -231,9 +234,10 @@ def _find_state(
 
 
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
-    """Raise DataError unless the metrics agree with the checkpoint `saved`.
+    """Raise DataError unless the first `offset` bytes of the metrics are complete, valid lines.
 
-    The check precedes the training, which could otherwise end with unreadable metrics.
+    The file `path` had this size when the checkpoint `saved` was written; `content` is what it has
+    now. The check precedes the training, which could otherwise end with unreadable metrics.
     """
     way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:
@@ -270,7 +274,8 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def load_trained(out: Path | None, file: Path | None) -> State:
     """Return the checkpoint `file`, or the newest usable checkpoint of the run in `out`.
 
-    The state describes its network under `about` and has its `parts`. No damaged file is renamed.
+    The state has the entries `about`, which describes the network, and `parts`. Damaged files keep
+    their names.
 
     Raises:
         ArgumentError: neither `out` nor `file` is given.

@@ -23,14 +23,14 @@ class Part(Protocol):
     """A network, an optimizer, a loss scaler, or the state of a random generator."""
 
     def state_dict(self) -> Mapping[str, Any]:
-        """Return the state in types that `trainkit.statefile` stores; a step may change its arrays.
+        """Return the state in types that `trainkit.statefile` stores.
 
-        All ranks call this method at the same moment.
+        All ranks call this method at the same moment. The next step may change the returned arrays.
         """
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state; the object keeps its types and its memory layout.
+        """Restore a state; the arrays of the object keep their types and memory layout.
 
         Raises:
             ValueError: the state belongs to another object; the message names the difference.
@@ -47,7 +47,10 @@ def snapshot(parts: Parts) -> dict[str, Any]:
 
 
 def not_finite(state: Any, name: str = "") -> Iterator[str]:
-    """Yield the names of all NaN or infinite values in nested numbers and arrays."""
+    """Yield the dotted names of all numbers and arrays in `state` with NaN or infinite values.
+
+    `name` is the name of `state` itself; the names of its entries begin with it.
+    """
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from not_finite(value, f"{name}.{key}" if name else str(key))

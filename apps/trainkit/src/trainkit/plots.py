@@ -33,7 +33,7 @@ UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None
 
 
 class Panel(NamedTuple):
-    """One diagram: title, keys of metrics, factor to the unit, and lower limit of the axis."""
+    """One diagram: title, metric keys, factor applied to the values, lower limit of the axis."""
 
     title: str
     keys: tuple[str, ...]
@@ -100,7 +100,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def draw(runs: Sequence[RunCurves], look: Look) -> Figure:
-    """Return a figure with one panel per metric and one colour per run."""
+    """Return a figure with the panels of `look`, and with one colour and line style per run."""
     import matplotlib as mpl
     from matplotlib.figure import Figure  # pyplot would look for a display
     from matplotlib.lines import Line2D
@@ -164,13 +164,16 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield a different colour and line style for each run, without end."""
+    """Yield a colour and a line style for each run, without end; after all pairs, they repeat."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 
 
 def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
-    """Return the legend of each run: its name, its progress, and the best value of a metric."""
+    """Return the legend of each run: its name, its progress, and the best value of a metric.
+
+    `best` is the key of this metric, and `words` the format of its value.
+    """
     states = {
         metrics.SUCCESS: "finished at epoch {:.4g}",
         metrics.ABORTED: "stopped at epoch {:.4g}",

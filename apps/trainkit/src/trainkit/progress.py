@@ -51,7 +51,7 @@ class Progress:
         step: completed steps of this epoch.
         before: completed steps of all previous epochs.
         seconds: time of the training steps in seconds, without evaluations and checkpoints.
-        closed: number of steps when the last epoch ended, including its evaluation.
+        closed: completed steps when the last epoch and its evaluation ended; -1 before that.
         scores: scores of the last evaluation.
         window: sums for the next log line.
     """
@@ -111,7 +111,7 @@ class Step:
         number: number of the step, from 1.
         samples: samples of all ranks.
         rates: metric key -> value that determined the step, such as the learning rate.
-        sums: sums of the losses, and number of ranks with a stop request.
+        sums: sum of each loss, and last the number of ranks that received a signal to stop.
     """
 
     epoch: int

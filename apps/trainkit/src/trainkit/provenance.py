@@ -1,4 +1,4 @@
-"""`environment.json`: the facts, beside the arguments, that affect the results of a run."""
+"""`environment.json`: arguments, software and hardware that affect the results of a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VARIABLES = (
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
-    """Return the versions of Python and `packages`, and facts of ranks, allocator and hardware."""
+    """Return the content of `environment.json`; `packages` are those whose versions it lists."""
     facts = strategy.facts()
     return {
         "python": platform.python_version(),
@@ -67,7 +67,7 @@ def _version(name: str) -> str | None:
 
 
 def cpu_flags() -> list[str]:
-    """Return the `CPU_FLAGS` of this machine."""
+    """Return those of the instruction sets `CPU_FLAGS` that this machine has."""
     facts = _cpuinfo()
     present = set(facts.get("flags", facts.get("Features", "")).split())
     return [flag for flag in CPU_FLAGS if flag in present]

@@ -79,8 +79,8 @@ class Ranks:
 def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the rank of this process from the variables of its launcher.
 
-    If a launcher sets no local rank (`srun --mpi=pmi2` sets MPICH's variables without it), an outer
-    launcher with the same rank and size and a local rank is used instead.
+    A launcher may set no local rank: `srun --mpi=pmi2` sets MPICH's variables without it. Then the
+    variables of an outer launcher are used if they have the same rank and size, and a local rank.
 
     Raises:
         ArgumentError: the variables are not numbers, or contradict each other.
@@ -152,7 +152,7 @@ def yield_when_idle() -> None:
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
-    """Raise ArgumentError if the ranks are not connected; each would train on its own.
+    """Raise ArgumentError if the ranks are not connected, because each would train on its own.
 
     Ranks stay unconnected, without a message, if the launcher belongs to another MPI.
 

@@ -40,10 +40,17 @@ T = TypeVar("T")
 
 
 def has_finished(folder: Path, resume: str, strategy: Strategy) -> bool:
-    """Return on all ranks whether `folder` has a finished run; print a note if it has.
+    """Return whether `folder` has a finished run; if so, rank 0 prints a note.
+
+    All ranks must call this function; they get the same answer.
+
+    Args:
+        folder: the `--out` folder.
+        resume: "never", "auto" or a checkpoint file.
+        strategy: the strategy that connects the ranks.
 
     Raises:
-        ArgumentError: the folder has a run, and a new one was requested.
+        ArgumentError: the folder has a run, and a new run was requested.
     """
     finished = strategy.share(
         strategy.is_main and outputs.is_finished(folder, resume, warn=print)
@@ -63,7 +70,7 @@ class Session:
         course: length of the training.
         words: names of the app's measurements.
         training: the state of the training for checkpoints.
-        watch: profiler of some steps.
+        watch: profiler of a few steps; None: no profile.
 
     Attributes:
         progress: position of the training.
@@ -150,8 +157,8 @@ class Session:
 
         Args:
             samples: samples of the step on all ranks.
-            sums: sums over all ranks: the losses of these samples in the order of the app's
-                `Words`, followed by the number of ranks with `stop_asked`.
+            sums: sums over all ranks: each loss of these samples, in the order of
+                `Words.losses`, and last the number of ranks whose `stop_asked` is true.
             rates: metric key -> value that determined the step, such as the learning rate.
 
         Raises:
@@ -209,7 +216,10 @@ class Session:
         self._course = dataclasses.replace(self._course, last_step=self.progress.steps_done)
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
-        """Return a progress counter of a task such as an evaluation, shown on rank 0."""
+        """Return a progress counter of a task such as an evaluation, shown on rank 0.
+
+        The arguments are those of `Counter`. Each update also reports progress to the watchdog.
+        """
 
         def moved() -> None:
             self._watchdog.beat(what, slow=True)
@@ -229,8 +239,8 @@ class Session:
     def _settle(self, leave: int = 0) -> None:
         """Wait for the losses of all pending steps but the `leave` newest.
 
-        With a delay of one step the wait is short, because the GPU and the sums over the ranks had
-        the duration of one step to finish.
+        If `leave` is 1, the wait is short, because the GPU and the sums over the ranks had the
+        duration of one step to finish.
         """
         while len(self._under_way) > leave:
             step = self._under_way.pop(0)
@@ -260,8 +270,8 @@ class Session:
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks bit by bit, after the first step and at the end.
 
-        If the framework does not average the gradients, it reports no error, and the loss still
-        decreases.
+        Otherwise nobody would notice that a framework does not average the gradients: it reports
+        no error, and the loss still decreases.
         """
         self._watchdog.beat("comparing the weights of the ranks", slow=True)
         own = self._training.digest()
@@ -279,7 +289,7 @@ class Session:
         return every > 0 and ((progress.epoch + 1) % every == 0 or last)
 
     def _stop_here(self, offset: int) -> None:
-        """Write a checkpoint, and exit with the code "stopped early, resumable"."""
+        """Write a checkpoint, and raise StoppedError; `offset` is that of `_save`."""
         self._settle()
         self._save(offset)
         self._out.checkpoints.wait()
@@ -290,12 +300,14 @@ class Session:
         )
 
     def _save(self, offset: int) -> None:
-        """Start to write a checkpoint; `offset` is the size of its metrics in bytes.
+        """Start to write a checkpoint.
+
+        A run that resumes from it truncates `metrics.jsonl` to `offset` bytes.
 
         Raises:
-            DivergedError: the weights are not finite. The loss of a step is that of the
-                weights before the update. Only this check prevents diverged weights from replacing
-                a good checkpoint.
+            DivergedError: the weights are not finite. The loss of the last step does not show
+                this, because it was computed before the update. Only this check prevents diverged
+                weights from replacing a good checkpoint.
         """
         self._settle()
         self._watchdog.beat("writing a checkpoint", slow=True)

@@ -3,10 +3,10 @@
     state.json   the tree, which refers to arrays by their number
     0.npy …      NumPy's own format, never with pickled objects
 
-`numpy.load` reads the file, too. JSON has no tuples, no infinity, and only strings as keys; other
-values are objects with one key that begins with `$` (`_FORMS`). Nothing is compressed, so that the
-file size limits the content. Every entry has a CRC-32, and reading verifies all of them. Nothing in
-the file is executed.
+`numpy.load` reads the file, too. Values that JSON lacks, such as arrays, tuples, infinity, or dicts
+whose keys are no strings, are objects whose first key begins with `$` (`_FORMS`). Nothing is
+compressed, so that the file size limits the content. Every entry has a CRC-32, and reading verifies
+all of them. Nothing in the file is executed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Pending(Protocol):
 
 
 class Strategy:
-    """The strategy of a training with one process.
+    """The strategy of a training with one process, and the interface of all others.
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
@@ -102,7 +102,7 @@ class Strategy:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Add the rank to errors, and convert errors of lost connections to PeerError.
+        """Add the rank number to errors, and convert errors of lost connections to PeerError.
 
         Raises:
             PeerError: another rank ended, or the network failed.
@@ -125,7 +125,7 @@ class Strategy:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Count the time inside the block as communication."""
+        """Add the time inside the block to `communicating`."""
         started = time.perf_counter()
         yield
         self.communicating += time.perf_counter() - started

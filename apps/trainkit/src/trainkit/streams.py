@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 GONE = (errno.EIO, errno.EPIPE)
-"""The errors of a write after a hangup of the terminal, or the end of the reader of a pipe."""
+"""The errors of a write after the terminal hung up, or the reader of a pipe ended."""
 
 
 def in_utf8() -> None:
@@ -36,8 +36,8 @@ def say(stream: TextIO, text: str) -> None:
 def mute(stream: TextIO) -> None:
     """Redirect `stream` to /dev/null, including its buffered text.
 
-    Otherwise the error occurs again when Python flushes its streams at exit; the exit status is
-    then 120.
+    Otherwise the error of the write would occur again when Python flushes its streams at exit, and
+    the exit status would be 120.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())

@@ -51,7 +51,7 @@ class Training(Protocol):
         ...
 
     def facts(self) -> Mapping[str, int]:
-        """Return metric key -> fact that the metrics record at the start."""
+        """Return metric key -> value, such as the seed, to log at the start of a run."""
         ...
 
     def digest(self) -> str:
@@ -84,5 +84,8 @@ class Watch(Protocol):
         ...
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled step."""
+        """Count a step; return the report after the last profiled step, otherwise None.
+
+        The arguments are the times of the step, as in `trainkit.progress.Window.add_time`.
+        """
         ...

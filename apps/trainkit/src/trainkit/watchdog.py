@@ -50,8 +50,9 @@ class Watchdog:
         rank: this rank.
         size: ranks of the training.
         folder: folder of the files in which ranks describe their activity.
-        patience: seconds without progress after which the hang is reported at the latest and the
-            rank ends; `SLOW` times longer during slow activities of any rank; 0: never.
+        patience: seconds without progress after which the rank ends; during a slow activity of any
+            rank, `SLOW` times as many. The hang is reported after `patience` seconds at the latest.
+            0: ranks are not watched.
         end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
     """
@@ -102,7 +103,7 @@ class Watchdog:
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Report an unusual wait, and end the process if it lasts too long; call once a second."""
+        """Report an unusual wait, or end the process after a too long wait; call once a second."""
         silent = now - self._since
         if silent < min(NOTICE, self._patience) / 2:
             if self._written:
@@ -160,7 +161,10 @@ class Watchdog:
                 (self._folder / name).unlink(missing_ok=True)
 
     def _tell(self, stage: str, what: str) -> None:
-        """Print the activities of all ranks, unless another rank has printed them."""
+        """Print `what` and the activities of all ranks, unless another rank has printed them.
+
+        `stage`, "noticed" or "ended", is the name of a file that marks them as printed.
+        """
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:
@@ -189,7 +193,10 @@ def where(thread: int) -> str:
 
 
 def summary(found: dict[int, tuple[str, str] | None]) -> str:
-    """Return the activities of all ranks as text, the rarest first; None marks a silent rank."""
+    """Return the activities of all ranks as text, the rarest first.
+
+    `found` is rank -> activity and position in the code, None for a silent rank.
+    """
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():
         text = f"{said[0]} ({said[1]})" if said else SILENT

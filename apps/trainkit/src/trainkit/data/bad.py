@@ -37,7 +37,7 @@ class BadRecords:
 
     Args:
         limit: number of undecodable records to tolerate (`--max-bad-records`).
-        known: `found` from the checkpoint from which the run resumes.
+        known: the value of `found` in the checkpoint from which the run resumes.
 
     Attributes:
         found: one text per record with its shard, number and defect, in the order of discovery.
@@ -50,7 +50,7 @@ class BadRecords:
         self.tell: Callable[[str], None] = warn
 
     def add(self, text: str) -> None:
-        """Count a record that this rank could not decode.
+        """Count a record that this rank could not decode; `text` is its entry in `found`.
 
         Raises:
             DataError: the limit is exceeded; the message lists all records.
@@ -61,7 +61,7 @@ class BadRecords:
         self.tell(text)
 
     def merge(self, found: Iterable[str]) -> None:
-        """Count the records that other ranks found; a record that is already known counts once.
+        """Count the records `found` by other ranks; a record that is already known counts once.
 
         Raises:
             DataError: the limit is exceeded; the message lists all records.

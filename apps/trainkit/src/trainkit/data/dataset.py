@@ -76,7 +76,7 @@ class Dataset:
         return records
 
     def fingerprint(self) -> str:
-        """Return the name and a hash of the checksums of all shards, which identify the data.
+        """Return a text that identifies the data: name, and hash of the checksums of all shards.
 
         For a folder of images, the hash covers only the names of the files.
         """
@@ -159,7 +159,10 @@ def _read(folder: Path, path: Path) -> Dataset:
 def _check_kind(
     dataset: Dataset, path: Path, labels: Collection[str], samples: Collection[str]
 ) -> None:
-    """Raise DataError for kinds that the caller does not support or the format cannot store."""
+    """Raise DataError if the caller or the format does not support the kind of samples or labels.
+
+    A data set with labels must also list its classes.
+    """
     kind = dataset.kind
     for key, value, wanted in (("labels", kind.labels, labels), ("sample", kind.sample, samples)):
         if value not in wanted:

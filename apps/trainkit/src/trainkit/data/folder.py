@@ -1,6 +1,6 @@
 """Read a folder of images that is not packed: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
 
-The classes are the sorted names of the folders in `train`. The names are listed once when
+The classes are the sorted names of the folders in `train`. The files are listed once, when
 the folder is opened. Each image is a separate file, which a parallel file system reads
 slowly: pack a data set that is used more than once.
 """
@@ -43,7 +43,7 @@ class Images:
 
 
 class ImageFolder:
-    """Read the images of one split, as a `shards.formats.records.Reader`."""
+    """Read the images of one split; the interface is that of `shards.formats.records.Reader`."""
 
     def __init__(self, folder: Path, entry: Images) -> None:
         self.path = folder / entry.file
@@ -62,7 +62,9 @@ class ImageFolder:
         return len(self._images)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return a list with the image file, converted as for packing if decoders disagree on it.
+        """Return a list with the content of one image file.
+
+        An image that decoders read differently is converted, as it would be for packing.
 
         Raises:
             DataError: the file cannot be read.

@@ -41,7 +41,7 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share of the single record `number`, with the random draws of `row`."""
+        """Return a share of the single record `number`, with the random numbers in row `row`."""
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
@@ -75,7 +75,7 @@ class Making(Protocol[Made]):
 
     @property
     def in_flight(self) -> int:
-        """Maximum number of shares taken from the lanes whose batches are not yet returned."""
+        """Maximum number of shares that were taken from lanes, but not yet returned as batches."""
         ...
 
     @property
@@ -168,9 +168,9 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield every `of`-th share of this rank, beginning with share number `lane`, without end.
+        """Yield the shares of this rank that lane `lane` of `of` lanes processes, without end.
 
-        The shares are slices of the global batches of all epochs.
+        The shares of step `first` of `epoch`, and of all later steps, go to the lanes in turn.
         """
         turns = itertools.cycle(range(of))
         while True:
@@ -203,7 +203,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Find substitutes for the bad records of recent batches; return whether any is bad."""
+        """Find substitutes for the bad records of recent batches; return whether there are any."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):
@@ -212,7 +212,11 @@ class Loader(Generic[B]):
         return some
 
     def _substitute(self, share: Share, row: int, text: str) -> int:
-        """Return the number of the next record that can be decoded with the draws of `row`."""
+        """Return the number of the record that replaces the undecodable record in `row` of `share`.
+
+        It is the next record of the data set that can be decoded. It gets the random numbers of
+        `row`. Each undecodable record is counted; `text` is the defect of the first one.
+        """
         number = int(share.numbers[row])
         while True:
             self._bad.add(f"{self._records.describe(number)} {text}")

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Plan:
-    """The samples of each global batch; equal on all ranks, and each rank takes its slice.
+    """The samples of each global batch, in order.
+
+    The plan is equal on all ranks; each rank processes its slice of a batch.
 
     Attributes:
         samples: number of samples of the split.
@@ -42,7 +44,7 @@ class Plan:
         return np.random.default_rng((self.seed, epoch)).permutation(self.samples)
 
     def share(self, step: int, rank: int, ranks: int) -> slice:
-        """Return the slice of the global batch of `step` that `rank` of `ranks` processes.
+        """Return the slice of the global batch of `step` for `rank`, one of `ranks` ranks.
 
         The last batch is spread evenly: some ranks may have one sample less than others, or none.
         """
@@ -52,7 +54,7 @@ class Plan:
         return slice(first, first + share + (rank < more))
 
     def draws(self, epoch: int, step: int, each: int) -> NDArray[np.float32]:
-        """Return uniform random numbers in 0..1 for a global batch, (batch, each)."""
+        """Return `each` uniform random numbers in 0..1 per sample of a batch, (batch, each)."""
         generator = np.random.default_rng((self.seed, epoch, step))
         return generator.random((self.batch, each), np.float32)
 

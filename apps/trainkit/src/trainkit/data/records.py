@@ -138,7 +138,7 @@ class Records:
         return shard.describe(number)
 
     def _find(self, number: int) -> tuple[Reader, int]:
-        """Return the reader of the shard with sample `number`, and the sample's number in it."""
+        """Return the reader of the shard with sample `number`, and the sample's index in it."""
         at = bisect_right(self._ends, number)
         return self._shards[at], number - (self._ends[at - 1] if at else 0)
 

@@ -47,8 +47,8 @@ class File:
         size: size in bytes.
         sha256: SHA-256 in hexadecimal; None for `dataset.json`, and for an index without a listed
             checksum.
-        content: bytes of `dataset.json`, because an edit may leave its size unchanged; None for
-            other files.
+        content: bytes of `dataset.json` for a comparison, because an edit may leave its size
+            unchanged; None for other files.
     """
 
     source: Path
@@ -68,7 +68,7 @@ class File:
             return False
 
     def part(self, own: str) -> Path:
-        """Return the path of the unfinished copy, which ends with the suffix `own` of `_alone`."""
+        """Return the path of the unfinished copy; `own` is the suffix that `_alone` yields."""
         return self.target.with_name(self.target.name + PART + own)
 
     @property
@@ -119,7 +119,7 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
 
 
 def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
-    """Return the files of `shards`, and `dataset.json` as the last one."""
+    """Return the files to copy from `folder` to `place`: those of `shards`, then `dataset.json`."""
     wanted: list[tuple[str, int | None, str | None]] = []
     for shard in shards:
         wanted.append((shard.file, shard.bytes, shard.sha256))
@@ -183,7 +183,10 @@ def _copy(files: list[File], place: Path, own: str) -> None:
 
 
 def _copy_file(file: File, own: str, advance: Any) -> None:
-    """Copy one file, verify its size and checksum meanwhile, and rename it at the end."""
+    """Copy one file, verify its size and checksum, and then give the copy its final name.
+
+    `own` is the suffix that `_alone` yields; `advance` is called with the size of each chunk.
+    """
     digest, size = hashlib.sha256(), 0
     try:
         source = file.source.open("rb")
@@ -225,7 +228,7 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _wait(files: list[File], place: Path, patience: float) -> None:
-    """Wait for complete `files`; raise DataError after `patience` seconds without progress."""
+    """Wait for the copies of `files`; raise DataError after `patience` seconds without progress."""
     last, since = -1, time.monotonic()
     while not all(file.is_there for file in files):
         size = sum(file.arrived for file in files)

@@ -30,8 +30,8 @@ class Horovod(TensorFlowStrategy):
     """The ranks of a Horovod job, connected by MPI, Gloo or NCCL.
 
     Raises:
-        ArgumentError: Horovod is not installed, or reports other ranks than the launcher.
-        RanksDifferError: a mean over the ranks that Horovod computes is wrong.
+        ArgumentError: Horovod is not installed, or its world size differs from the launcher's.
+        RanksDifferError: Horovod computes a wrong mean over the ranks in the test at the start.
     """
 
     name = "horovod"
@@ -46,7 +46,7 @@ class Horovod(TensorFlowStrategy):
         self._prove()
 
     def _prove(self) -> None:
-        """Average one number per rank in the same way as gradients, and check the result."""
+        """Test at the start whether Horovod averages: the mean of one number per rank is known."""
         given = tf.constant(float(self.rank + 1))
         (found,) = tf.function(self.average)([given], "proof")
         expected = (self.size + 1) / 2

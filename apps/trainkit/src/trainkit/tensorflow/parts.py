@@ -59,7 +59,7 @@ class Variables:
 
 
 def kept(array: NDArray[Any]) -> NDArray[Any] | Foreign:
-    """Return a copy of `array` in the form that a checkpoint can hold."""
+    """Return a copy of `array` in a form that a checkpoint can store."""
     if array.dtype.kind in KINDS:
         return np.array(array)
     return Foreign(np.array(array).view(f"u{array.dtype.itemsize}"), array.dtype.name)
@@ -80,7 +80,7 @@ def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
 
 
 def plain(variable: Any) -> tf.Variable:
-    """Return the TensorFlow variable inside a Keras 3 variable, or `variable` itself."""
+    """Return the variable inside a Keras 3 variable; a TensorFlow variable is returned as is."""
     return variable if callable(variable.value) else variable.value
 
 

@@ -16,9 +16,9 @@ WORKERS = "tf_Compute"  # name of the threads that run operations
 
 
 class Profile:
-    """Profile some steps, and report; with 0 steps, do nothing.
+    """Profile some steps, and report their times; with 0 steps, do nothing.
 
-    On GPUs, the time of an operation ends at its launch; use the profilers of the GPU vendor.
+    For GPUs, use the profilers of their vendor: here the time of an operation ends at its launch.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.
@@ -43,7 +43,7 @@ class Profile:
             tf.profiler.experimental.start(self._folder.name, options)
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled step."""
+        """Count a step; return the report after the last profiled one: see `trainkit.training`."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1
@@ -69,7 +69,7 @@ class Profile:
 
 
 def operations(folder: Path) -> Counter[str]:
-    """Return the seconds spent in each kind of operation, from a trace in `folder`."""
+    """Return kind of operation -> seconds spent in it, from the trace in `folder`."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     found: Counter[str] = Counter()

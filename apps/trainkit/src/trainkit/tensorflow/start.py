@@ -39,7 +39,9 @@ def start(name: str, *, device: str = "auto") -> TensorFlowStrategy:
 
 
 def choose(wanted: str, local_rank: int) -> str:
-    """Return the device `wanted` of this local rank, and hide all others from TensorFlow.
+    """Return the device for this local rank, and hide all other GPUs from TensorFlow.
+
+    `wanted` is the kind that the user requested: "cpu", "gpu" or "auto".
 
     Raises:
         ArgumentError: a GPU is requested, and this rank has none.

@@ -29,7 +29,7 @@ class Sum:
 
 
 class TensorFlowStrategy(Strategy):
-    """The strategy of a training with one process.
+    """The strategy of a training with one process, and the interface of all others.
 
     Attributes:
         device: device for `tf.device`, "CPU:0" or "GPU:0".

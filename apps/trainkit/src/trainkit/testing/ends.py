@@ -22,7 +22,7 @@ AUTO = ("--resume", "auto")
 
 
 class EndContract(Fixtures):
-    """Nothing is overwritten, no runs are mixed, and messages name the fault."""
+    """Tests that trainings overwrite nothing, mix no runs, and name the fault in messages."""
 
     @pytest.mark.slow
     def test_a_run_is_never_overwritten_and_a_finished_one_needs_nothing(

@@ -12,7 +12,7 @@ from trainkit.testing.program import App, Program
 
 
 class Fixtures:
-    """The app, and one training that all tests share."""
+    """The app, and one finished training that all tests of a class share."""
 
     app: ClassVar[App]
 
@@ -37,14 +37,14 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """A finished training of a process without a home folder. Do not change it."""
+        """The folder of a finished training without a home folder. Do not change it."""
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"
 
     @pytest.fixture
     def unfinished(self, whole: Path, tmp_path: Path) -> Path:
-        """A copy of the training without its `result.json`."""
+        """A copy of the finished training without its `result.json`."""
         out = tmp_path / "run"
         shutil.copytree(whole, out)
         (out / "result.json").unlink()

@@ -30,7 +30,7 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
         "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",
     ],
 }
-"""Strategy -> the command that starts a number of ranks of a module."""
+"""Strategy -> function that returns the command to start a given number of ranks of a module."""
 
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
@@ -49,11 +49,11 @@ class App:
         folder: folder with `app.yaml` and `options.json`.
         training: options of a training that takes seconds in fp32 on a CPU, with several log lines,
             checkpoints (at other steps than the lines), and an evaluation at its end.
-        steps: number of its updates.
-        diverging: options that make its loss infinite.
-        alone: options with which one process splits each batch in two micro-batches, for some steps
-            without an evaluation.
-        shared: options with which two ranks take one micro-batch each.
+        steps: number of updates of this training.
+        diverging: further options that make its loss infinite.
+        alone: further options for a training of one process that splits each batch in two
+            micro-batches, for some steps without an evaluation.
+        shared: further options for the same training on two ranks, with one micro-batch each.
         of_each_rank: words in the names of arrays that differ between ranks.
     """
 
@@ -120,7 +120,11 @@ class Program:
         self, out: Path, *more: str | Path, launcher: Sequence[str] = (sys.executable, "-m"),
         **variables: str,
     ) -> subprocess.Popen[str]:
-        """Start a training in its own process, or in several ranks, with one thread each."""
+        """Start a training in its own process, or in several ranks, with one thread each.
+
+        `launcher` is the command before the name of the module; `variables` are environment
+        variables.
+        """
         return subprocess.Popen(
             [*launcher, self.app.module, *self.words(out, *more)],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -128,7 +132,7 @@ class Program:
         )
 
     def train(self, out: Path, *more: str | Path, code: int = 0, **started: Any) -> str:
-        """Train in a process of its own to the end; return its output."""
+        """Train in a process of its own; return its output after its end with the exit `code`."""
         return ended(self.start(out, *more, **started), code)
 
 
@@ -139,7 +143,7 @@ def described(folder: Path) -> str:
 
 
 def ended(process: subprocess.Popen[str], code: int = 0) -> str:
-    """Wait for the end of `process` with the exit status `code`; return its output."""
+    """Wait for the end of `process`, assert its exit status `code`, and return its output."""
     try:
         said = process.communicate(timeout=LIMIT)[0]
     finally:

@@ -20,7 +20,7 @@ LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "
 
 
 class RankContract(Fixtures):
-    """Tests of each installed strategy of the app."""
+    """Tests of trainings on two ranks, with each installed strategy of the app."""
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Parametrize the tests of ranks with the strategies of the app."""
@@ -51,7 +51,7 @@ class RankContract(Fixtures):
             np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
 
     def tells_the_same(self, out: Path, alone: Path, rel: float = 1e-5) -> None:
-        """Assert that two runs have the same metrics up to rounding."""
+        """Assert that two runs have the same metrics, except times, up to rounding."""
         for about in self.app.card["metrics"].values():
             if about["key"] not in reading.TIMED:
                 found, expected = (reading.values(run, about["key"]) for run in (out, alone))
@@ -111,7 +111,7 @@ class RankContract(Fixtures):
         return found
 
     def weights(self, out: Path) -> dict[str, Any]:
-        """Return the arrays that all ranks share."""
+        """Return the arrays in the newest checkpoint that are equal on all ranks."""
         return {
             name: value for name, value in reading.parts(out).items()
             if isinstance(value, np.ndarray) and value.dtype.kind == "f"

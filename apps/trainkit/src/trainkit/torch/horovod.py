@@ -47,7 +47,7 @@ class Horovod(TorchStrategy):
         self._under_way: list[tuple[Tensor, Any, Any]] = []
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` with the weights of rank 0; hooks average its gradients."""
+        """Return `network` with the weights of rank 0; if `overlap`, hooks average gradients."""
         weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
         self._hvd.broadcast_parameters(weights, root_rank=0)
         if overlap:
@@ -71,7 +71,7 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def backward(self, network: nn.Module, *, last: bool) -> Iterator[None]:
-        """Average only the gradients of the last micro-batch of a step over the ranks."""
+        """Average the gradients over the ranks only in the last micro-batch of a step."""
         self._last = last
         yield
 

@@ -85,11 +85,11 @@ class Lars(Optimizer):
 
 
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:
-    """Return the exponential moving average of weights and buffers; `update_parameters` steps it.
+    """Return the exponential moving average of the weights and buffers of a network.
 
-    The first update copies the values. From the second update on, average <- decay * average +
-    (1 - decay) * value. Integer buffers are always copied. After Polyak and Juditsky, SIAM J.
-    Control Optim. 30(4), 1992.
+    Call its method `update_parameters` after each step. The first update copies the values. From
+    the second update on, average <- decay * average + (1 - decay) * value. Integer buffers are
+    always copied. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
     """
 
     @torch.no_grad()

@@ -39,7 +39,10 @@ def load_network(network: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def digest(networks: Iterable[nn.Module]) -> str:
-    """Return the SHA-256 of all weights in hexadecimal; buffers may differ between ranks."""
+    """Return the SHA-256 of all weights in hexadecimal.
+
+    Buffers are excluded, because they may differ between ranks.
+    """
     total = hashlib.sha256()
     for network in networks:
         for parameter in network.parameters():

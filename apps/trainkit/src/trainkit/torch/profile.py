@@ -12,7 +12,7 @@ ROWS = 12
 
 
 class Profile:
-    """Profile some steps, and report; with 0 steps, do nothing.
+    """Profile some steps, and report their times; with 0 steps, do nothing.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.
@@ -40,7 +40,7 @@ class Profile:
             self._strategy.synchronize()
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled step."""
+        """Count a step; return the report after the last profiled one: see `trainkit.training`."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1
@@ -56,7 +56,7 @@ class Profile:
         return f"{table}{self.summary()}"
 
     def summary(self) -> str:
-        """Return one line with the share of each activity, and the bottleneck."""
+        """Return one line: the time of a step, the share of each activity, and the bottleneck."""
         total, sums = self._sums.seconds, self._sums
         parts = {
             "waiting for data": sums.waiting,

@@ -48,7 +48,7 @@ def start(
 def bind(ranks: Ranks) -> None:
     """Bind a rank to its share of the node's cores, and set the number of threads accordingly.
 
-    PyTorch counted the cores of the whole node when it was loaded.
+    PyTorch would use too many threads: it counted the cores of the whole node when it was loaded.
     """
     cores = affinity.bind(ranks)
     if cores is not None and "OMP_NUM_THREADS" not in os.environ:
@@ -56,7 +56,7 @@ def bind(ranks: Ranks) -> None:
 
 
 def choose(wanted: str, local_rank: int) -> torch.device:
-    """Return the device `wanted` of this local rank.
+    """Return the device for this local rank; `wanted` is the kind that the user requested.
 
     Raises:
         ArgumentError: a GPU is requested, and this rank has none.

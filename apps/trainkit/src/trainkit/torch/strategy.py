@@ -41,7 +41,7 @@ class Sum:
         self.values = values
 
     def result(self) -> list[float]:
-        """Return the sum; a GPU is synchronized."""
+        """Wait for the device, and return the sum."""
         found: list[float] = self.values.tolist()
         return found
 
@@ -71,17 +71,20 @@ class TorchStrategy(Strategy):
 
         Args:
             network: the network to train.
-            overlap: whether gradients are sent while the backward pass computes others. This
-                requires a network of fixed parameters with one forward and backward pass per
+            overlap: whether gradients are sent while the backward pass computes further ones.
+                This requires a network of fixed parameters with one forward and backward pass per
                 micro-batch. Without overlap, the network itself is returned, and `averaged`
-                averages the accumulated gradients after any passes of any networks, as for an
-                adversary's loss or a penalty on gradients. A network with new parameters must
-                be distributed again.
+                averages the accumulated gradients. The step may then contain any number of passes
+                through several networks, as an adversarial loss or a gradient penalty requires.
+                A network that gets new parameters must be distributed again.
         """
         return network
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return the context of a micro-batch; `last` marks the last micro-batch of a step."""
+        """Return the context for the forward and backward pass of `network` on a micro-batch.
+
+        `last` tells whether it is the last micro-batch of a step.
+        """
         return nullcontext()
 
     @contextmanager
@@ -261,7 +264,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """Count the time that the backward pass waits after its last bucket was complete."""
+    """Count as communication the time from the last bucket to the end of the backward pass."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()
@@ -275,8 +278,8 @@ class _AfterLastBucket(nullcontext[None]):
 def dense(tensor: Tensor) -> Tensor:
     """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
 
-    Horovod and MPI accept only contiguous tensors, and a sum over the ranks is independent of the
-    order.
+    Horovod and MPI accept only contiguous tensors. The view is suitable for a sum over the ranks,
+    which does not depend on the order of the dimensions.
     """
     return tensor.permute(sorted(range(tensor.ndim), key=tensor.stride, reverse=True))
 
