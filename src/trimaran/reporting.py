@@ -27,7 +27,7 @@ class Reporter(Protocol):
         """Show a line of output of a child process permanently (such as a training log)."""
 
     def detail(self, text: str) -> None:
-        """Show a line of output of a child process beside the progress bar; the next replaces it."""
+        """Show a line of output of a child process beside the progress bar, until the next line."""
 
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
