@@ -93,7 +93,7 @@ def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
 
 
 def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
-    """Return origin -> sizes with measured rates, the smallest size first."""
+    """Return the measured sizes of each origin (a kind of device), the smallest size first."""
     found: dict[str, dict[int, Size]] = {}
     for one in points:
         for ran in rates_of(one):

@@ -187,7 +187,7 @@ def put_off() -> Iterator[None]:
 
 @contextmanager
 def handling(handler: Any) -> Iterator[None]:
-    """In the block, handle the signals of `STOPS` by `handler`, except those that are ignored.
+    """Within the `with` block, let `handler` handle those signals of `STOPS` that are not ignored.
 
     The command nohup, for example, ignores SIGHUP.
     """

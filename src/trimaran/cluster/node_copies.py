@@ -26,7 +26,7 @@ JOB = ".job"
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of one job on this machine.
+    """The copies of images and data that one job has put on the disk of this machine.
 
     Attributes:
         path: folder of the copies.

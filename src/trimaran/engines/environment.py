@@ -104,7 +104,7 @@ def _is_touched(path: Path, since: int) -> bool:
 
 
 class _Bare(venv.EnvBuilder):
-    """Builder of an environment whose files do not contain the path of the folder."""
+    """Builder of a virtual environment whose files do not contain the environment's own path."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
         """Write `pyvenv.cfg` without its line `command`."""

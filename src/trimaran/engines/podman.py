@@ -35,7 +35,10 @@ TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
 """`Base.bootstrap` -> prefix of a base image on the command line of Buildah."""
 
 TIDYING = (0.5, 1.0, 2.0, 4.0)
-"""Seconds between attempts: Podman may still remove a container after `run --rm` has ended."""
+"""Seconds before each repetition of `podman rmi` or `podman image inspect`.
+
+Podman may still be removing a container after `run --rm` has ended.
+"""
 IN_USE = "in use by a container"
 UNKNOWN = "image not known"
 

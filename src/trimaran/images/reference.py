@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineImage:
-    """An image by the name of its definition.
+    """An image, identified by the name of its definition and by its engine.
 
     Attributes:
         name: name of the image definition (`resnet-imagenet-torch-cpu`).

@@ -281,7 +281,7 @@ def _wanted(file: Path, python: Python) -> list[lock.Locked]:
 
 
 def _choice(file: Path, python: Python) -> Path:
-    """Return the path of the stored choice of wheels for a lock."""
+    """Return the path of the file that records which wheels were selected for a lock."""
     text = file.read_text(encoding="utf-8")
     key = hashlib.sha256(f"{python.version}\n{text}".encode()).hexdigest()
     return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")

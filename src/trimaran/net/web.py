@@ -98,7 +98,7 @@ def session() -> requests.Session:
 
 
 def ask(asking: requests.Session, url: str, headers: dict[str, str]) -> requests.Response:
-    """Send a GET request and return the answer after its head has arrived.
+    """Send a GET request, and return the response when its headers have arrived, without its body.
 
     Raises:
         RequestException: there is no answer, or a redirect leads to a forbidden address.

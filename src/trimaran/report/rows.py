@@ -84,7 +84,7 @@ class DrawnRow(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A drawing for the template; `names` is the position of the names, `anchor` aligns them."""
+    """A drawing for the template; row names start or end (`anchor`) at the x position `names`."""
 
     title: str
     width: int

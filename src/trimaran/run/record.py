@@ -74,7 +74,7 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the image ran in a container and has a digest; a value in the file is ignored."""
+        """Whether the image ran in a container and has a digest; computed, not read from a file."""
         return selection.is_container(self.engine) and self.digest is not None
 
 

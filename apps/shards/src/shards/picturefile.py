@@ -54,9 +54,9 @@ def facts(content: bytes) -> Facts:
 
 
 def check(content: bytes) -> Facts:
-    """Return `facts`, after a check of all chunks, checksums and rows of a PNG file.
+    """Check all chunks, checksums and rows if the file is a PNG, and return the file's `facts`.
 
-    Pillow ignores faults in PNG files at which the decoders of a training stop.
+    Pillow ignores some faults in PNG files that make the decoders of a training fail.
 
     Raises:
         BadImage: the file is damaged, or `facts` refuses it.

@@ -42,7 +42,7 @@ Parts = Mapping[str, Part]
 
 
 def snapshot(parts: Parts) -> dict[str, Any]:
-    """Return the states of all parts by name, to be written or copied before the next step."""
+    """Return part name -> state. Write or copy it before the next step, which may change it."""
     return {name: dict(part.state_dict()) for name, part in parts.items()}
 
 

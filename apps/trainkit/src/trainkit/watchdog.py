@@ -24,7 +24,7 @@ from trainkit.exits import ExitCode, reported
 from trainkit.streams import say
 
 NOTICE = 20.0
-"""Seconds without progress until the report, unless the steps of a training take longer."""
+"""Seconds without progress after which a hang is reported; more if earlier waits were long."""
 
 TIMES = 3
 """A wait is unusual if it exceeds this multiple of the longest earlier wait of its kind."""

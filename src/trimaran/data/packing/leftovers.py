@@ -85,7 +85,7 @@ def shown(folder: Path | os.DirEntry[str], place: str) -> list[os.DirEntry[str]]
     """Return the entries of a folder that are not hidden; a broken link is an error.
 
     Raises:
-        UsageError: an entry is a broken link. The hint contains `place`, as that of `refuse_lost`.
+        UsageError: an entry is a broken link; the hint names `place`, see `refuse_lost`.
     """
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if not entry.name.startswith(".")]

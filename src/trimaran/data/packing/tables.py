@@ -93,7 +93,7 @@ def _text(path: Path, error: type[TrimaranError]) -> str:
 def _header(
     path: Path, text: str, needed: Sequence[str], error: type[TrimaranError]
 ) -> tuple[list[str], str]:
-    """Return the names in the first line, and the delimiter with which they include `needed`."""
+    """Return the first line's names, and the first of `DELIMITERS` that yields all `needed`."""
     for delimiter in DELIMITERS:
         _, names = next(_rows(path, text, delimiter, error), (0, []))
         if set(needed) <= set(names):

@@ -30,7 +30,7 @@ class Offer:
     """An image in a registry under a digest or tag.
 
     Attributes:
-        digest: digest of the image in its engine.
+        digest: digest by which the engine identifies the image: of the SIF, or of the OCI config.
         manifest: digest of the manifest; None if a SIF was found by the digest of its file.
         size: size of the download in bytes.
     """

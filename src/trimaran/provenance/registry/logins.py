@@ -162,7 +162,7 @@ TOKEN_BYTES = 64 * 1024
 
 
 class _Token(BaseModel):
-    """The keys that may contain a token in an answer; the token becomes part of a header."""
+    """The keys of a token server's answer that may hold the token, which is sent in a header."""
 
     token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
     access_token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
