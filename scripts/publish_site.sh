@@ -12,7 +12,7 @@ source=$root/build/site-source/mkdocs.yml
 if git ls-remote --exit-code origin gh-pages >/dev/null 2>&1; then
     git fetch origin gh-pages:gh-pages
 fi
-# A version that is more than numbers and dots, such as 2.0.0rc1, is no release.
+# A version that is more than numbers and dots, such as 2.0.0rc1, is not a release.
 newest() {
     { git ls-tree --full-tree --name-only gh-pages 2>/dev/null || true; echo "$version"; } |
         grep -Ex '[0-9]+(\.[0-9]+)*' | sort -V | tail -n 1

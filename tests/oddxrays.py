@@ -126,12 +126,12 @@ def odd_numbers() -> Iterator[tuple[str, Case]]:
             "WindowCenter": "WindowWidth", "WindowWidth": "WindowCenter"}
     for name, other in pair.items():
         for odd in (b"", b"20,8", b"AUTO", b"NaN", b"inf", b"1e999", b"--1", b"\\7", b"0x10"):
-            says = f"its {name} is .*no number"
+            says = f"its {name} is .*not a number"
             yield f"{name} {odd!r}", Case(dicom(**{name: odd, other: "1"}), says=says)
         yield f"{name} alone", Case(dicom(**{name: "1"}), says=f"it has {name} without {other}")
     for name in ("RescaleSlope", "RescaleIntercept"):
         yield f"{name} of two", Case(dicom(**{name: b"1\\2", pair[name]: "1"}),
-                                     says=f"its {name} is '.1, 2.', which is no number")
+                                     says=f"its {name} is '.1, 2.', which is not a number")
     yield "slope of 0", Case(dicom(RescaleSlope="0", RescaleIntercept="1"),
                              says="RescaleSlope is 0")
     for width in ("0", "-5"):

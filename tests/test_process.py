@@ -144,7 +144,7 @@ def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch
 def test_a_log_that_cannot_be_written_ends_the_child_and_is_named(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "open_plain", os.open)  # the full disk here is no plain file
+    monkeypatch.setattr(process, "open_plain", os.open)  # the full disk here is not a plain file
     code = "import time; print('a', flush=True); time.sleep(60)"
     with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
         process.stream([sys.executable, "-c", code], None, Silent(), log=Path("/dev/full"))

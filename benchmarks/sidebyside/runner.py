@@ -36,7 +36,7 @@ def printed(stdout: str, _folder: Path) -> float:
     try:
         return float(json.loads(lines[-1])["rate"])
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the last line is no rate: {lines[-1:]}") from error
+        raise ValueError(f"the last line is not a rate: {lines[-1:]}") from error
 
 
 @dataclass(frozen=True)

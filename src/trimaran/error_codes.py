@@ -105,7 +105,7 @@ CODES = {
     "audit-failed": "The vulnerability service gave no answer about the packages.",
     # recipes
     "recipe-misplaced": "The path of a recipe does not agree with its app, target or purpose.",
-    "point-unknown": "The series has no such point, the recipe is no series, or no point is given.",
+    "point-unknown": "The series lacks the point, or none is given, or the recipe is not a series.",
     # launch
     "control-characters": "A text with control characters cannot be part of a script.",
     # verdict

@@ -33,7 +33,7 @@ def test_every_fault_has_its_line_its_key_and_what_was_found(tmp_path: Path) -> 
         return 1 + next(at for at, one in enumerate(text.splitlines()) if word in one)
 
     assert str(caught.value).splitlines() == [
-        f"{path}:{line('  5')}: classes.0: is no text (found: 5)",
+        f"{path}:{line('  5')}: classes.0: is not text (found: 5)",
         f"{path}:{line('image')}: image.std: is missing",
         f"{path}:{line('sdt')}: image.sdt: unknown key (allowed: channels, height, width, encoding,"
         " mean, std)",

@@ -175,7 +175,7 @@ def test_debian_packages_and_their_licences(tmp_path: Path) -> None:
     for name, text in {
         "a": "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\n"
              "Files: *\nLicense: MIT or GPL-2+\n\nLicense: MIT\n text\n",
-        "b": "License: some prose that is no field\nsee /usr/share/common-licenses/LGPL-2.1.\n",
+        "b": "License: some prose that is not a field\nsee /usr/share/common-licenses/LGPL-2.1.\n",
     }.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "copyright").write_text(text)

@@ -27,7 +27,7 @@ unset CDPATH
 scheduler=slurm
 job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=372f2d202ac016365e57ba47b12a1d6c3bc459a8d941eb01c32f84847b8fcf12
+functions_sha256=f90bb1062ac86f86f114f671fc82327d15dc1b2bc4ffb1f2dece10c0d0728180
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

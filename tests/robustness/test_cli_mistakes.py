@@ -69,7 +69,7 @@ def test_what_is_read_may_be_anything(words: list[str], call: Call, tmp_path: Pa
     for name, path in things(tmp_path).items():
         code, said = call(*words, path)
         assert code in {2, 3, 4}, (name, said)
-        # Of a file that is read and is no such file the fault itself is named.
+        # Of a file that is read and is not such a file the fault itself is named.
         assert is_helpful(said) or name in {"binary", "empty"}, (name, said)
 
 

@@ -300,7 +300,7 @@ def test_a_damaged_member_leaves_nothing(
         lambda found, member: damaged(damage, member, own_place) if found == name else member,
         forge=forge,
     )
-    # With hashes made to fit, only what is listed once more is found: it is no signature.
+    # With hashes made to fit, only what is listed once more is found: it is not a signature.
     if forge and damage not in (link, folder) and name not in LISTED | {"bundle.json"}:
         unpack.verify(tried, Silent())
         return

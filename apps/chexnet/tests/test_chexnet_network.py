@@ -158,7 +158,7 @@ def test_a_file_of_another_name_that_nobody_published_is_told(
     file, told = keras_file(tmp_path / "own.h5", body(small)), list[str]()
     weights.load(small, file, warn=told.append)
     [line] = told
-    assert "own.h5 is no file that Keras publishes of small: its MD5 is " in line
+    assert "own.h5 is not a file that Keras publishes of small: its MD5 is " in line
     np.testing.assert_array_equal(small.body.variables[0].numpy(), body_of(file)[0])
 
 

@@ -79,7 +79,7 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(("write", "says"), [
     (lambda path: path.write_bytes(b"no picture" * 30), "it is not a JPEG, PNG"),
     (lambda path: path.write_bytes(b""), "it is not a JPEG, PNG"),
-    (lambda path: path.mkdir(), "cannot be read"),
+    (lambda path: path.mkdir(), "is not a file"),
     (no_pixels, "a DICOM file without pixels"),
     (cut, "its pixels, Explicit VR Little Endian, cannot be read"),
     (lambda path: dicom(path, WindowCenter=40, WindowWidth=0), "its WindowWidth is 0"),

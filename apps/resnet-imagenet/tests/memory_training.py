@@ -32,7 +32,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 CLASSES, SIZE = 7, 6
 TRAIN, HELD_OUT, BAD = 22, 17, 6
-"""Images, which no batch of the tests divides, and the number of one that is no image."""
+"""Images, which no batch of the tests divides, and the number of one that is not an image."""
 
 
 class Network(nn.Module):

@@ -58,23 +58,23 @@ def test_files_that_are_missing_or_of_another_size_are_named(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("where", "value", "problem"), [
-    (("name",), "Photos", "is no name"),
+    (("name",), "Photos", "is not a name"),
     (("format",), "zip", "is not one of webdataset"),
     (("labels",), None, "is not one of class"),
-    (("classes",), "a", "is no list"),
-    (("classes", 1), 3, "is no text"),
-    (("image",), [], "is no object"),
+    (("classes",), "a", "is not a list"),
+    (("classes", 1), 3, "is not text"),
+    (("image",), [], "is not an object"),
     (("image", "channels"), True, "is not one of 1, 3"),
-    (("image", "height"), -1, "is no whole number"),
-    (("image", "width"), 1.5, "is no whole number"),
-    (("image", "mean", 0), float("nan"), "is no finite number"),
-    (("splits",), [], "is no object"),
-    (("splits", "train", "samples"), True, "is no whole number"),
+    (("image", "height"), -1, "is not a whole number"),
+    (("image", "width"), 1.5, "is not a whole number"),
+    (("image", "mean", 0), float("nan"), "is not a finite number"),
+    (("splits",), [], "is not an object"),
+    (("splits", "train", "samples"), True, "is not a whole number"),
     ((*SHARD, "sha256"), "A" * 64, "is no SHA-256"),
-    ((*SHARD, "index"), "../0.idx", "is no plain name"),
+    ((*SHARD, "index"), "../0.idx", "is not a plain name"),
     *(((*SHARD, "file"), name, "must be a relative path")
       for name in ("/etc/passwd", "../a", "a/../../b", "a//b", "./a", "", "a/", "a\n")),
-    (("origin", "resize", 0), "x", "is no whole number"),
+    (("origin", "resize", 0), "x", "is not a whole number"),
     (("schema",), 2, "is not 1"),
 ])
 def test_a_fault_has_its_place(where: tuple[Any, ...], value: object, problem: str) -> None:

@@ -54,19 +54,19 @@ def test_the_largest_machines_have_each_rank_once() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "fault"), [
-    ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are no numbers: RANK='x'"),
+    ({"RANK": "x", "WORLD_SIZE": "4"}, "torchrun are not numbers: RANK='x'"),
     ({"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "-1"}, "LOCAL_RANK='-1'"),
     ({"RANK": "1.0", "WORLD_SIZE": "4"}, "RANK='1.0'"),
     ({"RANK": "1_0", "WORLD_SIZE": "40"}, "RANK='1_0'"),
     ({"RANK": " 1", "WORLD_SIZE": "4"}, "RANK=' 1'"),
     ({"RANK": "1", "WORLD_SIZE": "9" * 5000}, "WORLD_SIZE='9999"),
-    ({"RANK": "٣", "WORLD_SIZE": "4"}, "no numbers"),
-    ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is no rank of WORLD_SIZE=0"),
+    ({"RANK": "٣", "WORLD_SIZE": "4"}, "not numbers"),
+    ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is not a rank of WORLD_SIZE=0"),
     ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2(x", "SLURM_LOCALID": "0"}, "Slurm are no"),
     ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "x3"}, "'x3'"),
-    ({"OMPI_COMM_WORLD_RANK": "-1", "OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI are no numbers"),
-    ({"PMI_RANK": "0x1", "PMI_SIZE": "2"}, "MPICH are no numbers"),
-    ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is no rank of WORLD_SIZE=4"),
+    ({"OMPI_COMM_WORLD_RANK": "-1", "OMPI_COMM_WORLD_SIZE": "2"}, "Open MPI are not numbers"),
+    ({"PMI_RANK": "0x1", "PMI_SIZE": "2"}, "MPICH are not numbers"),
+    ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK=4 is not a rank of WORLD_SIZE=4"),
 ])
 def test_nonsense_is_named(wrong: dict[str, str], fault: str) -> None:
     with pytest.raises(ArgumentError, match=fault):

@@ -487,7 +487,7 @@ serve_mps() {
         fail 69 "$(uname -n): no nvidia-cuda-mps-control on PATH" "the recipe shares GPUs by it"
     fi
     if ! own "$mps_folder"; then
-        fail 73 "$(uname -n): $mps_folder is no folder of this user"
+        fail 73 "$(uname -n): $mps_folder is not a folder of this user"
     fi
     CUDA_MPS_PIPE_DIRECTORY=$mps_folder CUDA_MPS_LOG_DIRECTORY=$mps_folder
     export CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
@@ -831,7 +831,7 @@ main() {
     listen
     other=$(foreign)
     if [ -n "$other" ]; then
-        why="$other is no plain file of this run alone: remove it, then trimaran resume"
+        why="$other is not a plain file of this run alone: remove it, then trimaran resume"
         if ! [ -L job ]; then refuse 73 "$why" || :; fi
         fail 73 "$why"
     fi

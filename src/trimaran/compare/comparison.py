@@ -35,7 +35,7 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
 
     Raises:
         UsageError: the paths contain fewer than two runs, one run twice, runs of several apps, or
-            no common metric; a path is no run or evidence that can be compared; or `pooled`
+            no common metric; a path is not a run or evidence that can be compared; or `pooled`
             has an unknown property.
         RunError: the files of a run contradict each other.
     """

@@ -135,7 +135,10 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Set `factor` and `stopped` after an evaluation; an undefined AUROC is no improvement."""
+        """Set `factor` and `stopped` after an evaluation.
+
+        An undefined AUROC counts as an evaluation without improvement.
+        """
         if auroc is not None and (self._best is None or auroc > self._best):
             self._best, self._since_drop, self._since_best = auroc, 0, 0
             return

@@ -65,7 +65,8 @@ def read(path: Path) -> dict[str, NDArray[Any]]:
     except (OSError, pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError,
             AttributeError, MemoryError, OverflowError) as error:
         raise DataError(
-            f"{path} is no file of PyTorch's older form: {error}", code="weights-damaged"
+            f"{path} is not a checkpoint in PyTorch's format before version 1.6: {error}",
+            code="weights-damaged",
         ) from error
 
 

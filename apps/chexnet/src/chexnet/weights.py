@@ -121,7 +121,7 @@ def _keras(
                 " it again",
                 code="checksum-mismatch",
             )
-        warn(f"warning: {file} is no file that Keras publishes of {network.name}: its MD5 is"
+        warn(f"warning: {file} is not a file that Keras publishes of {network.name}: its MD5 is"
              f" {found}, and those are {', '.join(known.values())}")
     layers, body = _layers(file), _body(network)
     own = {layer.name: arrays for layer, (_, arrays) in zip(body, layers, strict=False)}

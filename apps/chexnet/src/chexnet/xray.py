@@ -22,7 +22,8 @@ def read(path: Path, channels: int = 1) -> Image.Image:
     """
     try:
         if path.exists() and not path.is_file():
-            raise DataError(f"{path} cannot be read: it is no file", code="file-not-plain")
+            raise DataError(f"{path} is not a file: give the path of one image",
+                            code="file-not-plain")
         content = path.read_bytes()
         if dicom.is_dicom(content):
             picture = dicom.picture(content)

@@ -79,7 +79,7 @@ def check_compiler(mode: str, device: torch.device) -> None:
     """Raise an error if the network is to be compiled and a compiler is missing.
 
     Raises:
-        ArgumentError: there is no C++ compiler, or no Triton for a GPU.
+        ArgumentError: a C++ compiler is missing or, for a GPU, Triton is missing.
     """
     compiler = os.environ.get("CXX", "g++")
     if device.type == "cuda" and importlib.util.find_spec("triton") is None:

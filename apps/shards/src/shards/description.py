@@ -27,8 +27,8 @@ from shards.kinds import FormatName, Kind, Labels, SampleKind
 DATASET = "dataset.json"
 SCHEMA = 1
 
-NAME = entries.text(r"[a-z0-9][a-z0-9-]*", "is no name of small letters, digits and '-'")
-FILE_NAME = entries.text(r"[A-Za-z0-9][A-Za-z0-9._+~-]*", "is no plain name of a file")
+NAME = entries.text(r"[a-z0-9][a-z0-9-]*", "is not a name of small letters, digits and '-'")
+FILE_NAME = entries.text(r"[A-Za-z0-9][A-Za-z0-9._+~-]*", "is not a plain name of a file")
 SHA256 = entries.text(r"[0-9a-f]{64}", "is no SHA-256 of 64 hexadecimal digits")
 # Readers open the listed paths, so a path must not lead out of the folder of the data set.
 RELATIVE_PATH = entries.text(

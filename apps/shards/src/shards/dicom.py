@@ -197,14 +197,14 @@ def _number(dataset: Any, keyword: str) -> float:
         number = float(value)
     except Exception as error:  # pydicom decodes an element when it is read
         found = _raw(dataset, keyword)
-        raise ValueError(f"its {keyword} is {found}, which is no number") from error
+        raise ValueError(f"its {keyword} is {found}, which is not a number") from error
     if not math.isfinite(number):
-        raise ValueError(f"its {keyword} is {number}, which is no number to count with")
+        raise ValueError(f"its {keyword} is {number}, which is not a number to count with")
     return number
 
 
 def _raw(dataset: Any, keyword: str) -> str:
-    """Return the text of an element that is no number, quoted for an error message."""
+    """Return the text of an element that is not a number, quoted for an error message."""
     element = dataset.get_item(keyword)
     value = getattr(element, "value", None)
     text = value.decode("ascii", "replace") if isinstance(value, bytes) else str(value or "")

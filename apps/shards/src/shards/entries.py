@@ -104,7 +104,7 @@ def record(cls: type[Any]) -> Check:
     """Return a check for an object with the fields of the dataclass `cls`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, dict):
-            return checking.fault(where, "is no object of keys and values", value)
+            return checking.fault(where, "is not an object of keys and values", value)
         before, found, fields = len(checking.faults), {}, dataclasses.fields(cls)
         for one in fields:
             optional = one.default is not dataclasses.MISSING
@@ -131,7 +131,7 @@ def text(pattern: str = "", problem: str = "") -> Check:
 
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, str):
-            return checking.fault(where, "is no text", value)
+            return checking.fault(where, "is not text", value)
         if compiled is not None and compiled.fullmatch(value) is None:
             return checking.fault(where, problem, value)
         return value
@@ -143,14 +143,14 @@ def whole(checking: Checking, where: Where, value: object) -> Any:
     """Return `value` if it is an integer >= 0; otherwise record a fault."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    return checking.fault(where, "is no whole number of 0 or more", value)
+    return checking.fault(where, "is not a whole number of 0 or more", value)
 
 
 def number(checking: Checking, where: Where, value: object) -> Any:
     """Return `value` as a float if it is a finite number; otherwise record a fault."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
-    return checking.fault(where, "is no finite number", value)
+    return checking.fault(where, "is not a finite number", value)
 
 
 def one_of(*known: object) -> Check:
@@ -174,7 +174,7 @@ def listed(inner: Check) -> Check:
     """Return a check for a list of values that pass `inner`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, list):
-            return checking.fault(where, "is no list", value)
+            return checking.fault(where, "is not a list", value)
         return [inner(checking, (*where, at), one) for at, one in enumerate(value)]
 
     return check
@@ -184,7 +184,7 @@ def mapped(key: Check, inner: Check) -> Check:
     """Return a check for an object whose keys pass `key` and whose values pass `inner`."""
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, dict):
-            return checking.fault(where, "is no object of keys and values", value)
+            return checking.fault(where, "is not an object of keys and values", value)
         return {
             key(checking, (*where, name), name): inner(checking, (*where, name), one)
             for name, one in value.items()

@@ -102,7 +102,7 @@ def _lines(path: Path) -> list[metrics.Line]:
 def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:
     """Return a function that converts a number of steps to a number of epochs."""
     began = [line["metadata"] for line in lines if line["key"] == metrics.EPOCH_START]
-    if not began:  # killed before its first epoch, so there are no measurements
+    if not began:  # The run was killed before its first epoch: nothing relates steps to epochs.
         return float
     steps = [about["step"] for about in began] + [began[-1]["step"] + began[-1]["steps"]]
     epochs = [about["epoch_num"] - 1 for about in began] + [began[-1]["epoch_num"]]

@@ -194,12 +194,12 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Return `path`, a folder in `--out`, after a check that it is no link.
+    """Check that `path`, a folder in `--out`, is not a symbolic link, and return it.
 
     The folder need not exist; the first write to it creates it.
 
     Raises:
-        ArgumentError: the path is a link; a run never writes outside its folder.
+        ArgumentError: the path is a symbolic link; a run never writes outside its folder.
     """
     if path.is_symlink():
         raise ArgumentError(

@@ -104,14 +104,14 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
     found = [_NUMBER.fullmatch(text or "0") for text in given]
     if None in found:
         raise ArgumentError(
-            f"the variables of {launcher} are no numbers: "
+            f"the variables of {launcher} are not numbers: "
             + ", ".join(f"{name}={text!r}" for name, text in zip(names, given, strict=True)),
             code="launcher-invalid",
         )
     rank, size, local_rank, local_size = (int(one[1]) for one in found if one)
     if rank >= size:
         raise ArgumentError(
-            f"{names[0]}={rank} is no rank of {names[1]}={size}", code="launcher-invalid"
+            f"{names[0]}={rank} is not a rank of {names[1]}={size}", code="launcher-invalid"
         )
     return Ranks(launcher, rank, size, local_rank, max(1, local_size))
 
@@ -190,13 +190,13 @@ def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tup
     if port_text := environment.get("MASTER_PORT"):
         if re.fullmatch(r"[0-9]{1,5}", port_text) is None or not 0 < int(port_text) < 1 << 16:
             raise ArgumentError(
-                f"MASTER_PORT={port_text!r} is no port: set a number from 1 to 65535",
+                f"MASTER_PORT={port_text!r} is not a port: set a number from 1 to 65535",
                 code="launcher-invalid",
             )
         port = int(port_text)
     if address:
         if _ADDRESS.fullmatch(address) is None or address.count(":") == 1:
-            raise ArgumentError(f"MASTER_ADDR={address!r} is no host: set a name or an address,"
+            raise ArgumentError(f"MASTER_ADDR={address!r} is not a host: set a name or an address,"
                                 " without a scheme, and the port in MASTER_PORT",
                                 code="launcher-invalid")
         return address, port

@@ -4,7 +4,7 @@
     0.npy …      NumPy's own format, never with pickled objects
 
 `numpy.load` reads the file, too. Values that JSON lacks, such as arrays, tuples, infinity, or dicts
-whose keys are no strings, are objects whose first key begins with `$` (`_FORMS`). Nothing is
+whose keys are not strings, are objects whose first key begins with `$` (`_FORMS`). Nothing is
 compressed, so that the file size limits the content. Every entry has a CRC-32, and reading verifies
 all of them. Nothing in the file is executed.
 """

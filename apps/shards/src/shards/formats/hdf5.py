@@ -191,7 +191,7 @@ def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
             images, found = file["images"], {name: file[name] for name in _names(kind)}
             if any(one.dtype != np.int64 or one.nbytes > path.stat().st_size
                    for one in found.values()):
-                yield "its offsets and labels are no int64 numbers, or more than the file can hold"
+                yield "its offsets and labels are not int64 numbers, or more than the file can hold"
                 return
             yield from _records(images, {name: one[:].tolist() for name, one in found.items()})
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

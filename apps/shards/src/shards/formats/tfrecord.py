@@ -181,7 +181,7 @@ def _read(file: BinaryIO, kind: Kind) -> Read | None:
         found = _parsed(memoryview(message), kind)
     except ValueError:
         found = None
-    return found or Read("", fault="is no tf.train.Example with the labels and images of its kind")
+    return found or Read("", fault="is not a tf.train.Example with labels and images of its kind")
 
 
 def _parsed(message: memoryview, kind: Kind) -> Read | None:

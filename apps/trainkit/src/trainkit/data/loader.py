@@ -46,7 +46,7 @@ class Share:
 
 
 class Source(Protocol[Made]):
-    """A stream of batches, prepared in the background: one batch per share, in the order of shares."""
+    """A stream of batches, one per share in the order of the shares, prepared in the background."""
 
     def next(self) -> Made:
         """Return the next batch.

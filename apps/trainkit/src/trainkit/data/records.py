@@ -84,7 +84,7 @@ class Records:
         """Return the class of sample `number`, of a data set with one class per sample.
 
         Raises:
-            DataError: the record is malformed, or its label is no class of the data set.
+            DataError: the record is malformed, or its label is not a class of the data set.
         """
         return self.labels(number)[0]
 
@@ -94,7 +94,7 @@ class Records:
         The list has one element, any number, or none, depending on the kind of label.
 
         Raises:
-            DataError: the record is malformed, or its labels are no classes of the data set.
+            DataError: the record is malformed, or its labels are not classes of the data set.
         """
         if self._kind.labels == "none":
             return []

@@ -154,7 +154,7 @@ def tensor_of(value: Array | Foreign) -> Tensor:
 def _shape(value: object) -> tuple[int, ...]:
     bits = value.bits if isinstance(value, Foreign) else value
     if not isinstance(bits, np.ndarray):
-        raise ValueError("the checkpoint has an entry that is no array")
+        raise ValueError("the checkpoint has an entry that is not an array")
     return tuple(bits.shape)
 
 
