@@ -62,7 +62,7 @@ def list_materials(
 def audit_image(image: ImageName, as_json: Json = False) -> None:
     """Look up known vulnerabilities of an image's Python packages.
 
-    pip-audit asks PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
+    pip-audit queries PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
     known, and with 4 when the service cannot be reached.
 
     Example: trimaran audit torch-cpu
@@ -70,7 +70,7 @@ def audit_image(image: ImageName, as_json: Json = False) -> None:
     from trimaran.provenance import audit
 
     reporter = terminal()
-    with reporter.bar("asking for known vulnerabilities", None):
+    with reporter.bar("querying known vulnerabilities", None):
         audited = audit.audit(load_image(image))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
