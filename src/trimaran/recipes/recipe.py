@@ -120,7 +120,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """File name of each accepted checkpoint (app contract) -> its step and recipe."""
+        """File name of each possible initial checkpoint -> text with its step and recipe."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
