@@ -347,7 +347,10 @@ class _Stopper:
         return self
 
     def watch(self, child: subprocess.Popen[str]) -> None:
-        """Stop `child` at each signal, including signals that have already arrived."""
+        """Start the thread that stops `child` when this process receives a signal in `STOPS`.
+
+        Signals that arrived before this call count as well.
+        """
         self._child = child
         self._thread.start()
 

@@ -102,7 +102,10 @@ def render(contents: Contents) -> str:
 
 
 def _launch(contents: Contents) -> LaunchSpec:
-    """Return the launch specification, with shell variables for values of the other machine."""
+    """Return the launch specification of the run that the bundle starts.
+
+    Shell variables stand for values that only the machine that unpacks the bundle can provide.
+    """
     recipe = contents.recipe.recipe
     data = {
         name: inputs.mount(recipe, name, join(Variable("data"), inputs.below(recipe, name)))

@@ -181,5 +181,5 @@ class Made(strict.Model):
 
     @property
     def known(self) -> list[str]:
-        """The hashes from this version and from earlier versions of Trimaran."""
+        """The hashes of `dataset.json` from this version and from earlier versions of Trimaran."""
         return [self.sha256, *self.earlier]

@@ -54,8 +54,9 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
     Args:
         programs: programs whose folders come first in PATH.
-        network: whether the process needs the network. A run does not: its environment is
-            recorded, and the address of a proxy may contain a password.
+        network: whether to add the variables for the network, such as the address of a proxy.
+            They are left out for a run: its environment is recorded, and the address may contain
+            a password.
     """
     folders = dict.fromkeys([*(str(Path(program).parent) for program in programs), *SYSTEM_FOLDERS])
     env = {"PATH": os.pathsep.join(folders)}

@@ -253,9 +253,10 @@ def _expectation_fault(expected: Expectation, app: str, card: Card) -> tuple[str
 
 
 def _bound_fault(expected: Expectation, metric: Metric) -> tuple[str, str]:
-    """Return the key of the bound on the worse side of the value, and the fault of that bound.
+    """Return the key of the bound that a bad run would violate, and the fault of that bound.
 
-    The fault is empty if a run can fail because of the bound.
+    The key is `lower` if higher values of the metric are better, else `upper`. A bound is faulty if
+    it is missing, or if no possible value of the metric violates it; otherwise the fault is empty.
     """
     if metric.better == "higher":
         key, bound, limit = "lower", expected.bounds[0], metric.least

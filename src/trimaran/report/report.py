@@ -306,7 +306,7 @@ def _range(row: Row) -> str:
 
 
 class Fact(NamedTuple):
-    """A fact about the environment of an app, such as `torch 2.13.0` with the name `packages`."""
+    """A fact about an app's environment: the name `packages` with the text `torch 2.13.0`."""
 
     name: str
     text: str

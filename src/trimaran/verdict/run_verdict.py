@@ -87,7 +87,10 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 
 
 class Row(BaseModel):
-    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`."""
+    """One metric of a verdict; values and bounds are in `unit`.
+
+    `at` names the value that counts: `end` (the last one), `best` or `median-after-epoch-N`.
+    """
 
     metric: str
     unit: str
