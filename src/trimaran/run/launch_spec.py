@@ -11,8 +11,15 @@ from dataclasses import dataclass, replace
 
 from trimaran.engines import selection
 from trimaran.errors import UsageError
-from trimaran.images.reference import ImageReference
-from trimaran.launch.specification import Command, LaunchSpec, Mount, Node, Text, join
+from trimaran.launch.specification import (
+    Command,
+    ImageReference,
+    LaunchSpec,
+    Mount,
+    Node,
+    Text,
+    join,
+)
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.recipe import Recipe
 from trimaran.run import inputs
