@@ -1,4 +1,4 @@
-"""Read and write `dataset.json` of a packed data set, and compare it with a contract."""
+"""Read and write `dataset.json` of a packed data set, and verify the data set by it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from shards.kinds import FormatName, Kind
 from trimaran import strict
 from trimaran.data.contracts import AnyContract, Contract
 from trimaran.errors import UsageError
-from trimaran.files import write_atomic
+from trimaran.files import sha256, write_atomic
+from trimaran.reporting import Reporter
 from trimaran.terminal_safety import excerpt
 
 
@@ -89,12 +90,57 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
     return faults
 
 
-def unpinned(contract: AnyContract, digest: str) -> list[str]:
-    """Return one fault if `digest` is not the SHA-256 of `dataset.json` that `contract` pins."""
+def verify_folder(
+    contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
+    workers: int | None = None,
+) -> list[str]:
+    """Hash the shards of the packed data set in the folder `place`, and return its faults.
+
+    Args:
+        contract: the expected data set (None: any).
+        place: the folder with `dataset.json`.
+        records: also read every record and decode every image.
+        reporter: shows progress.
+        workers: number of processes (None: one for each core).
+
+    Returns:
+        One line for each fault, which names the file.
+    """
+    from trimaran import pool  # slow to import, as is Pillow
+    from trimaran.data.packing import verification
+
+    try:
+        dataset = read(place)
+    except UsageError as error:
+        return error.message.splitlines()
+    own: list[str] = []
+    if contract is not None:
+        own = mismatches(contract, dataset, {})
+        own += unpinned(contract, dataset, sha256(place / DATASET))
+    found = [f"{place}: {fault}" for fault in own] + verification.faults(
+        place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
+    )
+    return list(dict.fromkeys(found))  # both checks count the samples and report the same fault
+
+
+def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
+
+    A contract has a SHA-256 only for its own format, so other formats have no such fault.
+    """
     pinned = contract.packed if isinstance(contract, Contract) else None
-    if pinned is None or digest == pinned.sha256:
+    if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:
         return []
     return [
         f"its {DATASET} has the SHA-256 {digest}, the contract pins {pinned.sha256}: it was"
         " changed, or another version of Trimaran wrote it"
     ]
+
+
+def is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
+    """Return True if the data set was made from exactly the files of the contract."""
+    contents = (
+        {name: content.sha256 for name, content in contract.files.items()}
+        if isinstance(contract, Contract) else {}
+    )
+    return dataset.origin is not None and dataset.origin.contents == contents

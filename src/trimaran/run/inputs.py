@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trimaran.data import cache, contracts, weights
-from trimaran.data.places import getting
+from trimaran.data import cache, contracts, dataset_json, weights
+from trimaran.data.cache import getting
 from trimaran.engines import Engine, selection
 from trimaran.errors import RunError, UsageError, nearest
 from trimaran.files import sha256
@@ -125,7 +125,7 @@ def _prepared(
     kinds = recipe.card.card.data.kinds
     digest = cache.check(contract, place, use.samples, use.format, kinds)
     if folder is not None and not cache.is_image(folder):
-        faults = cache.verify_folder(contract, folder, records=False, reporter=reporter)
+        faults = dataset_json.verify_folder(contract, folder, records=False, reporter=reporter)
         if faults:
             raise RunError(
                 "\n".join(faults), code="data-damaged",
