@@ -28,7 +28,7 @@ from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
 from trimaran.reporting import Silent
-from trimaran.verdict.run_verdict import Verdict
+from trimaran.verdict.metrics import Verdict
 
 FOREIGN = b"Dear reader,\nthis is something else.\n"
 Damage = Callable[[Path, Path], object]

@@ -163,8 +163,8 @@ def report_run(
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
     from trimaran.report import scaling
-    from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
-    from trimaran.verdict.run_verdict import worst
+    from trimaran.verdict.metrics import EXIT_CODES as VERDICT_CODES
+    from trimaran.verdict.metrics import worst
 
     if evidence is not None:
         raise UsageError(f"--evidence: {folder} is a scaling series, and evidence is written for"

@@ -15,7 +15,7 @@ from trimaran.report.panels import KeptCurve
 from trimaran.run.additions import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.strict import Sha256
-from trimaran.verdict.run_verdict import Row, Verdict, within, worst
+from trimaran.verdict.metrics import Row, Verdict, within, worst
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
