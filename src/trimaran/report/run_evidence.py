@@ -12,7 +12,7 @@ from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.report.panels import KeptCurve
-from trimaran.run.additions import SiteSettings
+from trimaran.run.launch_spec import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.strict import Sha256
 from trimaran.verdict.metrics import Row, Verdict, within, worst

@@ -14,10 +14,8 @@ from trimaran.launch.specification import Mount, Text
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
+from trimaran.run.launch_spec import INSIDE
 from trimaran.run.record import DataRecord, InitialRecord
-
-INSIDE = "/data"
-"""Path in the container of the single data set, or of a folder with one subfolder for each."""
 
 
 def below(recipe: Recipe, name: str) -> str:
@@ -146,13 +144,6 @@ def mounts(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Mount]:
 def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mount:
     """Return the mount of the data set `name`, whose path on the host is `source`."""
     return Mount(source, INSIDE + below(recipe, name), image=image)
-
-
-def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
-    """Return the value of the app's option `--data`, or None if the app reads no data."""
-    if not data:
-        return None
-    return INSIDE if container else str(next(iter(data.values())).source)
 
 
 INITIAL_INSIDE = "/initial"

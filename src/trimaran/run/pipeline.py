@@ -18,8 +18,7 @@ from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, run_directory
-from trimaran.run.additions import Extension, SiteSettings
-from trimaran.run.launch_spec import Places
+from trimaran.run.launch_spec import Extension, Places, SiteSettings
 from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
 from trimaran.site_file import Site
 
@@ -137,6 +136,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
         request, data, built, used = prepare(request, STEPS, reporter)
         folders = {one.name: Path(one.path) for one in data}
         launch = specification(request, built, folders, directory)
+        exact = launch_spec.command(launch)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
             reporter.note(f"  {directory}")
             begun = run_directory.start(
@@ -144,7 +144,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
                 request.extension.modifications(), inputs.initial_record(request.initial),
                 site_settings(request),
             )
-            app_process.perform(directory, begun, launch_spec.command(launch), lock, reporter)
+            app_process.perform(directory, begun, exact, lock, reporter)
     return directory
 
 
@@ -310,11 +310,11 @@ def specification(
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of `request`; `node` has what depends on the machine."""
-    entry = definition.entry(request.image)
+    site, entry = site_settings(request), definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,
         module=None if entry is None else entry.module,
-        extension=request.extension, site=site_settings(request),
+        extension=request.extension, site=site,
     )
 
 

@@ -32,7 +32,7 @@ from trimaran.recipes import cards, library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import job_chain, launch_spec
-from trimaran.run.additions import Modification, SiteSettings
+from trimaran.run.launch_spec import Modification, SiteSettings
 from trimaran.run.record import (
     CommandRecord,
     DataRecord,

@@ -25,9 +25,8 @@ from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.run import inputs, job_chain, launch_spec, run_directory
-from trimaran.run.additions import Extension, SiteSettings
 from trimaran.run.job_chain import Link
-from trimaran.run.launch_spec import Places
+from trimaran.run.launch_spec import Extension, Places, SiteSettings
 from trimaran.run.record import JobRecord, RunRecord
 from trimaran.run.run_directory import METRICS, RESULT, recipe_as_run
 from trimaran.verdict import metrics
