@@ -97,6 +97,11 @@ def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
     ]
 
 
+def title(recipe: RecipeFile) -> str:
+    """Return the title of the step that prepares the data."""
+    return "data: " + (", ".join(recipe.recipe.data) or "none")
+
+
 def prepare(
     recipe: RecipeFile, folders: Mapping[str, Path], *, offline: bool, reporter: Reporter
 ) -> list[DataRecord]:

@@ -136,13 +136,12 @@ def execute(request: Request, reporter: Reporter) -> Path:
         request, data, built, used = prepare(request, STEPS, reporter)
         folders = {one.name: Path(one.path) for one in data}
         launch = specification(request, built, folders, directory)
-        exact = launch_spec.command(launch)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
             reporter.note(f"  {directory}")
+            modified, exact = request.extension.modifications(), launch_spec.command(launch)
             begun = run_directory.start(
                 directory, request.recipe, request.changes, used, data, launch,
-                request.extension.modifications(), inputs.initial_record(request.initial),
-                site_settings(request),
+                modified, inputs.initial_record(request.initial), site_settings(request),
             )
             app_process.perform(directory, begun, exact, lock, reporter)
     return directory
@@ -166,7 +165,7 @@ def prepare(
     if unchecked := cards.unchecked_options(request.recipe.recipe.app):
         reporter.warn(unchecked)
     image = request.image
-    with reporter.step(1, steps, data_title(request.recipe)):
+    with reporter.step(1, steps, inputs.title(request.recipe)):
         data = inputs.prepare(
             request.recipe, request.folders, offline=request.offline, reporter=reporter
         )
@@ -177,11 +176,6 @@ def prepare(
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
     return request, data, built, ImageRecord(**vars(built), signature=signature)
-
-
-def data_title(recipe: RecipeFile) -> str:
-    """Return the title of the step that prepares the data."""
-    return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:

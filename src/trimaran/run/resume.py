@@ -45,7 +45,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
             )
         run_directory.refuse_foreign(directory)
         request = _request(directory, record, site)
-        with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
+        with reporter.step(1, STEPS, inputs.title(request.recipe)):
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
             launch = _launch(request, record, directory, reporter)

@@ -63,15 +63,13 @@ def judge(directory: Path) -> JudgedRun:
     changed = real_changes(recipe.recipe, card, record.recipe.changed)
     events = metrics.read_events(directory / METRICS)
     checked = check(directory, record, recipe.recipe, card, events, changed)
-    target = targets.load(recipe.recipe.target)
-    unlike = [text for host in record.hosts for text in targets.differences(target, host)]
     judged = metrics.judge_metrics(
         recipe.recipe,
         card,
         events,
         changed=[*changed, *(["nodes"] if record.recipe.nodes else [])],
-        unlike=list(dict.fromkeys(unlike)),
         site=record.site_changes,
+        unlike=targets.unlike(recipe.recipe.target, record.hosts),
         other_data=other_data(record),
         image_digest=record.image.digest,
         checked=checked,
