@@ -124,7 +124,7 @@ LONG = {
     "data/packing/packer.py": ["_kept", "_make"],
     "data/packing/class_folders.py": ["listing"],
     "data/packing/ilsvrc.py": ["listing"],
-    "data/packing/verification.py": ["faults"],
+    "data/dataset_json.py": ["file_faults"],
     "data/packing/arrays.py": ["pack"],
     "data/squashfs.py": ["make"],
     "bundles/archive.py": ["write", "check"],

@@ -68,9 +68,9 @@ def judge(directory: Path) -> JudgedRun:
         card,
         events,
         changed=[*changed, *(["nodes"] if record.recipe.nodes else [])],
+        other_data=other_data(record),
         site=record.site_changes,
         unlike=targets.unlike(recipe.recipe.target, record.hosts),
-        other_data=other_data(record),
         image_digest=record.image.digest,
         checked=checked,
     )
