@@ -1,4 +1,4 @@
-"""The app collectives in its container, over two nodes of Slurm and over a network that is known."""
+"""The app collectives in its container: on two nodes of Slurm, and on a network that is known."""
 
 from __future__ import annotations
 
