@@ -29,7 +29,8 @@ for name, *below in (
     ("images", "net"), ("launch", "images"), ("engines", "launch"), ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
     ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
-    ("inventory", "report"), ("cli", "bundles", "cluster", "compare", "inventory"),
+    ("inventory", "report"), ("doctor", "cluster"),
+    ("cli", "bundles", "doctor", "compare", "inventory"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
