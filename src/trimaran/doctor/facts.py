@@ -13,7 +13,7 @@ Each line of a fact begins with a blank, so that no content can look like the he
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,7 +75,7 @@ def parse(text: str) -> NodeFacts:
     """Return the facts in the output of the probe; other lines are ignored."""
     facts: dict[str, Fact] = {}
     key, status, lines = "", 0, list[str]()
-    for line in [*text.splitlines(), "## end 0"]:
+    for line in [*text.split("\n"), "## end 0"]:  # splitlines() knows more ends
         if header := _HEADER.fullmatch(line):
             if key:
                 facts[key] = Fact(status, "\n".join(lines))
@@ -86,21 +86,41 @@ def parse(text: str) -> NodeFacts:
     return NodeFacts(node or "unknown", facts)
 
 
-def probe_source() -> str:
-    """Return the shell source of the whole probe."""
+def probe_source(
+    parameters: Mapping[str, str] | None = None, groups: Sequence[str] | None = None
+) -> str:
+    """Return the shell source of the probe.
+
+    Args:
+        parameters: shell variables that the groups of facts read (see `functions.sh`), by name.
+        groups: names of the files in `PROBES`, without `.sh`; None: all.
+    """
     first = PROBES / "functions.sh"
-    groups = sorted(path for path in PROBES.glob("*.sh") if path != first)
-    return "".join(path.read_text(encoding="utf-8") for path in (first, *groups))
+    files = sorted(path for path in PROBES.glob("*.sh") if path != first
+                   and (groups is None or path.stem in groups))
+    shebang, _, functions = first.read_text(encoding="utf-8").partition("\n")
+    assigned = [f"{name}={process.quoted(value)}" for name, value in (parameters or {}).items()]
+    # Python reads a carriage return as the end of a line.
+    return "\n".join([
+        shebang, *assigned, functions, "{",
+        *(path.read_text(encoding="utf-8") for path in files), "} | tr -d '\\r'", "",
+    ])
 
 
-def of_this_host(root: Path | None = None) -> NodeFacts:
+def of_this_host(
+    parameters: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None,
+    groups: Sequence[str] | None = None,
+) -> NodeFacts:
     """Return the facts of this machine.
 
     Args:
-        root: folder with the recorded files of another machine, for tests: the probe reads
-            `ROOT/proc`, `ROOT/sys` and `ROOT/dev`; None: this machine.
+        parameters: shell variables of the probe; `root` is the folder of another machine's recorded
+            files, for tests: the probe reads `ROOT/proc`, `ROOT/sys`, `ROOT/dev` and `ROOT/etc`.
+        env: the complete environment of the probe; None: that of this process.
+        groups: as in `probe_source`.
+
+    Raises:
+        RunError: the probe does not end within `SECONDS`.
     """
-    variables = {} if root is None else {"root": str(root)}
-    words = ["env", *(f"{name}={value}" for name, value in variables.items()), "/bin/sh", "-c",
-             probe_source()]
-    return parse(process.ask(words, SECONDS).stdout)
+    done = process.ask(["/bin/sh", "-s"], SECONDS, env=env, stdin=probe_source(parameters, groups))
+    return parse(done.stdout)

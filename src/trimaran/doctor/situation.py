@@ -13,10 +13,15 @@ from trimaran.site_file import Cluster, Site
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """The facts of an image that decide whether it runs on a node, by name.
+    """The facts of an image that decide whether it runs on a node.
 
-    Read from the definition (`image.yaml` and its locks), so that the image need not exist; names
-    such as `glibc`, `cuda`, `rocm`, `gpu-architectures`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`.
+    They are read from the definition and its locks, so that the image need not exist.
+
+    Attributes:
+        name: name of the image.
+        values: fact -> value. Facts are `glibc`, `gpu` (vendor), `gpu-architectures` (separated by
+            blanks), and versions: `cuda`, `rocm`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`,
+            `nccl`. "": not in the image; a missing fact is unknown.
     """
 
     name: str
@@ -44,3 +49,8 @@ class Situation:
     recipe: RecipeFile | None = None
     target: Target | None = None
     image: ImageFacts | None = None
+
+    @property
+    def before_job(self) -> bool:
+        """Whether `facts` are those of the login node, while the recipe runs on other nodes."""
+        return self.cluster is not None and self.login is None
