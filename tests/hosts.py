@@ -10,7 +10,7 @@ import functools
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from trimaran.doctor import examination, facts, image_facts
@@ -54,13 +54,22 @@ def program(root: Path, name: str, script: str) -> None:
 
 
 def facts_of(
-    root: Path | str, env: Mapping[str, str] | None = None, **parameters: str
+    root: Path | str, env: Mapping[str, str] | None = None, groups: Sequence[str] | None = None,
+    **parameters: str,
 ) -> NodeFacts:
-    """Return the facts of a described machine: its name, or the folder of a copy."""
+    """Return the facts of a described machine, or of some groups of the probe.
+
+    Args:
+        root: its name, or the folder of a copy.
+        env: variables of the probe.
+        groups: names of the groups; None: all.
+        parameters: parameters of the probe.
+    """
     place = HOSTS / root
     path = os.pathsep.join([str(place / "bin"), str(tools())])
     return facts.of_this_host(
-        {"root": str(place), **parameters}, {"PATH": path, "HOME": str(place), **(env or {})}
+        {"root": str(place), **parameters}, {"PATH": path, "HOME": str(place), **(env or {})},
+        groups,
     )
 
 
