@@ -55,8 +55,8 @@ def test_nothing_is_known_in_a_bare_container() -> None:
 def test_affinity_mask() -> None:
     first = min(os.sched_getaffinity(0))
     found = limits.check(situation(probed(["taskset", "-c", str(first)])))
-    assert "1 CPUs usable" in caused("cpu-mask", found).cause
-    assert caused("target-cores", found).cause == "1 CPUs usable, the target has 2 cores"
+    assert "usable CPUs: 1 (" in caused("cpu-mask", found).cause
+    assert caused("target-cores", found).cause == "usable CPUs: 1; cores of the target: 2"
 
 
 def test_lists_of_cpus() -> None:
@@ -70,14 +70,14 @@ def test_quota_of_both_versions_of_cgroups(name: str, cpus: int, quota: float) -
     enough = situation(machine(name), resources={"cpus_per_task": cpus})
     assert by_id(limits.check(enough))["cpu-quota"].level == "ok"
     more = situation(machine(name), resources={"cpus_per_task": cpus + 1})
-    assert f"quota of {quota:g} CPUs" in caused("cpu-quota", limits.check(more)).cause
+    assert f"quota in CPUs: {quota:g}" in caused("cpu-quota", limits.check(more)).cause
 
 
 def test_threads_of_a_core() -> None:
     four = situation(machine(FORMER), resources={"cpus_per_task": 4})
     assert by_id(limits.check(four))["smt"].level == "ok"
     five = situation(machine(FORMER), resources={"cpus_per_task": 5})
-    assert "4 cores with 2 threads each" in caused("smt", limits.check(five)).cause
+    assert "usable cores: 4, threads of a core: 2" in caused("smt", limits.check(five)).cause
 
 
 def test_threads_of_a_core_outside_of_the_mask_do_not_count() -> None:
@@ -94,7 +94,7 @@ def test_tasks_on_numa_nodes(tasks: int, each: int, fits: bool) -> None:
     found = limits.check(situation(machine(FORMER), resources=resources))
     assert (by_id(found)["numa"].level == "ok") == fits
     if not fits:
-        assert "2 NUMA nodes with up to 4 usable CPUs" in caused("numa", found).cause
+        assert "NUMA nodes: 2, usable CPUs of one: up to 4" in caused("numa", found).cause
 
 
 def test_governor() -> None:
@@ -119,7 +119,7 @@ def test_bf16_needs_instructions() -> None:
 def test_instruction_sets_of_the_target() -> None:
     wanted = {"cpu_flags": ["avx2", "avx512f"]}
     found = limits.check(situation(machine("container-nfs"), target_node=wanted))
-    assert caused("target-flags", found).cause == "processor no avx512f"
+    assert caused("target-flags", found).cause == "the processor lacks avx512f"
 
 
 def test_memory_below_the_target() -> None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from trimaran.doctor import engine, machine, nodes, ranks
+from trimaran.doctor import engine, limits, machine, network, nodes, places, ranks
 from trimaran.doctor.findings import Explained, Finding
 from trimaran.doctor.situation import Situation
 
-GROUPS: tuple[ModuleType, ...] = (machine, engine, ranks)
+GROUPS: tuple[ModuleType, ...] = (machine, engine, ranks, limits, places, network)
 """Modules with a function `check` and a table `FINDINGS`, in the order of the output."""
 
-CHEAP: tuple[ModuleType, ...] = (engine, ranks)
+CHEAP: tuple[ModuleType, ...] = (engine, ranks, places)
 """Groups that `submit` checks before it queues a job: they take less than a second."""
 
-CHEAP_PROBES = ("engine", "machine", "ranks")
+CHEAP_PROBES = ("engine", "machine", "places", "ranks")
 """Files of the probe that `CHEAP` needs."""
 
 FINDINGS: dict[str, Explained] = {

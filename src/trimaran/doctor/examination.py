@@ -91,20 +91,30 @@ def parameters(about: Situation) -> dict[str, str]:
         "place_runs": (cluster and cluster.scratch) or Path.cwd() / "runs",
         "gpu": about.image.values.get("gpu") if about.image else None,
     }
-    if recipe is not None and recipe.recipe.data and paths.has_cache():
-        given["place_data"] = next(iter(inputs.places(recipe, {}).values()))
+    data = inputs.places(recipe, {}) if recipe is not None and paths.has_cache() else {}
     if cluster is not None:
         given |= {
             "apptainer": cluster.apptainer, "modules": " ".join(cluster.modules),
             "place_scratch": cluster.scratch, "place_local": cluster.local_storage,
         }
-        if cluster.data is not None:
-            own = [cluster.data / name for name in (recipe.recipe.data if recipe else ())]
-            given["place_data"] = next((one for one in own if one.exists()),
-                                       given.get("place_data") or cluster.data)
+        if cluster.data is not None and recipe is not None:
+            own = {name: cluster.data / name for name in recipe.recipe.data}
+            data = {**data, **{name: place for name, place in own.items() if place.exists()}}
+    given["place_data"] = "\n".join(map(str, data.values()))
     if given.get("apptainer") is None:
         given["apptainer"] = apptainer.program() if paths.has_cache() else None
     return {name: str(value) for name, value in given.items() if value}
+
+
+def queue_parameters(about: Situation) -> dict[str, str]:
+    """Return the parameters for the facts of the queue, which only the login node collects.
+
+    Otherwise all nodes of a job would call the batch system at the same time.
+    """
+    cluster = about.cluster
+    if cluster is None:
+        return {}
+    return {"scheduler": cluster.scheduler, "partition": cluster.partition or ""}
 
 
 def examine(
@@ -124,7 +134,7 @@ def examine(
         UsageError, RunError: the job cannot be queued, or is not started in time.
     """
     shell = parameters(about)
-    own = facts.of_this_host(shell)
+    own = facts.of_this_host({**shell, **queue_parameters(about)})
     here = (*checks.check(replace(about, facts=own)), *machine.engines())
     found = [NodeFindings(node=own.node, role="login", findings=here)]
     if count is not None and about.cluster is not None:
@@ -152,7 +162,8 @@ def refuse(abouts: Sequence[Situation]) -> None:
     Raises:
         RunError: a finding has the level "fail"; the message names the IDs.
     """
-    own = facts.of_this_host(parameters(abouts[0]), groups=checks.CHEAP_PROBES)
+    own = facts.of_this_host({**parameters(abouts[0]), **queue_parameters(abouts[0])},
+                             groups=checks.CHEAP_PROBES)
     failed = {
         finding.id: finding for about in abouts
         for finding in checks.check(replace(about, facts=own), checks.CHEAP)

@@ -124,7 +124,7 @@ def _counts(facts: NodeFacts, key: str) -> list[int]:
 
 def soft_limit(facts: NodeFacts, name: str) -> float | None:
     """Return a soft limit of /proc/self/limits, infinite for `unlimited`; None: it is unknown."""
-    match = re.search(rf"^{name} +(\S+)", facts.text("self-limits") or "", re.MULTILINE)
+    match = re.search(rf"^{name} +(unlimited|\d+)", facts.text("self-limits") or "", re.MULTILINE)
     if match is None:
         return None
     return float("inf") if match[1] == "unlimited" else float(match[1])
@@ -195,8 +195,9 @@ def _memlock(situation: Situation) -> Finding | None:
     limit, wanted = soft_limit(situation.facts, "Max locked memory"), _resources(situation)
     if limit is None or not situation.facts.under("port"):
         return None
-    capabilities = processors.status_field(situation.facts, "CapEff") or "0"
-    free = bool(int(capabilities, 16) >> CAP_IPC_LOCK & 1)
+    capabilities = processors.status_field(situation.facts, "CapEff") or ""
+    known = re.fullmatch(r"[0-9a-f]{1,16}", capabilities)
+    free = known is not None and bool(int(known[0], 16) >> CAP_IPC_LOCK & 1)
     if limit == float("inf") or free:
         return found(FINDINGS, "memlock", "ok", "locked memory is not limited")
     several = wanted is not None and wanted.nodes > 1

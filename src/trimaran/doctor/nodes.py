@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from trimaran import __version__
@@ -20,7 +21,7 @@ from trimaran.cluster import script
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.doctor import facts, findings
-from trimaran.doctor.facts import NodeFacts
+from trimaran.doctor.facts import Fact, NodeFacts
 from trimaran.doctor.findings import Explained, Finding
 from trimaran.errors import RunError, TrimaranError, UsageError
 from trimaran.files import read_plain
@@ -83,15 +84,26 @@ def collect(
     place = cluster.scratch or Path.cwd()
     with _folder(scheduler, place) as folder:
         _write(folder, scheduler, cluster, count, parameters, recipe)
+        asked = int(time.time())
         job = scheduler.submit(Path("job.sh"), folder)
         try:
             with reporter.bar(f"job {job}: waiting for {count} node{'s' if count > 1 else ''}",
                               None):
-                return _wait(folder, scheduler, job, count, queue_seconds, node_seconds)
+                answers, missing = _wait(folder, scheduler, job, count, queue_seconds,
+                                         node_seconds)
+                return [_timed(answer, asked) for answer in answers], missing
         finally:
             with suppress(TrimaranError):  # it may have ended just now
                 if _active(scheduler, job):
                     scheduler.cancel(job)
+
+
+def _timed(answer: NodeFacts, asked: int) -> NodeFacts:
+    """Return the facts of a node with the times on this machine between which it answered."""
+    times = {"asked": asked, "answered": int(time.time())}
+    return replace(answer, facts={
+        **answer.facts, **{name: Fact(0, str(value)) for name, value in times.items()}
+    })
 
 
 @contextmanager

@@ -118,9 +118,9 @@ def _mask(situation: Situation) -> Finding | None:
     if not cpus:
         return None
     listed = status_field(situation.facts, "Cpus_allowed_list")
-    cause = f"{len(cpus)} CPUs usable ({listed})"
+    cause = f"usable CPUs: {len(cpus)} ({listed})"
     if need is not None:
-        cause += f", {need} needed by the tasks of a node"
+        cause += f"; needed by the tasks of a node: {need}"
     return _finding("cpu-mask", need is None or len(cpus) >= need, cause)
 
 
@@ -139,7 +139,7 @@ def _quota(situation: Situation) -> Finding | None:
     if given is None or need is None:
         return None
     return _finding("cpu-quota", given >= need,
-                    f"quota of {given:g} CPUs, {need} needed by the tasks of a node")
+                    f"quota in CPUs: {given:g}; needed by the tasks of a node: {need}")
 
 
 def cores(facts: NodeFacts) -> list[set[int]]:
@@ -154,7 +154,7 @@ def _smt(situation: Situation) -> Finding | None:
     if not groups or need is None:
         return None
     threads = max(map(len, groups))
-    cause = f"{len(groups)} cores with {threads} threads each in the mask, {need} CPUs needed"
+    cause = f"usable cores: {len(groups)}, threads of a core: {threads}; needed CPUs: {need}"
     return _finding("smt", need <= len(groups) or threads == 1, cause)
 
 
@@ -171,8 +171,8 @@ def _numa(situation: Situation) -> Finding | None:
     resources = situation.recipe.recipe.resources
     tasks, each = resources.tasks_per_node, resources.cpus_per_task
     largest = max(map(len, nodes.values()))
-    cause = (f"{len(nodes)} NUMA nodes with up to {largest} usable CPUs, {tasks} tasks with {each}"
-             " CPUs")
+    cause = (f"NUMA nodes: {len(nodes)}, usable CPUs of one: up to {largest}; tasks: {tasks}, CPUs"
+             f" of one: {each}")
     return _finding("numa", len(nodes) == 1 or _fits(nodes, tasks, each), cause)
 
 
@@ -210,8 +210,8 @@ def _flags(situation: Situation) -> Finding | None:
     if not flags or target is None or not target.node.cpu_flags:
         return None
     missing = sorted(set(target.node.cpu_flags) - flags)
-    cause = f"no {', '.join(missing)}" if missing else f"has {', '.join(target.node.cpu_flags)}"
-    return _finding("target-flags", not missing, f"processor {cause}")
+    cause = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(target.node.cpu_flags)}"
+    return _finding("target-flags", not missing, f"the processor {cause}")
 
 
 def _target_cores(situation: Situation) -> Finding | None:
@@ -219,4 +219,4 @@ def _target_cores(situation: Situation) -> Finding | None:
     if not cpus or target is None or target.node.cores is None:
         return None
     return _finding("target-cores", len(cpus) == target.node.cores,
-                    f"{len(cpus)} CPUs usable, the target has {target.node.cores} cores")
+                    f"usable CPUs: {len(cpus)}; cores of the target: {target.node.cores}")

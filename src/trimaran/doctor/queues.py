@@ -164,7 +164,7 @@ def _run_limit(text: str) -> int | None:
     for names, row in itertools.pairwise(lines):
         if (name := re.search(r"\bRUNLIMIT\b", names)) is None:
             continue
-        values = re.finditer(r"([\d.]+) min\b", row)
+        values = re.finditer(r"(\d+(?:\.\d+)?) min\b", row)
         nearest = min(values, key=lambda value: abs(value.start() - name.start()), default=None)
         return None if nearest is None else int(float(nearest[1]) * 60)
     return None

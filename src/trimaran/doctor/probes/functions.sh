@@ -7,7 +7,7 @@
 #   modules          environment modules that a job loads, separated by blanks
 #   place_cache, place_scratch, place_local, place_data, place_runs
 #                    folders: Trimaran's cache, the scratch and the local disk of the site file,
-#                    the packed data, the run directories
+#                    the packed data (one line for each data set), the run directories
 set -u
 : "${root:=}" "${apptainer:=}" "${gpu:=}" "${modules:=}"
 : "${place_cache:=}" "${place_scratch:=}" "${place_local:=}" "${place_data:=}" "${place_runs:=}"
