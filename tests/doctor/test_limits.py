@@ -107,13 +107,13 @@ def test_governor() -> None:
 def test_bf16_needs_instructions() -> None:
     node = machine("container-nfs")
     slow = situation(node, args={"precision": "bf16"})
-    assert "none" in caused("bf16", limits.check(slow)).cause
-    assert "bf16" not in by_id(limits.check(situation(node)))  # `auto` takes fp32
+    assert "none" in caused("bfloat", limits.check(slow)).cause
+    assert "bfloat" not in by_id(limits.check(situation(node)))  # `auto` takes fp32
     gpu = situation(node, args={"precision": "bf16"}, resources={"gpus_per_task": 1})
-    assert "bf16" not in by_id(limits.check(gpu))
+    assert "bfloat" not in by_id(limits.check(gpu))
     flags = with_facts(node, {"cpu-flags": "avx2 amx_bf16"})
     found = limits.check(situation(flags, args={"precision": "bf16"}))
-    assert by_id(found)["bf16"].level == "ok"
+    assert by_id(found)["bfloat"].level == "ok"
 
 
 def test_instruction_sets_of_the_target() -> None:

@@ -42,7 +42,7 @@ FINDINGS: dict[str, Explained] = {
         "places", "warn",
         "Large data files with one stripe are on one storage target of Lustre: all nodes read from"
         " one server.",
-        "",
+        "stripe the files over several targets: lfs migrate -c COUNT FILE",
         "described node: lfs getstripe",
     ),
     "small-files": Explained(

@@ -53,7 +53,7 @@ FINDINGS: dict[str, Explained] = {
         "an administrator sets the governor: cpupower frequency-set -g performance",
         "described node",
     ),
-    "bf16": Explained(
+    "bfloat": Explained(
         "limits", "warn",
         "The recipe trains in bf16 on CPUs without instructions for it: oneDNN converts every"
         " operand to fp32, which is correct and slow.",
@@ -202,7 +202,7 @@ def _bf16(situation: Situation) -> Finding | None:
     if recipe.recipe.args.get("precision") != "bf16":
         return None
     own = sorted(flags & BF16_FLAGS)
-    return _finding("bf16", bool(own), f"instructions for bf16: {', '.join(own) or 'none'}")
+    return _finding("bfloat", bool(own), f"instructions for bf16: {', '.join(own) or 'none'}")
 
 
 def _flags(situation: Situation) -> Finding | None:
