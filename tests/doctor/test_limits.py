@@ -73,6 +73,15 @@ def test_quota_of_both_versions_of_cgroups(name: str, cpus: int, quota: float) -
     assert f"quota in CPUs: {quota:g}" in caused("cpu-quota", limits.check(more)).cause
 
 
+def test_the_smallest_limit_of_the_cgroups_counts() -> None:
+    node = with_facts(NodeFacts("n"), {
+        "cgroup-cpu": "max 100000 \n400000 100000 \n50000 100000 \n-1 100000 ",
+        "self-limits": "Max open files            1024                 262144               files",
+    })
+    assert processors.quota(node) == 0.5
+    assert limits.soft_limit(node, "Max open files") == 1024
+
+
 def test_threads_of_a_core() -> None:
     four = situation(machine(FORMER), resources={"cpus_per_task": 4})
     assert by_id(limits.check(four))["smt"].level == "ok"

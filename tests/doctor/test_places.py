@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_full_disk(tmp_path: Path) -> None:
     nearly = mounted("size=1m", tmp_path)
     found = caused("disk-space", places.check(situation(nearly)))
     assert found.level == "warn"
-    assert f"the scratch folder {tmp_path}: 0.00 GiB free, less than 0.2" in found.cause
+    assert f"the scratch folder {tmp_path}/runs: 0.00 GiB free, less than 0.2" in found.cause
 
 
 def test_disk_without_inodes(tmp_path: Path) -> None:
@@ -68,10 +69,25 @@ def test_disk_without_inodes(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     closed = mounted("ro", tmp_path)
     found = caused("place-missing", places.check(situation(closed)))
-    assert (found.level, found.cause) == ("fail", f"the scratch folder {tmp_path} is not writable")
+    assert found.level == "fail"
+    assert found.cause == (f"the scratch folder {tmp_path / 'runs'} is not writable:"
+                           f" it would be made in {tmp_path}")
     cache_only = with_facts(closed, {"place.cache": closed.facts["place.scratch"].text})
     del cache_only.facts["place.scratch"]
     assert caused("place-missing", places.check(situation(cache_only))).level == "warn"
+
+
+def test_folder_that_a_compute_node_does_not_have(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    login = probed(place_scratch=str(tmp_path / "runs"), place_local="/nonexistent")
+    node = mounted("size=1g", tmp_path)  # hides the folder
+    found = places.check(situation(node, cluster=Cluster(), login=login))
+    assert caused("place-missing", found, "fail").cause == (
+        f"the scratch folder {tmp_path}/runs is not on this node: the login node has"
+        f" {tmp_path}/runs, this node {tmp_path}")
+    for one, other in ((login, login), (login, node)):  # the node may have more folders
+        found = places.check(situation(one, cluster=Cluster(), login=other))
+        assert by_id(found)["place-missing"].level == "ok"
 
 
 def test_folder_that_does_not_answer(tmp_path: Path) -> None:
@@ -101,13 +117,15 @@ def test_local_storage_is_on_compute_nodes_only(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("free", "level"), [(0, "fail"), (1, "warn"), (200, "ok")])
 def test_space_for_a_run(free: int, level: str) -> None:
-    text = f"/runs\nwritable\next4 1000000 {free * 1024} 100 - /\n/dev/sda1"
+    text = f"/runs\n/runs\nwritable\next4 1000000 {free * 1024} 100 - /\n/dev/sda1"
     found = places.check(situation(with_facts(NodeFacts("n"), {"place.runs": text})))
     assert by_id(found)["disk-space"].level == level
     assert "inodes" not in by_id(found)  # the file system does not count them
 
 
-@pytest.mark.parametrize("text", ["", "a\nwritable\n", "a\nwritable\nno numbers at all here ok\nb"])
+@pytest.mark.parametrize(
+    "text", ["", "a\nwritable\n", "a\na\nwritable\nno numbers at all here ok\nb"]
+)
 def test_damaged_facts_of_a_folder(text: str) -> None:
     assert folders.place_of("runs", text) is None
 
@@ -115,14 +133,14 @@ def test_damaged_facts_of_a_folder(text: str) -> None:
 def test_quota_of_lustre_and_nfs() -> None:
     found = caused("quota", places.check(situation(on_lustre())))
     assert found.level == "fail"  # the hard limit of Lustre; the soft one of the home folder
-    assert "/lustre/scratch: 1048576000 of 1048576000 KiB" in found.cause
+    assert "/lustre/scratch/runs: 1048576000 of 1048576000 KiB" in found.cause
     assert "10100 of 20000 KiB" in found.cause
 
 
 @pytest.mark.parametrize(("used", "level"), [(899, "ok"), (901, "warn"), (1000, "fail")])
 def test_quota_without_a_soft_limit(used: int, level: str) -> None:
     node = with_facts(NodeFacts("n"), {
-        "place.runs": "/runs\nwritable\next4 1000000000 900000000 9000 8000 /\n/dev/sda1",
+        "place.runs": "/runs\n/runs\nwritable\next4 1000000000 900000000 9000 8000 /\n/dev/sda1",
         "quota": f"Disk quotas for user x (uid 1):\n /dev/sda1 {used} 0 1000 0 5 0 0 0",
     })
     assert by_id(places.check(situation(node)))["quota"].level == level
@@ -143,8 +161,8 @@ def test_type_of_the_file_system_of_a_folder() -> None:
 
 
 def test_compiler_cache_on_lustre() -> None:
-    compiled = situation(on_lustre(), args={"compile": "default"})
-    assert "/lustre/scratch, on lustre" in caused("compiler-cache", places.check(compiled)).cause
+    compiled = places.check(situation(on_lustre(), args={"compile": "default"}))
+    assert "/lustre/scratch/runs, on lustre" in caused("compiler-cache", compiled).cause
     assert "compiler-cache" not in by_id(places.check(situation(on_lustre())))
 
 
@@ -229,8 +247,8 @@ def login(name: str, partition: str | None) -> NodeFacts:
 
 def queue(
     name: str, partition: str | None, walltime: str = "00:10:00", nodes: int = 1, **more: object
-) -> dict[str, object]:
-    """Return ID -> finding of the login node of a cluster."""
+) -> dict[str, Any]:
+    """Return ID -> finding of the login node of a cluster; `all` are the findings."""
     scheduler = name.removeprefix("login-")
     node = login(name, partition if scheduler == "lsf" else None)
     cluster = Cluster.model_validate({"scheduler": scheduler, "partition": partition, **more})
@@ -240,8 +258,8 @@ def queue(
 
 
 def test_time_limit_of_slurm() -> None:
-    found = queue("login-slurm", "batch", "47:00:00")
-    assert found.keys() == {"all", "partition", "time-limit"}
+    found = queue("login-slurm", "batch", "48:00:00")
+    assert {found["partition"].level, found["time-limit"].level} == {"ok"}
     found = queue("login-slurm", "batch", "48:00:01")["all"]
     cause = "limit of batch: 48:00:00, the recipe's walltime: 48:00:01"
     assert caused("time-limit", found, "fail").cause == cause
@@ -271,6 +289,7 @@ def test_queue_of_lsf() -> None:
     assert caused("time-limit", queue("login-lsf", "normal")["all"], "fail")
     found = queue("login-lsf", "normal", "00:05:00")
     assert found.keys() == {"all", "partition", "time-limit"}
+    assert {found["partition"].level, found["time-limit"].level} == {"ok"}
     assert places.check(situation(NodeFacts("n"), cluster=Cluster())) == []
 
 

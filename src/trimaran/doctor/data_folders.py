@@ -89,7 +89,7 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
               if name in variables}
     if situation.recipe.recipe.args.get("compile", "off") != "off":
         # An app compiles into a folder of the run directory.
-        chosen |= {f"the compiler's folder in {place.folder}": place.folder
+        chosen |= {f"the compiler's folder in {place.wanted}": place.wanted
                    for place in known if place.name == "runs"}
     causes: list[tuple[Level, str]] = []
     for name, folder in chosen.items():
@@ -121,7 +121,7 @@ def _stripes(situation: Situation) -> Finding | None:
         counts = [line for line in text.split() if line.lstrip("-").isdecimal()]
         counted += len(counts)
         if counts.count("1"):
-            single, where = single + counts.count("1"), where or place.folder
+            single, where = single + counts.count("1"), where or place.wanted
     if not counted:
         return None
     if not single:
@@ -142,7 +142,7 @@ def _small_files(facts: NodeFacts, known: list[Place]) -> Finding | None:
         count = facts.number(f"files.{place.name.removeprefix('data-')}")
         if not place.name.startswith("data-") or count is None:
             continue
-        cause = f"{place.folder} has {min(count, MANY_FILES)} files on {place.kind}"
+        cause = f"{place.wanted} has {min(count, MANY_FILES)} files on {place.kind}"
         if count > MANY_FILES:
             cause = cause.replace("has ", "has more than ")
         many = count > MANY_FILES and place.kind in NETWORK_FILE_SYSTEMS

@@ -21,6 +21,7 @@ class Place:
 
     Attributes:
         name: a key of `TITLES`, or `data-1`, `data-2` ... for the packed data sets.
+        wanted: path of the folder, which need not exist.
         folder: the folder, or the nearest folder above it that exists.
         writable: whether the user may write there.
         kind: type of the file system.
@@ -32,6 +33,7 @@ class Place:
     """
 
     name: str
+    wanted: str
     folder: str
     writable: bool
     kind: str
@@ -54,7 +56,7 @@ def relevant(situation: Situation) -> list[Place]:
     once: dict[str, Place] = {}
     for place in sorted(places(situation.facts), key=lambda place: place.name == "cache"):
         if place.name not in other:
-            once.setdefault(place.folder if place.name in TITLES else place.name, place)
+            once.setdefault(place.wanted if place.name in TITLES else place.name, place)
     return list(once.values())
 
 
@@ -67,18 +69,18 @@ def places(facts: NodeFacts) -> list[Place]:
 def place_of(name: str, text: str) -> Place | None:
     """Return the place that the fact `place.NAME` describes; None: it is unknown."""
     lines = text.splitlines()
-    columns = lines[2].split(maxsplit=5) if len(lines) == 4 else []
+    columns = lines[3].split(maxsplit=5) if len(lines) == 5 else []
     if len(columns) != 6 or not all(column.isdecimal() for column in columns[1:3]):
         return None
     kind, size, free, total, inodes, mount = columns
     counted = total.isdecimal() and int(total) > 0 and inodes.isdecimal()
-    return Place(name, lines[0], lines[1] == "writable", kind, int(size) * 1024, int(free) * 1024,
-                 int(inodes) if counted else None, mount, lines[3])
+    return Place(name, lines[0], lines[1], lines[2] == "writable", kind, int(size) * 1024,
+                 int(free) * 1024, int(inodes) if counted else None, mount, lines[4])
 
 
 def title(place: Place) -> str:
     """Return the words for a folder in a cause."""
-    return f"{TITLES.get(place.name, 'the data set')} {place.folder}"
+    return f"{TITLES.get(place.name, 'the data set')} {place.wanted}"
 
 
 def written(places_: list[Place]) -> Iterator[Place]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from trimaran.doctor import data_folders, queues
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Explained, Finding, Level, found
-from trimaran.doctor.folders import TITLES, Place, joined, relevant, title, written
+from trimaran.doctor.folders import TITLES, Place, joined, places, relevant, title, written
 from trimaran.doctor.situation import Situation
 
 GIB = 2**30
@@ -42,11 +43,12 @@ FINDINGS: dict[str, Explained] = {
     **data_folders.FINDINGS,
     "place-missing": Explained(
         "places", "fail",
-        "A folder of the site file or of the user cannot be entered or written, or it does not"
-        " answer: the run ends before it begins. For the cache it is a WARN.",
-        "create the folder, or name another: scratch and local_storage of the site file, --out,"
-        " TRIMARAN_CACHE",
-        "for real: a read-only mount in a mount namespace",
+        "A folder of the run cannot be written, or a compute node does not share it with the login"
+        " node: the run ends before it begins. It is a WARN for a cache that cannot be written, and"
+        " for a folder that does not answer within 5 s.",
+        "name another folder, which all nodes share: scratch and local_storage of the site file,"
+        " --out, TRIMARAN_CACHE",
+        "for real: a read-only mount, and a folder that is missing in a mount namespace",
     ),
     "disk-space": Explained(
         "places", "fail",
@@ -92,16 +94,31 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _missing(situation: Situation, known: list[Place]) -> Finding | None:
-    faults: list[tuple[Level, str]] = []
+    faults = _absent(situation)
     for place in written(known):
         if not place.writable:
             level: Level = "warn" if place.name == "cache" else "fail"
-            faults.append((level, f"{title(place)} is not writable"))
+            where = "" if place.folder == place.wanted else f": it would be made in {place.folder}"
+            faults.append((level, f"{title(place)} is not writable{where}"))
     for key, fact in situation.facts.facts.items():
         name = key.removeprefix("place.")
         if key.startswith("place.") and fact.status == 124 and name in TITLES:
             faults.append(("warn", f"{TITLES[name]} did not answer within 5 s"))
     return joined(FINDINGS, "place-missing", faults, ", ".join(map(title, written(known))))
+
+
+def _absent(situation: Situation) -> list[tuple[Level, str]]:
+    """Return a fault for each folder of the login node that the compute node does not have."""
+    if situation.login is None:
+        return []
+    own = {place.name: place for place in places(situation.facts) if place.name != "local"}
+    return [
+        ("fail", f"{title(other)} is not on this node: the login node has {other.folder}, this node"
+                 f" {own[other.name].folder}")
+        for other in places(situation.login)
+        if other.name in own and own[other.name].folder != other.folder
+        and PurePosixPath(other.folder).is_relative_to(own[other.name].folder)
+    ]
 
 
 def _space(known: list[Place]) -> Finding | None:

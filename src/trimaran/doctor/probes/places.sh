@@ -6,8 +6,8 @@
 fact clock date +%s
 file_fact mountinfo /proc/self/mountinfo
 
-# places_folder NAME PATH: print four lines about a folder, or about the nearest folder above it that
-# exists: its path, `writable` or `read-only`, df's columns, and the device of the file system.
+# places_folder NAME PATH: print PATH, then four lines about the folder, or about the nearest folder
+# above it that exists: its path, `writable` or `read-only`, df's columns, and the device.
 places_folder() {
     if [ -z "$2" ]; then return; fi
     # shellcheck disable=SC2016 # the inner shell expands its arguments
@@ -15,7 +15,7 @@ places_folder() {
         folder=$2
         while [ -n "$folder" ] && ! [ -d "$1$folder" ]; do folder=${folder%/*}; done
         cd -- "$1${folder:-/}" || exit 1
-        printf "%s\n" "${folder:-/}"
+        printf "%s\n" "$2" "${folder:-/}"
         if [ -w . ]; then echo writable; else echo read-only; fi
         df -k --output=fstype,size,avail,itotal,iavail,target . | tail -n 1
         df --output=source . | tail -n 1' sh "$root" "$2"
