@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -129,6 +130,39 @@ def test_instruction_sets_of_the_target() -> None:
     wanted = {"cpu_flags": ["avx2", "avx512f"]}
     found = limits.check(situation(machine("container-nfs"), target_node=wanted))
     assert caused("target-flags", found).cause == "the processor lacks avx512f"
+
+
+def group(controller: str, limits_: dict[str, int]) -> Path:
+    """Return a new cgroup (v1) with limits, or skip the test."""
+    folder = Path("/sys/fs/cgroup", controller, f"trimaran-test-{os.getpid()}")
+    try:
+        folder.mkdir()
+        for name, value in limits_.items():
+            (folder / name).write_text(str(value))
+    except OSError as error:
+        if folder.exists():
+            folder.rmdir()
+        pytest.skip(f"no cgroup can be made: {error}")
+    return folder
+
+
+def inside(folder: Path) -> NodeFacts:
+    """Return the facts of a probe in a cgroup, and remove the cgroup."""
+    try:
+        return probed(["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(folder)])
+    finally:
+        folder.rmdir()
+
+
+def test_memory_of_a_real_cgroup() -> None:
+    node = inside(group("memory", {"memory.limit_in_bytes": 2**29}))
+    assert "limited by a cgroup to 0.50 GiB" in caused(
+        "memory-limit", limits.check(situation(node))).cause
+
+
+def test_quota_of_a_real_cgroup() -> None:
+    node = inside(group("cpu", {"cpu.cfs_quota_us": 50_000, "cpu.cfs_period_us": 100_000}))
+    assert "quota in CPUs: 0.5;" in caused("cpu-quota", limits.check(situation(node))).cause
 
 
 def test_memory_below_the_target() -> None:

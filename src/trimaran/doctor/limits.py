@@ -52,7 +52,7 @@ FINDINGS: dict[str, Explained] = {
         " memory: the kernel kills the run, or the verdict is NO REFERENCE. It is a FAIL if the"
         " ranks cannot even import PyTorch (0.22 GiB each).",
         "request more memory (Slurm: --mem=0 takes all of a node), or reduce tasks_per_node",
-        "for real: a cgroup with a memory limit where it can be made; described node",
+        "for real: a cgroup with a limit, where root may make one; described nodes",
     ),
     "huge-pages": Explained(
         "limits", "warn",
@@ -71,7 +71,7 @@ FINDINGS: dict[str, Explained] = {
     "memlock": Explained(
         "limits", "fail",
         "InfiniBand, RoCE, EFA and Omni-Path need locked memory. It is a FAIL below 16 MiB if the"
-        " recipe uses several nodes, and a WARN if it is not unlimited.",
+        " recipe uses several nodes with InfiniBand, and a WARN if it is not unlimited.",
         "an administrator sets memlock to unlimited in /etc/security/limits.d, and for the batch"
         " system (slurmd.service: LimitMEMLOCK=infinity)",
         "for real: ulimit -l, with a described InfiniBand device",

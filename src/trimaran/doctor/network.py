@@ -60,7 +60,7 @@ FINDINGS: dict[str, Explained] = {
         "The device files of the fast network are missing or refused: programs cannot reach the"
         " hardware and use TCP.",
         "an administrator must load ib_uverbs (or hfi1, cxi_user) and allow all users to read and"
-        " write the files; on a container, show it /dev",
+        " write the files; a container needs /dev of the host",
         "described node with InfiniBand",
     ),
     "gpudirect": Explained(

@@ -73,8 +73,9 @@ FINDINGS: dict[str, Explained] = {
     ),
     "clock": Explained(
         "places", "warn",
-        "The clock of the node differs by more than 2 s from that of the login node: times of logs"
-        " and files are wrong, and from 300 s on MUNGE refuses jobs.",
+        "The clock of the node is more than 2 s before the time at which the job was submitted, or"
+        " after the time of its answer: times of logs and files are wrong, and from 300 s on MUNGE"
+        " refuses jobs. A clock that is slow by less than the waiting time is not found.",
         "an administrator must start chrony or ntpd on the node",
         "for real: a probe whose `date` is an hour fast",
     ),

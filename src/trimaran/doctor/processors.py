@@ -23,14 +23,14 @@ FINDINGS: dict[str, Explained] = {
         "The affinity mask, which a cgroup or the batch system sets, has fewer CPUs than the tasks"
         " of the recipe on a node: threads share CPUs, and the run is slower.",
         "request tasks_per_node x cpus_per_task CPUs, or reduce cpus_per_task in the recipe",
-        "for real: taskset, and a cgroup's mask; described node",
+        "for real: taskset",
     ),
     "cpu-quota": Explained(
         "limits", "warn",
         "The CPU quota of a cgroup is smaller than the CPUs of the tasks: the kernel stops the"
         " threads for a part of each period.",
         "raise the quota (cpu.max, `docker run --cpus`), or reduce cpus_per_task in the recipe",
-        "described node: cgroup v1 and v2",
+        "for real: a cgroup with a quota, where root may make one; described nodes with v1 and v2",
     ),
     "smt": Explained(
         "limits", "warn",
@@ -42,7 +42,7 @@ FINDINGS: dict[str, Explained] = {
     "numa": Explained(
         "limits", "warn",
         "The CPUs of a task are on several NUMA nodes: a part of its memory accesses is slow"
-        " (site/docs/guides/threads.md).",
+        " (guide: Threads, NUMA and affinity).",
         "use one task per NUMA node, or a multiple of it, with the CPUs of one NUMA node each",
         "described node with two sockets",
     ),
