@@ -45,7 +45,7 @@ def _debian(path: Path) -> dict[str, str]:
     versions = {one.name: _upstream(one.version) for one in lock.read_debian(path)}
     own = [f"{title} {versions[name]}" for name, title in MPI.items() if name in versions]
     return {**{fact: versions.get(name, "") for fact, name in DEBIAN.items()},
-            "mpi": own[0] if own else ""}
+            "mpi": own[0] if own else "", "nccl-ofi": ""}  # Debian has no such plugin
 
 
 def _upstream(version: str) -> str:

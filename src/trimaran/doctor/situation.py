@@ -21,7 +21,8 @@ class ImageFacts:
         name: name of the image.
         values: fact -> value. Facts are `glibc`, `gpu` (vendor), `gpu-architectures` (separated by
             blanks), and versions: `cuda`, `rocm`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`,
-            `nccl`. "": not in the image; a missing fact is unknown.
+            `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). "": not in the image; a missing fact
+            is unknown.
     """
 
     name: str
