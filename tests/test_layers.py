@@ -30,7 +30,8 @@ for name, *below in (
     ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
     ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
-    ("inventory", "report"), ("cli", "bundles", "cluster", "compare", "inventory"),
+    ("inventory", "report"), ("doctor", "cluster"),
+    ("cli", "bundles", "doctor", "compare", "inventory"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 
@@ -189,7 +190,7 @@ def test_the_ground_is_small() -> None:
     [
         ("images/lock.py", "from trimaran.engines import store"),
         ("data/cache.py", "from trimaran.recipes.library import load"),
-        ("bundles/pack.py", "from trimaran.inventory import doctor"),
+        ("bundles/pack.py", "from trimaran.inventory import catalog"),
         ("provenance/audit.py", "from trimaran.report import report"),
         ("recipes/library.py", "from trimaran.images.definition import Image"),
         ("files.py", "from trimaran.net import web"),

@@ -126,6 +126,8 @@ CODES = {
     "job-not-found": "No job of the run is queued or running.",
     "run-not-submitted": "The run was started on this machine, not by a batch system.",
     "walltime-too-short": "The time limit of the job is shorter than the warning before it.",
+    "job-not-started": "The batch system did not start a job of `doctor` in time.",
+    "node-unsuitable": "A check of `doctor` shows that the job cannot work on the cluster.",
     "app-not-elastic": "The app cannot continue after the loss of a node.",
     # cli
     "argument-missing": "An argument that the command needs is missing.",

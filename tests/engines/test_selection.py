@@ -15,11 +15,13 @@ from finished import DATA, launch
 from refusals import refused
 from samples import GOOD, write_outcome
 from trimaran import cli
-from trimaran.engines import BuiltImage, Condition, image_contents, podman, selection
+from trimaran.doctor import machine
+from trimaran.doctor.findings import Finding
+from trimaran.engines import BuiltImage, image_contents, podman, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError
 from trimaran.images import bases, definition, render, wheelhouse
-from trimaran.inventory import cache_usage, catalog, doctor
+from trimaran.inventory import cache_usage, catalog
 from trimaran.launch.specification import Mount
 from trimaran.provenance.registry import forms
 from trimaran.recipes import library
@@ -87,7 +89,7 @@ def test_a_new_engine_builds_finds_and_lists(engine: barge.Barge) -> None:
 
 
 def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Barge) -> None:
-    assert doctor.examine()["barge"] == Condition("ok", "afloat")
+    assert Finding(id="engine-barge", level="ok", cause="afloat") in machine.engines()
     assert isinstance(forms.of(engine), forms.Sif)
     assert ImageRecord(
         name="tiny", engine="barge", reference="x", digest="sha256:0", inputs="0"

@@ -16,6 +16,7 @@ from trimaran.cli import (  # noqa: F401
     cluster,
     containers,
     data,
+    doctor,
     inspect,
     runs,
     supply_chain,

@@ -125,17 +125,21 @@ def submit(
         str | None,
         typer.Option(metavar="FORM", help="With --dry-run: print it in another form: docker."),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Submit even if a check shows that the job cannot work.")
+    ] = False,
 ) -> None:
     """Submit a recipe to the cluster's batch system.
 
     The site file names Slurm, PBS or LSF. Data and image are made first, on this machine. The
     compute nodes need Apptainer and the file system of the run directory, but no Python. A job
     that reaches its time limit is queued again and continues. `trimaran report RUN` prints the
-    verdict.
+    verdict. The quick checks of `trimaran doctor` come first.
 
     Example: trimaran submit resnet-imagenet/cpu-2node-smoke
     """
     from trimaran.cluster import docker, jobs
+    from trimaran.doctor import examination
     from trimaran.engines import apptainer
     from trimaran.recipes import library
     from trimaran.run import inputs
@@ -165,7 +169,12 @@ def submit(
             render = jobs.preview if form is None else docker.render
             text = render(request, facts)
             say(text.removesuffix("\n"))
-    elif len(requests) == 1:
+        return
+    if not force:
+        examination.refuse([
+            examination.situation(site, facts, request.recipe) for request in requests
+        ])
+    if len(requests) == 1:
         done = jobs.submit(requests[0], name, facts, terminal())
         terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
         say(done.directory)

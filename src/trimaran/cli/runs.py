@@ -1,8 +1,7 @@
-"""Commands that run, judge and compare: `run`, `resume`, `report`, `compare` and `doctor`."""
+"""Commands that run, judge and compare: `run`, `resume`, `report` and `compare`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -24,7 +23,7 @@ from trimaran.cli.common import (
     terminal,
 )
 from trimaran.engines import selection
-from trimaran.errors import ExitCode, UsageError
+from trimaran.errors import UsageError
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
@@ -229,20 +228,3 @@ def compare_runs(
         show_table(table.title, table.columns, table.rows)
     for line in [*explain.sentences(result), *result.notes]:
         say(line)
-
-
-@app.command("doctor")
-def examine_machine(as_json: Json = False) -> None:
-    """Check this machine: engine, namespaces, disk, cores, memory.
-
-    Exits with 4 when something that runs need is broken.
-
-    Example: trimaran doctor
-    """
-    from trimaran.inventory import doctor
-
-    checks = doctor.examine()
-    rows = [{"name": name, **asdict(condition)} for name, condition in checks.items()]
-    emit(rows, "doctor", as_json)
-    if any(condition.status == "fail" for condition in checks.values()):
-        raise typer.Exit(ExitCode.RUN)

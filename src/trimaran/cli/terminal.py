@@ -129,7 +129,9 @@ def show_error(error: TrimaranError) -> None:
         console.print(Text("hint: ", "bold"), error.hint, soft_wrap=True)
 
 
-def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def show_table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]
+) -> None:
     """Print a table to standard output."""
     table = Table(title=title, title_justify="left", header_style="bold")
     for column in columns:

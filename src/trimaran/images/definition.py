@@ -29,6 +29,7 @@ from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
     App,
+    Architecture,
     Build,
     Entry,
     Gpu,
@@ -93,6 +94,8 @@ class Image(strict.Model):
         security: lock Debian's security updates, too (see `resolve.debian` for the drawback).
         python: framework images only: the interpreter.
         gpu: framework images only: vendor of the supported GPUs (see `engines.commands`).
+        gpu_architectures: with `gpu` only: the kinds of GPU for which the code was compiled;
+            `trimaran doctor` compares them with the GPUs of a node. (): unknown.
         build: a first build stage that compiles software.
         environment: variables that are set in the running container.
         caches: framework images only: variable -> folder below the user's `~/.cache`. It replaces
@@ -110,6 +113,7 @@ class Image(strict.Model):
     framework: Name | None = None
     short: Name | None = None
     gpu: Gpu | None = None
+    gpu_architectures: tuple[Architecture, ...] = ()
     debian: tuple[Name, ...] = ()
     security: bool = False
     python: Python | None = None
@@ -160,6 +164,8 @@ class Image(strict.Model):
         if self.base is None or self.python is None:
             return self
         debian = self.base.suite is not None
+        if self.gpu_architectures and self.gpu is None:
+            raise ValueError("'gpu_architectures' needs 'gpu'")
         if debian != bool(self.debian):
             raise ValueError("give both 'debian' and 'base.suite', or neither: packages are locked"
                              " for a suite")
@@ -196,7 +202,7 @@ class Image(strict.Model):
 
 
 def _only_in_frameworks(image: Image) -> None:
-    keys = ("short", "gpu", "debian", "python", "build", "caches")
+    keys = ("short", "gpu", "gpu_architectures", "debian", "python", "build", "caches")
     if given := [key for key in keys if getattr(image, key)]:
         raise ValueError(f"{', '.join(given)}: allowed in framework images only")
 

@@ -75,6 +75,9 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9._*/+!\[\]-]*$
 Url = Annotated[str, Field(pattern=r"^https?://[^\s\"'\\$`{}]+$")]
 Lines = Annotated[str, Field(pattern=r"^[^\"'\\$`{}%]+$")]
 Suite = Annotated[str, Field(pattern=r"^[a-z]+$")]
+Architecture = Annotated[str, Field(pattern=r"^((sm|compute)_[1-9][0-9]{1,2}|gfx[0-9a-f]+)$")]
+"""Kind of GPU: `sm_90` (NVIDIA's machine code), `compute_90` (code that the driver compiles), or
+`gfx90a` (AMD)."""
 
 
 class RegistryBase(strict.Model):

@@ -1,0 +1,39 @@
+"""All checks of a node, joined from the modules of their groups."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from trimaran.doctor import engine, limits, machine, network, nodes, places, ranks
+from trimaran.doctor.findings import Explained, Finding
+from trimaran.doctor.situation import Situation
+
+GROUPS: tuple[ModuleType, ...] = (machine, engine, ranks, limits, places, network)
+"""Modules with a function `check` and a table `FINDINGS`, in the order of the output."""
+
+CHEAP: tuple[ModuleType, ...] = (engine, ranks, places)
+"""Groups that `submit` checks before it queues a job: they take less than a second."""
+
+CHEAP_PROBES = ("engine", "machine", "places", "ranks")
+"""Files of the probe that `CHEAP` needs."""
+
+FINDINGS: dict[str, Explained] = {
+    **{identifier: known for group in GROUPS for identifier, known in group.FINDINGS.items()},
+    **nodes.FINDINGS,
+}
+"""The documentation of every ID."""
+
+
+ORDER = ("machine", "engine", "ranks", "limits", "places", "network")
+"""Names of the groups in the order of the output."""
+
+
+def check(situation: Situation, groups: tuple[ModuleType, ...] = GROUPS) -> list[Finding]:
+    """Return the findings of the groups for one node."""
+    return [finding for group in groups for finding in group.check(situation)]
+
+
+def group_of(finding: Finding) -> str:
+    """Return the group of a finding; "machine" for the engine of somebody else."""
+    known = FINDINGS.get(finding.id)
+    return known.group if known is not None else "machine"

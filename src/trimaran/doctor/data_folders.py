@@ -1,0 +1,152 @@
+"""Check the kind of file system on which the packed data and the caches of compilers are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+from trimaran import process
+from trimaran.doctor.facts import NodeFacts
+from trimaran.doctor.findings import Explained, Finding, Level, found
+from trimaran.doctor.folders import Place, joined, place_of
+from trimaran.doctor.situation import Situation
+
+MANY_FILES = 10_000
+"""Number of files from which a data set counts as not packed; the probe does not count further."""
+
+MOST_STRIPES = 16
+"""Largest number of stripes to recommend; below it, one stripe for each node that reads."""
+
+NETWORK_FILE_SYSTEMS = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "cvmfs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs",
+    "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
+    "wekafs",
+}
+"""Types of file systems that are read over a network (/proc/self/mountinfo, ninth field)."""
+
+COMPILER_CACHES = (
+    "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR",
+    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
+)
+"""Variables with the folder of a compiler's cache; Triton's default is below XDG's or HOME."""
+
+FINDINGS: dict[str, Explained] = {
+    "compiler-cache": Explained(
+        "places", "warn",
+        "The cache of a compiler (Inductor, Triton, MIOpen) is on a network file system: all ranks"
+        " write and lock many small files there, which delays the first step.",
+        "point the variable to the node's disk, or choose a run directory there (--out)",
+        "described node with NFS and Lustre",
+    ),
+    "lustre-stripes": Explained(
+        "places", "warn",
+        "Large data files with one stripe are on one storage target of Lustre: all nodes read from"
+        " one server.",
+        "stripe the files over several targets: lfs migrate -c COUNT FILE",
+        "described node: lfs getstripe",
+    ),
+    "small-files": Explained(
+        "places", "warn",
+        "The data set consists of many files on a network file system: each of them is a"
+        " request to the metadata server, which all users of the file system share.",
+        "pack the data (`trimaran data pack FOLDER -o DIR`), or set stage_data in the site file",
+        "10,002 real files, on a described NFS mount",
+    ),
+}
+"""ID -> documentation."""
+
+
+def check(situation: Situation, known: list[Place]) -> list[Finding]:
+    """Return the findings about caches and data; `known` are the folders of the run."""
+    subjects = (
+        _compiler_cache(situation, known), _stripes(situation),
+        _small_files(situation.facts, known),
+    )
+    return [finding for finding in subjects if finding is not None]
+
+
+def file_system(facts: NodeFacts, folder: str) -> str | None:
+    """Return the type of the file system of a folder, from /proc/self/mountinfo (proc(5))."""
+    best: tuple[int, str] | None = None
+    for line in (facts.text("mountinfo") or "").splitlines():
+        fields, _, end = line.partition(" - ")
+        columns = fields.split()
+        if len(columns) < 5 or not end:
+            continue
+        mount = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), columns[4])
+        depth = len(PurePosixPath(mount).parts)
+        if PurePosixPath(folder).is_relative_to(mount) and (best is None or depth >= best[0]):
+            best = depth, end.split()[0]
+    return best[1] if best else None
+
+
+def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
+    if situation.recipe is None:
+        return None
+    cluster = situation.cluster
+    variables = {**(cluster.env if cluster else {}), **situation.recipe.recipe.env}
+    chosen = {name: _on_host(situation, variables[name]) for name in COMPILER_CACHES
+              if name in variables}
+    if situation.recipe.recipe.args.get("compile", "off") != "off":
+        # An app compiles into a folder of the run directory.
+        chosen |= {f"the compiler's folder in {place.wanted}": place.wanted
+                   for place in known if place.name == "runs"}
+    causes: list[tuple[Level, str]] = []
+    for name, folder in chosen.items():
+        kind = file_system(situation.facts, folder) if folder else None
+        if kind in NETWORK_FILE_SYSTEMS:
+            causes.append(("warn", f"{name} is {folder}, on {kind}"))
+    good = ", ".join(f"{name}: {folder}" for name, folder in chosen.items() if folder)
+    return joined(FINDINGS, "compiler-cache", causes, good)
+
+
+def _on_host(situation: Situation, folder: str) -> str | None:
+    """Return the host's path of a folder in the container; None: the host has no such folder."""
+    for source, target in situation.site.binds.items():
+        if PurePosixPath(folder).is_relative_to(target):
+            return str(PurePosixPath(source, PurePosixPath(folder).relative_to(target)))
+    return None
+
+
+def _stripes(situation: Situation) -> Finding | None:
+    facts = situation.facts
+    if situation.recipe is None or situation.recipe.recipe.resources.nodes == 1:
+        return None
+    stripes = min(situation.recipe.recipe.resources.nodes, MOST_STRIPES)
+    single, counted, where = 0, 0, ""
+    for number, text in facts.under("stripes").items():
+        place = place_of("", facts.text(f"place.data-{number}") or "")
+        if place is None or place.kind != "lustre":
+            continue
+        counts = [line for line in text.split() if line.lstrip("-").isdecimal()]
+        counted += len(counts)
+        if counts.count("1"):
+            single, where = single + counts.count("1"), where or place.wanted
+    if not counted:
+        return None
+    if not single:
+        return found(FINDINGS, "lustre-stripes", "ok",
+                     f"{counted} files of more than 1 GiB have several stripes")
+    return found(
+        FINDINGS, "lustre-stripes", "warn",
+        f"{single} of {counted} files of more than 1 GiB in {where} have one stripe",
+        process.shell_line(["find", where, "-type", "f", "-size", "+1048576k", "-exec", "lfs",
+                            "migrate", "-c", str(stripes), "{}", ";"]),
+    )
+
+
+def _small_files(facts: NodeFacts, known: list[Place]) -> Finding | None:
+    causes: list[tuple[Level, str]] = []
+    good = []
+    for place in known:
+        count = facts.number(f"files.{place.name.removeprefix('data-')}")
+        if not place.name.startswith("data-") or count is None:
+            continue
+        cause = f"{place.wanted} has {min(count, MANY_FILES)} files on {place.kind}"
+        if count > MANY_FILES:
+            cause = cause.replace("has ", "has more than ")
+        many = count > MANY_FILES and place.kind in NETWORK_FILE_SYSTEMS
+        if many:
+            causes.append(("warn", cause))
+        good.append(cause)
+    return joined(FINDINGS, "small-files", causes, ", ".join(good))

@@ -1,0 +1,101 @@
+"""The folders of a run on one node: their file systems, space, and the access of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from trimaran.doctor.facts import NodeFacts
+from trimaran.doctor.findings import Explained, Finding, Level, found
+from trimaran.doctor.situation import Situation
+
+TITLES = {
+    "cache": "the cache", "scratch": "the scratch folder", "local": "the local storage",
+    "runs": "the folder of run directories",
+}
+"""Place -> its name in a cause."""
+
+@dataclass(frozen=True)
+class Place:
+    """A folder and its file system.
+
+    Attributes:
+        name: a key of `TITLES`, or `data-1`, `data-2` ... for the packed data sets.
+        wanted: path of the folder, which need not exist.
+        folder: the folder, or the nearest folder above it that exists.
+        writable: whether the user may write there.
+        kind: type of the file system.
+        size: bytes of the file system.
+        free: bytes that the user may still write.
+        inodes: free inodes; None if the file system does not count them.
+        mount: mount point.
+        device: device or server of the file system.
+    """
+
+    name: str
+    wanted: str
+    folder: str
+    writable: bool
+    kind: str
+    size: int
+    free: int
+    inodes: int | None
+    mount: str
+    device: str
+
+
+def relevant(situation: Situation) -> list[Place]:
+    """Return the folders that the run uses on this node, each folder once.
+
+    Only compute nodes have the local storage of the site file. Only the login node, or a machine
+    without a cluster, writes into the cache.
+    """
+    other = {"local"} if situation.before_job else set()
+    if situation.login is not None:
+        other = {"cache"}
+    once: dict[str, Place] = {}
+    for place in sorted(places(situation.facts), key=lambda place: place.name == "cache"):
+        if place.name not in other:
+            once.setdefault(place.wanted if place.name in TITLES else place.name, place)
+    return list(once.values())
+
+
+def places(facts: NodeFacts) -> list[Place]:
+    """Return the folders whose file system is known."""
+    rows = [place_of(name, text) for name, text in facts.under("place").items()]
+    return [row for row in rows if row is not None]
+
+
+def place_of(name: str, text: str) -> Place | None:
+    """Return the place that the fact `place.NAME` describes; None: it is unknown."""
+    lines = text.splitlines()
+    columns = lines[3].split(maxsplit=5) if len(lines) == 5 else []
+    if len(columns) != 6 or not all(column.isdecimal() for column in columns[1:3]):
+        return None
+    kind, size, free, total, inodes, mount = columns
+    counted = total.isdecimal() and int(total) > 0 and inodes.isdecimal()
+    return Place(name, lines[0], lines[1], lines[2] == "writable", kind, int(size) * 1024,
+                 int(free) * 1024, int(inodes) if counted else None, mount, lines[4])
+
+
+def title(place: Place) -> str:
+    """Return the words for a folder in a cause."""
+    return f"{TITLES.get(place.name, 'the data set')} {place.wanted}"
+
+
+def written(places_: list[Place]) -> Iterator[Place]:
+    """Yield the places that a run or a build writes."""
+    yield from (place for place in places_ if place.name in TITLES)
+
+
+def joined(
+    table: Mapping[str, Explained], identifier: str, faults: list[tuple[Level, str]], good: str
+) -> Finding | None:
+    """Return one finding with all faults; if there are none, that of level "ok" with `good`."""
+    if not faults:
+        return found(table, identifier, "ok", good) if good else None
+    level: Level = "fail" if any(level == "fail" for level, _ in faults) else "warn"
+    causes = dict.fromkeys(cause for _, cause in faults)
+    return found(table, identifier, level, "; ".join(causes))
+
+

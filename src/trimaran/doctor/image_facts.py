@@ -1,0 +1,74 @@
+"""Read the facts of an image from its definition and locks, without building the image."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from trimaran.doctor.situation import ImageFacts
+from trimaran.images import definition, lock
+from trimaran.images.definition import Image
+
+DEBIAN = {
+    "glibc": "libc6", "pmix": "libpmix2", "ucx": "libucx0", "libfabric": "libfabric1",
+    "verbs": "libibverbs1",
+}
+"""Fact -> Debian package whose version is the fact."""
+
+MPI = {"openmpi-bin": "Open MPI", "mpich": "MPICH"}
+"""Debian package -> name of the MPI that it contains."""
+
+WHEELS = {"cuda": r"nvidia-cuda-runtime(-cu\d+)?", "nccl": r"nvidia-nccl-cu\d+"}
+"""Fact -> regular expression for the name of the wheel whose version is the fact."""
+
+UBUNTU_GLIBC = {"22.04": "2.35", "24.04": "2.39"}
+"""Release of Ubuntu -> version of its GLIBC (packages.ubuntu.com, package libc6)."""
+
+
+def of_image(image: Image) -> ImageFacts:
+    """Return the facts of `image`.
+
+    Raises:
+        UsageError: a lock of the image is missing or invalid.
+    """
+    below = definition.chain(image)[0]
+    values = {"gpu": below.gpu or "", "gpu-architectures": " ".join(below.gpu_architectures)}
+    if below.debian:
+        values |= _debian(below.folder / "debian.lock")
+        values |= _wheels(below)
+    else:
+        values |= _vendor(below)
+    return ImageFacts(image.name, values)
+
+
+def _debian(path: Path) -> dict[str, str]:
+    versions = {one.name: _upstream(one.version) for one in lock.read_debian(path)}
+    own = [f"{title} {versions[name]}" for name, title in MPI.items() if name in versions]
+    return {**{fact: versions.get(name, "") for fact, name in DEBIAN.items()},
+            "mpi": own[0] if own else "", "nccl-ofi": ""}  # Debian has no such plugin
+
+
+def _upstream(version: str) -> str:
+    """Return the upstream part of a Debian version: `2.36` of `1:2.36-9+deb12u14`."""
+    return re.split(r"[-+~]", version.partition(":")[2] or version)[0]
+
+
+def _wheels(image: Image) -> dict[str, str]:
+    path = definition.wheels_lock(image)
+    pins = lock.read(path) if path is not None else []
+    found = {
+        fact: next((pin.version for pin in pins if re.fullmatch(pattern, pin.name)), "")
+        for fact, pattern in WHEELS.items()
+    }
+    return {**found, "cuda": ".".join(found["cuda"].split(".")[:2]), "rocm": ""}
+
+
+def _vendor(image: Image) -> dict[str, str]:
+    """Return what the reference of a vendor's image tells: the versions of ROCm and GLIBC."""
+    reference = image.base.image if image.base is not None else ""
+    values = {}
+    if rocm := re.search(r"rocm([0-9]+\.[0-9]+)", reference):
+        values["rocm"] = rocm[1]
+    if (release := re.search(r"ubuntu([0-9]+\.[0-9]+)", reference)) and release[1] in UBUNTU_GLIBC:
+        values["glibc"] = UBUNTU_GLIBC[release[1]]
+    return values

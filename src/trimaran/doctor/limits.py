@@ -1,0 +1,241 @@
+"""Compare the limits of a node with what a recipe needs: memory, shared memory, and counts."""
+
+from __future__ import annotations
+
+import re
+
+from trimaran.doctor import processors
+from trimaran.doctor.facts import NodeFacts
+from trimaran.doctor.findings import Explained, Finding, Level, found
+from trimaran.doctor.situation import Situation
+from trimaran.recipes.recipe import Resources
+
+GIB = 2**30
+MIB = 2**20
+
+IMPORT_BYTES = 230_032 * 1024
+"""Resident memory of one process that has imported PyTorch and done nothing else.
+
+`/usr/bin/time -v python -c "import torch"`, PyTorch 2.13.0, Debian 12, 2026-11-27: 230,032 KiB.
+"""
+
+MPI_SEGMENT_BYTES = 4_194_312
+"""Size of the file that each rank of Open MPI makes in /dev/shm.
+
+Open MPI 4.1.4, `ompi_info --param btl vader --level 9` and the message of a run with a /dev/shm of
+1 MiB, 2026-11-27. That run was correct, but its ranks did not use shared memory.
+"""
+
+NCCL_SHM_BYTES = GIB
+"""Size of /dev/shm that NVIDIA recommends for containers (NCCL user guide, troubleshooting)."""
+
+PINNED_BYTES = 16 * MIB
+"""Locked memory without which RDMA cannot work: buffers to send and to receive of two channels.
+
+A buffer has 4 MiB (NCCL user guide, NCCL_BUFFSIZE).
+"""
+
+CAP_IPC_LOCK = 14
+"""Number of the capability with which the limit of locked memory does not apply."""
+
+THREADS_PER_CPU = 4
+"""Assumed number of threads of a run for each CPU: OpenMP, autograd, decoding, MPI or NCCL."""
+
+SPARE_THREADS = 256
+"""Assumed number of the user's other threads on a node."""
+
+FINDINGS: dict[str, Explained] = {
+    **processors.FINDINGS,
+    "memory-limit": Explained(
+        "limits", "fail",
+        "The memory of the node, or the smallest limit of the cgroups, is below the target's"
+        " memory: the kernel kills the run, or the verdict is NO REFERENCE. It is a FAIL if the"
+        " ranks cannot even import PyTorch (0.22 GiB each).",
+        "request more memory (Slurm: --mem=0 takes all of a node), or reduce tasks_per_node",
+        "for real: a cgroup with a limit, where root may make one; described nodes",
+    ),
+    "huge-pages": Explained(
+        "limits", "warn",
+        "Reserved huge pages take memory from the run, or transparent huge pages are off, so that"
+        " large tensors need more page table entries.",
+        "an administrator sets vm.nr_hugepages to 0 and transparent_hugepage/enabled to madvise",
+        "described node",
+    ),
+    "shm": Explained(
+        "limits", "warn",
+        "The ranks of a node share data in /dev/shm: each rank of Open MPI needs 4 MiB and falls"
+        " back to slower ways, NCCL needs 1 GiB and fails if it is full.",
+        "enlarge it (mount -o remount,size=8g /dev/shm; Docker: --shm-size=8g), or delete files",
+        "for real: a tmpfs of 1 MiB at /dev/shm in a mount namespace",
+    ),
+    "memlock": Explained(
+        "limits", "fail",
+        "InfiniBand, RoCE, EFA and Omni-Path need locked memory. It is a FAIL below 16 MiB if the"
+        " recipe uses several nodes with InfiniBand, and a WARN if it is not unlimited.",
+        "an administrator sets memlock to unlimited in /etc/security/limits.d, and for the batch"
+        " system (slurmd.service: LimitMEMLOCK=infinity)",
+        "for real: ulimit -l, with a described InfiniBand device",
+    ),
+    "open-files": Explained(
+        "limits", "warn",
+        "Each rank keeps connections to other ranks and open shards; a run may end with `Too many"
+        " open files`.",
+        "raise the soft limit, for example with `ulimit -n 65536`; Slurm takes over the limits of"
+        " the shell that submits",
+        "for real: ulimit -n",
+    ),
+    "processes": Explained(
+        "limits", "fail",
+        "The limit of the user's processes, or of a cgroup's, includes threads. It is a FAIL if"
+        " OpenMP cannot start one thread per CPU.",
+        "raise the limit: `ulimit -u`, limits.d (nproc), or pids.max of the cgroup",
+        "for real: ulimit -u of an ordinary user",
+    ),
+}
+"""ID -> documentation of the group `limits`."""
+
+
+def check(situation: Situation) -> list[Finding]:
+    """Return the findings about the limits of a node; none for a node that does not run the recipe.
+
+    A login node has other limits than the compute nodes.
+    """
+    if situation.before_job:
+        return []
+    subjects = (_memory, _huge_pages, _shm, _memlock, _open_files, _processes)
+    own = [finding for subject in subjects if (finding := subject(situation)) is not None]
+    return [*processors.check(situation), *own]
+
+
+def _resources(situation: Situation) -> Resources | None:
+    return situation.recipe.recipe.resources if situation.recipe is not None else None
+
+
+def _meminfo(facts: NodeFacts, name: str) -> int | None:
+    """Return a row of /proc/meminfo: bytes, or a count for rows without a unit."""
+    match = re.search(rf"^{name}:\s+(\d+)( kB)?$", facts.text("meminfo") or "", re.MULTILINE)
+    return int(match[1]) * (1024 if match[2] else 1) if match else None
+
+
+def _counts(facts: NodeFacts, key: str) -> list[int]:
+    """Return the numbers of a fact with one limit per line; `max` means no limit."""
+    return [int(line) for line in (facts.text(key) or "").split() if line.isdecimal()]
+
+
+def soft_limit(facts: NodeFacts, name: str) -> float | None:
+    """Return a soft limit of /proc/self/limits, infinite for `unlimited`; None: it is unknown."""
+    match = re.search(rf"^{name} +(unlimited|\d+)", facts.text("self-limits") or "", re.MULTILINE)
+    if match is None:
+        return None
+    return float("inf") if match[1] == "unlimited" else float(match[1])
+
+
+def memory(facts: NodeFacts) -> int | None:
+    """Return the bytes of memory that a run may use: the node's, or a smaller limit of a cgroup."""
+    total = _meminfo(facts, "MemTotal")
+    return None if total is None else min([total, *_counts(facts, "cgroup-memory")])
+
+
+def _memory(situation: Situation) -> Finding | None:
+    given, wanted = memory(situation.facts), _resources(situation)
+    if given is None:
+        return None
+    total = _meminfo(situation.facts, "MemTotal") or given
+    cause = f"{total / GIB:.1f} GiB of memory"
+    if given < total:
+        cause += f", limited by a cgroup to {given / GIB:.2f} GiB"
+    least = situation.target.node.memory_gib if situation.target is not None else None
+    level: Level = "ok"
+    # A node has a little less than its nominal memory, so it is rounded, as the verdict does it.
+    if least is not None and round(given / GIB, 1) < least:
+        level, cause = "warn", f"{cause}, the target has {least:g} GiB"
+    if wanted is not None and given < wanted.tasks_per_node * IMPORT_BYTES:
+        level = "fail"
+        cause += (f"; {wanted.tasks_per_node} rank(s) that import PyTorch take"
+                  f" {wanted.tasks_per_node * IMPORT_BYTES / GIB:.2f} GiB")
+    return found(FINDINGS, "memory-limit", level, cause)
+
+
+def _huge_pages(situation: Situation) -> Finding | None:
+    facts = situation.facts
+    mode = re.search(r"\[(\w+)\]", facts.text("thp") or "")
+    total, size = _meminfo(facts, "MemTotal"), _meminfo(facts, "Hugepagesize") or 0
+    if mode is None or not total:
+        return None
+    reserved = (_meminfo(facts, "HugePages_Total") or 0) * size
+    cause = f"transparent huge pages: {mode[1]}; {reserved / GIB:.1f} GiB reserved"
+    good = mode[1] != "never" and reserved <= total / 10
+    return found(FINDINGS, "huge-pages", "ok" if good else "warn", cause)
+
+
+def shm_need(resources: Resources | None) -> int:
+    """Return the bytes in /dev/shm that the ranks of one node need; 0 for a single rank."""
+    if resources is None or resources.tasks_per_node == 1:
+        return 0
+    if resources.gpus_per_task:
+        return NCCL_SHM_BYTES
+    return resources.tasks_per_node * MPI_SEGMENT_BYTES
+
+
+def _shm(situation: Situation) -> Finding | None:
+    rows = re.findall(r"^\s*(\d+)\s+(\d+)\s*$", situation.facts.text("shm") or "", re.MULTILINE)
+    if not rows:
+        return None
+    free, need = int(rows[-1][1]) * 1024, shm_need(_resources(situation))
+    cause = f"{free / MIB:.0f} MiB of {int(rows[-1][0]) / 1024:.0f} MiB free in /dev/shm"
+    if need:
+        cause += f", {need / MIB:.0f} MiB needed by the ranks of a node"
+    if situation.facts.text("shm-writable") == "no":
+        return found(FINDINGS, "shm", "warn", "the folder /dev/shm is not writable",
+                     "an administrator must run: chmod 1777 /dev/shm")
+    return found(FINDINGS, "shm", "ok" if free >= need else "warn", cause)
+
+
+def _memlock(situation: Situation) -> Finding | None:
+    limit, wanted = soft_limit(situation.facts, "Max locked memory"), _resources(situation)
+    if limit is None or not situation.facts.under("port"):
+        return None
+    capabilities = processors.status_field(situation.facts, "CapEff") or ""
+    known = re.fullmatch(r"[0-9a-f]{1,16}", capabilities)
+    free = known is not None and bool(int(known[0], 16) >> CAP_IPC_LOCK & 1)
+    if limit == float("inf") or free:
+        return found(FINDINGS, "memlock", "ok", "locked memory is not limited")
+    several = wanted is not None and wanted.nodes > 1
+    infiniband = any("ACTIVE" in port and "layer=InfiniBand" in port
+                     for port in situation.facts.under("port").values())
+    hopeless = several and infiniband and limit < PINNED_BYTES
+    return found(FINDINGS, "memlock", "fail" if hopeless else "warn",
+                 f"{limit / MIB:.3g} MiB of locked memory allowed, devices for RDMA are present")
+
+
+def files_need(resources: Resources | None) -> int:
+    """Return the number of open files that a rank may need, an assumption.
+
+    256 are for shards, libraries and pipes, and four for each other rank: Gloo and Open MPI open
+    one connection per pair of ranks and process group.
+    """
+    ranks = 1 if resources is None else resources.nodes * resources.tasks_per_node
+    return 256 + 4 * ranks
+
+
+def _open_files(situation: Situation) -> Finding | None:
+    limit, need = soft_limit(situation.facts, "Max open files"), files_need(_resources(situation))
+    if limit is None:
+        return None
+    return found(FINDINGS, "open-files", "ok" if limit >= need else "warn",
+                 f"{limit:.0f} open files allowed per process, a rank may need {need}")
+
+
+def _processes(situation: Situation) -> Finding | None:
+    limits = list(map(float, _counts(situation.facts, "cgroup-pids")))
+    user = soft_limit(situation.facts, "Max processes")
+    root = (processors.status_field(situation.facts, "Uid") or "").split()[:1] == ["0"]
+    if user is not None and not root:  # the limit does not apply to root
+        limits.append(user)
+    need, limit = processors.wanted(situation), min(limits, default=float("inf"))
+    if need is None or limit == float("inf"):
+        return None
+    wise = THREADS_PER_CPU * need + SPARE_THREADS
+    level: Level = "fail" if limit < need else "warn" if limit < wise else "ok"
+    return found(FINDINGS, "processes", level,
+                 f"{limit:.0f} processes and threads allowed, a run on {need} CPUs may need {wise}")

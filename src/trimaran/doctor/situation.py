@@ -1,0 +1,57 @@
+"""All inputs of the checks of one node: its facts, the recipe, the image and the site file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from trimaran.doctor.facts import NodeFacts
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.targets import Target
+from trimaran.site_file import Cluster, Site
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """The facts of an image that decide whether it runs on a node.
+
+    They are read from the definition and its locks, so that the image need not exist.
+
+    Attributes:
+        name: name of the image.
+        values: fact -> value. Facts are `glibc`, `gpu` (vendor), `gpu-architectures` (separated by
+            blanks), and versions: `cuda`, `rocm`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`,
+            `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). "": not in the image; a missing fact
+            is unknown.
+    """
+
+    name: str
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the checks of one node compare.
+
+    Attributes:
+        facts: the facts of the node.
+        login: the facts of the login node, if `facts` are those of a compute node; else None.
+        site: the site file.
+        cluster: the cluster of the job; None: the recipe runs on this machine without a job.
+        recipe: the recipe; None: only the machine is checked.
+        target: target of the recipe.
+        image: the image of the recipe.
+    """
+
+    facts: NodeFacts
+    site: Site
+    login: NodeFacts | None = None
+    cluster: Cluster | None = None
+    recipe: RecipeFile | None = None
+    target: Target | None = None
+    image: ImageFacts | None = None
+
+    @property
+    def before_job(self) -> bool:
+        """Whether `facts` are those of the login node, while the recipe runs on other nodes."""
+        return self.cluster is not None and self.login is None

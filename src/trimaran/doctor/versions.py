@@ -1,0 +1,53 @@
+"""Which versions of a host fit those of an image: drivers, GPU architectures and GLIBC."""
+
+from __future__ import annotations
+
+import re
+
+CUDA_DRIVERS = {11: 450, 12: 525, 13: 580}
+"""Major version of CUDA -> oldest branch of the driver that runs all its minor versions.
+
+Source: docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
+"""
+
+ROCM_DRIVERS = {7: ("6.3", (6, 10, 5))}
+"""Major version of ROCm -> oldest driver that AMD supports with it, and the version that its kernel
+module reports.
+
+Source: the compatibility matrix of the driver 30.30 for ROCm 7.2 (github.com/ROCm/amdgpu-docs, pull
+request 97) lists ROCm 6.3 as the oldest release; `dkms status` of ROCm 6.3 prints amdgpu/6.10.5.
+"""
+
+Version = tuple[int, ...]
+
+
+def numbers(text: str) -> Version:
+    """Return the first version in a text as numbers, such as (4, 1, 4) of `(Open MPI) 4.1.4`."""
+    found = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def compiled_for(capability: Version, architectures: list[str]) -> str:
+    """Return how code for these architectures runs on an NVIDIA GPU of a compute capability.
+
+    Machine code `sm_XY` runs on capabilities with the same first digit and a second digit of at
+    least Y. The driver compiles `compute_XY` for all newer capabilities. Source: CUDA C++
+    Programming Guide, sections "Binary Compatibility" and "PTX Compatibility".
+
+    Returns:
+        "code": machine code; "compiled": the driver compiles it at the first start; "": not at all.
+    """
+    result = ""
+    for name in architectures:
+        kind, _, digits = name.partition("_")
+        major, minor = int(digits[:-1]), int(digits[-1])
+        if kind == "sm" and major == capability[0] and minor <= capability[1]:
+            return "code"
+        if kind == "compute" and (major, minor) <= capability:
+            result = "compiled"
+    return result
+
+
+def gfx(version: int) -> str:
+    """Return the name of an AMD GPU's instruction set: 90010 is gfx90a (major, minor, step)."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"

@@ -1,0 +1,74 @@
+"""Situations of the doctor for tests: facts of this machine with a limit, and a changed recipe."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hosts
+from trimaran.doctor import facts
+from trimaran.doctor.facts import Fact, NodeFacts
+from trimaran.doctor.findings import Finding
+from trimaran.doctor.situation import Situation
+from trimaran.recipes import library, targets
+from trimaran.site_file import Site
+
+GROUPS = ("limits", "machine", "network", "places")
+"""The groups of facts that the checks of limits, places and network need."""
+
+
+def facts_of(root: Path | str, **parameters: str) -> NodeFacts:
+    """Return the facts of a described machine, as `hosts.facts_of`, but only of `GROUPS`."""
+    return hosts.facts_of(root, groups=GROUPS, **parameters)
+
+
+def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:
+    """Return the facts of this machine, as a probe finds them that `words` start.
+
+    Args:
+        words: command that runs the program which follows it, such as `taskset -c 0`.
+        parameters: variables of the probe.
+    """
+    done = subprocess.run(
+        [*words, "/bin/sh", "-s"], input=facts.probe_source(parameters, GROUPS), text=True,
+        check=True, stdout=subprocess.PIPE, timeout=60,
+    )
+    return facts.parse(done.stdout)
+
+
+def situation(node: NodeFacts, **more: Any) -> Situation:
+    """Return a situation with the quickstart and its target.
+
+    Args:
+        node: the facts of the node.
+        more: fields of `Situation`; and `resources`, `args` and `env`, which are added to those of
+            the recipe, and `target_node`, which is added to the facts of the target.
+    """
+    file = library.load("resnet-imagenet/cpu-quickstart")
+    old = file.recipe
+    recipe = old.model_copy(update={
+        "resources": old.resources.model_copy(update=more.pop("resources", {})),
+        "args": {**old.args, **more.pop("args", {})}, "env": {**old.env, **more.pop("env", {})},
+    })
+    target = targets.load(recipe.target)
+    target = target.model_copy(
+        update={"node": target.node.model_copy(update=more.pop("target_node", {}))}
+    )
+    return Situation(node, **{
+        "site": Site(), "recipe": replace(file, recipe=recipe), "target": target, **more,
+    })
+
+
+def with_facts(node: NodeFacts, more: Mapping[str, str]) -> NodeFacts:
+    """Return `node` with other facts."""
+    return replace(node, facts={**node.facts, **{k: Fact(0, v) for k, v in more.items()}})
+
+
+def by_id(findings: Sequence[Finding]) -> dict[str, Finding]:
+    """Return ID -> finding; an ID occurs once."""
+    named = {finding.id: finding for finding in findings}
+    assert len(named) == len(findings)
+    return named
