@@ -58,7 +58,12 @@ CODES = {
     "ranks-unconnected": "The ranks are not connected, and would train independently.",
     "ranks-uneven": "The work cannot be divided evenly among the ranks.",
     "ranks-differ": "The ranks have different weights or sums.",
+    "ranks-too-few": "The command needs several ranks, and was started as one.",
     "rank-lost": "Another rank ended, hangs or cannot be reached.",
+    # The measurement of communication
+    "operation-missing": "The library or its backend does not have the operation.",
+    "memory-insufficient": "The buffers do not fit into the memory of a node or a device.",
+    "result-wrong": "An operation between the ranks gave a wrong result.",
     # The training
     "loss-not-finite": "The loss is NaN or infinite.",
     "state-not-finite": "The weights or the measured values are NaN or infinite.",

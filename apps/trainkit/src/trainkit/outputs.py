@@ -69,12 +69,32 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
     return (folder / RESULT).exists() and doubt is None
 
 
-def _refuse_used(folder: Path, resume: str) -> None:
+def start_new(folder: Path, environment: Mapping[str, Any]) -> metrics.MetricsLog:
+    """Start a run without checkpoints in `folder`, on rank 0 only; return its metrics.
+
+    Args:
+        folder: the `--out` folder; created if missing.
+        environment: content of `environment.json`.
+
+    Raises:
+        ArgumentError: the folder is not writable, has a run, or another process writes to it.
+    """
+    _refuse_used(folder, None)
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(_take(folder))
+        _prepare(folder, None, environment)
+        stack.pop_all()  # the caller closes the log
+    return log
+
+
+def _refuse_used(folder: Path, resume: str | None) -> None:
+    """Refuse a folder with a run, unless it is resumed; `resume` is None if that is impossible."""
     used = [name for name in (RESULT, METRICS, CHECKPOINTS) if _has(folder / name)]
-    if used and resume != "auto" and not _is_own(folder, resume):
+    if used and resume != "auto" and not (resume and _is_own(folder, resume)):
+        way_out = "" if resume is None else ", or continue it with --resume auto"
         raise ArgumentError(
             f"{folder} already has a run ({', '.join(used)}), which is never overwritten; "
-            "choose another --out, or continue it with --resume auto",
+            f"choose another --out{way_out}",
             code="run-not-empty",
         )
 
@@ -171,7 +191,7 @@ def _take(folder: Path) -> metrics.MetricsLog:
         return metrics.MetricsLog(folder / METRICS)
 
 
-def _prepare(folder: Path, resume: str, environment: Mapping[str, Any]) -> None:
+def _prepare(folder: Path, resume: str | None, environment: Mapping[str, Any]) -> None:
     _refuse_used(folder, resume)  # another process may have finished in the meantime
     own_folder(folder / CHECKPOINTS)
     with _refusal(folder):

@@ -55,14 +55,17 @@ class Watchdog:
             0: ranks are not watched.
         end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
+        subject: word for what the ranks do, for the message at the end.
     """
 
     def __init__(
         self, rank: int, size: int, folder: Path, patience: float, *,
         end: Callable[[int], object] = os._exit, clock: Callable[[], float] = time.monotonic,
+        subject: str = "training",
     ) -> None:
         self._rank, self._size, self._folder = rank, size, folder
         self._patience, self._end, self._clock = patience, end, clock
+        self._subject, self._detail = subject, ""
         self._doing, self._slow, self._since = "starting", True, clock()
         self._longest: dict[str, float] = {}
         self._written = self._told = False
@@ -80,17 +83,18 @@ class Watchdog:
     def __exit__(self, *error: object) -> None:
         self._over.set()
 
-    def beat(self, doing: str, *, slow: bool = False) -> None:
+    def beat(self, doing: str, *, slow: bool = False, detail: str = "") -> None:
         """Record progress and the new activity of this rank.
 
         Args:
             doing: description of the activity, printed after "is"; one of a few fixed texts.
             slow: whether the activity may always take long.
+            detail: object of the activity, printed after it, such as a size; any text.
         """
         now, before = self._clock(), self._longest.get(self._doing)
         # The first wait of each kind is not representative: code is compiled, ranks connect.
         self._longest[self._doing] = 0.0 if before is None else max(before, now - self._since)
-        self._doing, self._slow, self._since = doing, slow, now
+        self._doing, self._slow, self._since, self._detail = doing, slow, now, detail
 
     def _watch(self) -> None:
         every = min(1.0, self._patience / 10)
@@ -119,7 +123,7 @@ class Watchdog:
         else:
             silent = now - max(self._since, self._busy)  # the slow activity may have ended just now
         if silent >= self._patience * (SLOW if slow else 1):
-            what = f"nothing has moved for {silent:.0f} s, and the training ends"
+            what = f"nothing has moved for {silent:.0f} s, and the {self._subject} ends"
             self._say("ended", reported("rank-lost", what))
             self._end(int(ExitCode.PEER_LOST))
         elif not self._told and silent >= (self._patience if slow else self._unusual()):
@@ -149,7 +153,7 @@ class Watchdog:
         return self._folder / f"rank-{rank:05}.json"
 
     def _write(self) -> None:
-        said = json.dumps([self._doing, where(self._main)])
+        said = json.dumps([f"{self._doing} {self._detail}".rstrip(), where(self._main)])
         with contextlib.suppress(OSError):  # the disk itself may hang
             self._folder.mkdir(exist_ok=True)
             self._path(self._rank).write_text(said, encoding="utf-8")

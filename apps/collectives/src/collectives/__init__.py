@@ -1,0 +1,1 @@
+"""Collective operations and messages between ranks, measured and checked; see the README."""

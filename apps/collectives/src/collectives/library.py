@@ -1,0 +1,125 @@
+"""The interface of the libraries that move data between ranks.
+
+A library makes a `Case`: buffers, and a function that performs the operation once. The timed loop
+calls only this function, which is a call of the library itself with its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collectives.operations import Operation
+from trainkit.strategy import Strategy
+
+Call = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation with buffers of one size.
+
+    Attributes:
+        call: function that performs the operation once.
+        send: buffer that the rank sends; None: it sends nothing.
+        receive: buffer of the result, which may be `send`; None: `call` returns the result, or the
+            rank receives nothing.
+    """
+
+    call: Call
+    send: Tensor | None = None
+    receive: Tensor | None = None
+
+
+class Library:
+    """A library and the ranks that it connects; the base class of all libraries.
+
+    Attributes:
+        name: name of the library, as in `--library`.
+        backend: what moves the data, as far as the library tells.
+        strategy: connects the ranks for the exchange of decisions and times.
+        device: device of the buffers.
+        dtype: number format of the buffers.
+        in_place: operations whose result replaces the data that were sent.
+        returned: operations whose call returns the result in a new buffer.
+    """
+
+    name = ""
+    in_place: frozenset[str] = frozenset()
+    returned: frozenset[str] = frozenset()
+
+    def __init__(
+        self, strategy: Strategy, device: torch.device, dtype: torch.dtype, backend: str
+    ) -> None:
+        self.strategy, self.device, self.dtype, self.backend = strategy, device, dtype, backend
+
+    def lacks(self, operation: Operation) -> str | None:
+        """Return why the library does not have `operation` for its number format, or None."""
+        raise NotImplementedError
+
+    @property
+    def most_elements(self) -> int | None:
+        """The largest number of elements of a block; None: there is no limit."""
+        return None
+
+    def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
+        """Return the function that performs `operation` once with these buffers."""
+        raise NotImplementedError
+
+    def prepare(self, operation: Operation, elements: int) -> Case:
+        """Allocate the buffers of `operation`, with blocks of this many elements."""
+        if not operation.is_sized:
+            return Case(self.call(operation, None, None))
+        sent, received = self.block_counts(operation)
+        send = self._buffer(elements * sent) if sent else None
+        receive = self._buffer(elements * received) if received else None
+        if operation.name in self.in_place:
+            receive = send
+        return Case(self.call(operation, send, receive), send, receive)
+
+    def block_counts(self, operation: Operation) -> tuple[int, int]:
+        """Return the number of blocks that this rank allocates to send and to receive.
+
+        A library that replaces the sent data by the result allocates no further buffer. One that
+        returns the result in a new buffer allocates it itself.
+        """
+        ranks = self.strategy.size
+        if not operation.is_sized or not operation.takes_part(self.strategy.rank, ranks):
+            return 0, 0
+        blocks = operation.blocks(ranks)
+        sent = 1 if operation.gathers else blocks
+        received = 1 if operation.scatters else blocks
+        allocated = operation.name not in self.in_place | self.returned
+        return sent, received if allocated else 0
+
+    def needed_bytes(self, operation: Operation, elements: int) -> int:
+        """Return the bytes of all buffers of this rank, including a result that a call returns."""
+        sent, received = self.block_counts(operation)
+        if operation.name in self.returned:
+            received = 1 if operation.scatters else operation.blocks(self.strategy.size)
+        return (sent + received) * elements * self.dtype.itemsize
+
+    def barrier(self) -> None:
+        """Wait until all ranks have arrived, and their devices have finished."""
+        self.synchronize()
+        self.strategy.any(False)
+
+    def synchronize(self) -> None:
+        """Wait until the device of this rank has finished its work."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the versions of the library and of what moves the data."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Leave the group of ranks."""
+        self.strategy.close()
+
+    def _buffer(self, elements: int) -> Tensor:
+        return torch.empty(elements, dtype=self.dtype, device=self.device)

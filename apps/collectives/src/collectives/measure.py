@@ -1,0 +1,230 @@
+"""Measure collective operations and messages between ranks, from the first check to the fit.
+
+The method:
+
+1. The ranks connect. A single rank, or ranks that do not see each other, are refused.
+2. Sizes that do not fit into the memory are refused, and operations that the library does not have
+   are left out, before anything is measured.
+3. For each operation and size, the result is compared with the exact one on each rank, calls are
+   made without timing, and `--repetitions` repetitions are timed. Each begins with a barrier, and
+   has as many calls as fit into `--point-seconds`, the same on all ranks (`timing.py`).
+4. The time of a repetition is the mean over its calls, and the largest of the ranks. The median
+   over the repetitions gives algorithm and bus bandwidth (`operations.py`).
+5. A model of the time is fitted for each operation (`fit.py`).
+
+`libraries/` contains the calls of each library, `patterns.py` the data and their exact results.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from collectives import libraries, memory, records, results, tables, timing
+from collectives.fit import fit
+from collectives.library import Library
+from collectives.operations import OPERATIONS, Operation
+from collectives.records import Log
+from collectives.results import Point, Results
+from collectives.settings import MeasureSettings, shown_size
+from collectives.timing import Effort
+from trainkit.console import Console
+from trainkit.exits import AppError, ArgumentError
+from trainkit.strategy import Strategy
+from trainkit.watchdog import Watchdog
+
+T = TypeVar("T")
+Plan = list[tuple[Operation, int, int]]
+"""Operation, size in bytes, and elements of a block, for each point."""
+
+MEASURING = "measuring"
+
+
+def main(settings: MeasureSettings) -> None:
+    """Measure as `settings` specify, and write all files below `settings.out`.
+
+    Raises:
+        AppError: the measurement failed; the error has the exit code of the app contract.
+    """
+    library = libraries.connect(settings)
+    with library.strategy.explained():
+        refuse_single(library.strategy)
+        Measurement(settings, library).run()
+        library.close()
+
+
+def refuse_single(strategy: Strategy) -> None:
+    """Refuse a job of one rank.
+
+    Raises:
+        ArgumentError: there is one rank.
+    """
+    if strategy.size == 1:
+        raise ArgumentError(
+            "there is one rank, and nothing to measure: start several, with mpirun -n 2 python -m "
+            "collectives measure …, torchrun --nproc-per-node 2 -m collectives measure …, or srun",
+            code="ranks-too-few",
+        )
+
+
+class Measurement:
+    """The operations and sizes of a run, one after the other."""
+
+    def __init__(self, settings: MeasureSettings, library: Library) -> None:
+        assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
+        self.settings, self.library, self.strategy = settings, library, library.strategy
+        self.folder: Path = settings.out
+        self.left_out: dict[str, str] = {}
+        self.points: list[Point] = []
+        self.effort = Effort(
+            settings.iterations, settings.repetitions, settings.warmup, settings.point_seconds
+        )
+        self.watchdog = Watchdog(
+            self.strategy.rank, self.strategy.size, self.folder / "hanging", settings.patience,
+            subject="measurement",
+        )
+
+    def run(self) -> None:
+        """Check what was requested, measure it, and write the results."""
+        started = time.perf_counter()
+        wanted = self.operations()
+        plan = [
+            (operation, size, elements)
+            for operation in wanted for size, elements in self.sizes(operation)
+        ]
+        memory.check(self.strategy.gather(memory.demand(self.library, plan)))
+        hosts = self.strategy.gather(socket.gethostname())
+        facts = self.library.facts()
+        log = together(self.strategy, lambda: records.begin(self.folder, self.library, facts))
+        with records.running(log, hosts):
+            self.measure_all(plan, hosts, log)
+            if log is not None:
+                found = self.results(hosts)
+                records.finish(self.folder, log, found, time.perf_counter() - started)
+                print(tables.report(found))
+
+    def measure_all(self, plan: Plan, hosts: list[str], log: Log | None) -> None:
+        """Measure the points of `plan`, and show the progress; rank 0 writes them to `log`."""
+        console = Console(len(plan), quiet=log is None)
+        console.line(tables.heading(self.library, hosts))
+        for name, reason in self.left_out.items():
+            console.line(f"left out: {name}: {reason}")
+        with self.watchdog, contextlib.closing(console):
+            for number, (operation, size, elements) in enumerate(plan, 1):
+                self.points.append(self.measure(operation, size, elements))
+                if log is not None:
+                    log.point(self.points[-1], number)
+                console.step()
+                if number == len(plan) or plan[number][0] is not operation:
+                    console.progress(tables.progress(self.points, len(plan)))
+
+    def operations(self) -> list[Operation]:
+        """Return the operations to measure, and note why others are left out.
+
+        Raises:
+            ArgumentError: the library does not have an operation that the user named, or none.
+        """
+        named = self.settings.operations
+        found = []
+        for operation in OPERATIONS.values():
+            if named is not None and operation.name not in named:
+                continue
+            reason = self.library.lacks(operation)
+            if reason is None:
+                found.append(operation)
+            elif named is None:
+                self.left_out[operation.name] = reason
+            else:
+                raise shared(ArgumentError(
+                    f"--operations {operation.name}: {reason}; leave it out, or use another "
+                    "--library, --backend or --dtype",
+                    code="operation-missing",
+                ))
+        return found
+
+    def sizes(self, operation: Operation) -> list[tuple[int, int]]:
+        """Return each requested size with the number of elements of a block, without repetition.
+
+        The smallest sizes may have no element for each block, and are then measured as one size.
+
+        Raises:
+            ArgumentError: the library cannot count the elements of a block.
+        """
+        if not operation.is_sized:
+            return [(0, 0)]
+        width, most = self.library.dtype.itemsize, self.library.most_elements
+        found: dict[int, int] = {}
+        for size in self.settings.sizes:
+            elements = operation.elements(size, width, self.strategy.size)
+            found.setdefault(elements, size)
+            if most is not None and elements > most:
+                raise shared(ArgumentError(
+                    f"{operation.name} of {shown_size(size)} has {elements} elements in a block, "
+                    f"and this MPI library counts up to {most}: use a smaller --max-bytes, or an "
+                    "MPI library of version 4.0 of the standard",
+                    code="argument-invalid",
+                ))
+        return [(size, elements) for elements, size in found.items()]
+
+    def measure(self, operation: Operation, size: int, elements: int) -> Point:
+        """Measure one operation at one size."""
+        ranks = self.strategy.size
+        count = elements * operation.blocks(ranks) * self.library.dtype.itemsize
+
+        def moved() -> None:
+            self.watchdog.beat(MEASURING, detail=f"{operation.name} of {shown_size(count)}")
+
+        moved()
+        found = timing.measure(self.library, operation, elements, self.effort, moved)
+        seconds = timing.spread(found.seconds)
+        rates = (
+            operation.algorithm_bandwidth(count, seconds.median),
+            operation.bus_bandwidth(count, seconds.median, ranks),
+        ) if operation.is_sized else (None, None)
+        return Point(
+            operation.name, size, count, found.iterations, seconds,
+            timing.spread(found.mean_seconds).median, *rates,
+        )
+
+    def results(self, hosts: list[str]) -> Results:
+        """Return all points and their fits."""
+        fits = [
+            fit(name, [one.bytes for one in points], [one.seconds.median for one in points])
+            for name in dict.fromkeys(one.operation for one in self.points)
+            for points in [[one for one in self.points if one.operation == name]]
+        ]
+        return Results(
+            results.SCHEMA, self.library.name, self.library.backend, self.library.device.type,
+            self.settings.dtype, self.strategy.size, hosts, self.settings.repetitions,
+            self.settings.fusion_tensors, self.left_out, self.points,
+            [one for one in fits if one is not None],
+        )
+
+
+def shared(error: AppError) -> AppError:
+    """Mark an error that all ranks raise at the same moment, so that only rank 0 reports it."""
+    error.shared = True
+    return error
+
+
+def together(strategy: Strategy, action: Callable[[], T]) -> T | None:
+    """Perform `action` on rank 0, and raise its error on all ranks, none of which then waits.
+
+    Returns:
+        The result of the action on rank 0, None on the others.
+    """
+    found: T | None = None
+    error: AppError | None = None
+    if strategy.is_main:
+        try:
+            found = action()
+        except AppError as caught:
+            error = caught
+    error = strategy.share(error)
+    if error is not None:
+        raise shared(error)
+    return found

@@ -1,0 +1,107 @@
+"""Data whose results every number format represents exactly, and the comparison with them.
+
+The values are small integers that differ between ranks, blocks and positions, so that a lost
+summand, a swap of two blocks and a shift by some elements are found. A buffer repeats a tile, whose
+length is a multiple of a prime, so that blocks of a power of 2 elements begin at different
+positions of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+Tile = npt.NDArray[np.int64]
+
+PERIOD = 251
+"""Elements of the shortest tile."""
+LEVELS = 4
+"""A summand is an integer from 1 to this number."""
+POISON = -1
+"""Value in a buffer before it receives a result; no result contains it."""
+PART = 1 << 18
+"""Elements that are compared at once, so that a comparison needs little memory."""
+
+EXACT = {torch.float32: 1 << 24, torch.float16: 1 << 11, torch.bfloat16: 1 << 8}
+"""Number format -> the largest integer up to which it represents every integer exactly."""
+
+_LEVEL = np.random.default_rng(7).integers(0, LEVELS, PERIOD)
+_LEVEL.flags.writeable = False
+
+
+@cache
+def moved(source: int, target: int) -> Tile:
+    """Return data that rank `source` sends to rank `target`: integers from 0 to 255.
+
+    Each format of `EXACT` represents them exactly. The factors are chosen so that the tiles of two
+    ranks, and those of a swapped source and target, differ for all distances below 256.
+    """
+    found: Tile = (np.arange(PERIOD) + 7 * source + 34 * target) % 256
+    return found
+
+
+@cache
+def summand(rank: int, block: int, ranks: int, exact: int) -> Tile:
+    """Return what `rank` adds to the sum over `ranks` ranks in `block`, mostly 1 to `LEVELS`.
+
+    All partial sums, in any order, are at most `exact`. With too many ranks for that, a rank adds
+    0 at most positions, and its share is found at every n-th position.
+    """
+    stride = -(-ranks * LEVELS // exact)
+    position = np.arange(PERIOD * stride)
+    values = 1 + (_LEVEL[(position + 5 * block) % PERIOD] + rank) % LEVELS
+    return np.where((position + block - rank) % stride == 0, values, 0)
+
+
+@cache
+def total(block: int, ranks: int, exact: int) -> Tile:
+    """Return the exact sum of the summands of all ranks in `block`."""
+    found: Tile = summand(0, block, ranks, exact).copy()
+    for rank in range(1, ranks):
+        found += summand(rank, block, ranks, exact)
+    return found
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The first wrong element of a buffer: its position, the value there, and the right one."""
+
+    position: int
+    found: float
+    expected: float
+
+
+def fill(buffer: Tensor, tiles: Sequence[Tile]) -> None:
+    """Write one tile to each block of `buffer`, repeatedly; without tiles, write `POISON`."""
+    if not tiles:
+        buffer.fill_(POISON)
+    for _, part, values in _parts(buffer, tiles):
+        part.copy_(values)
+
+
+def fault(buffer: Tensor, tiles: Sequence[Tile]) -> Fault | None:
+    """Return the first element of `buffer` that differs from `tiles`; None: all are right."""
+    for start, part, values in _parts(buffer, tiles):
+        unequal = part != values
+        if bool(unequal.any()):
+            first = int(unequal.nonzero()[0])
+            return Fault(start + first, float(part[first]), float(values[first]))
+    return None
+
+
+def _parts(buffer: Tensor, tiles: Sequence[Tile]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """Yield the parts of `buffer`: start, elements, and the values that belong there."""
+    length = len(buffer) // max(1, len(tiles))
+    for number, tile in enumerate(tiles):
+        repeats = -(-min(length, PART) // len(tile))
+        whole = torch.from_numpy(np.tile(tile, repeats)).to(buffer.device, buffer.dtype)
+        end = (number + 1) * length
+        for start in range(number * length, end, len(whole)):
+            part = buffer[start : min(start + len(whole), end)]
+            yield start, part, whole[: len(part)]

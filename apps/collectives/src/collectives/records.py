@@ -1,0 +1,124 @@
+"""The files of a run: `metrics.jsonl`, `environment.json`, `collectives.json`, `result.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from collectives import results
+from collectives.library import Library
+from collectives.operations import OPERATIONS
+from collectives.results import Point, Results
+from trainkit import atomic, metrics, outputs, provenance
+from trainkit.exits import AppError
+from trainkit.metrics import MetricsLog
+
+PACKAGES = ("torch", "mpi4py", "horovod", "numpy", "trainkit", "collectives")
+PREFIXES = ("OMPI_MCA_", "UCX_", "FI_", "NCCL_", "RCCL_", "GLOO_", "HOROVOD_", "MPICH_", "MV2_")
+"""Beginnings of the environment variables that select what moves the data."""
+
+SECONDS = "seconds"
+SMALL = {4: "4b"}
+"""Size in bytes at which the time is a metric of `app.yaml` -> its name there."""
+LARGE = {4 << 20: "4mib", 16 << 20: "16mib", 1 << 30: "1gib", 8 << 30: "8gib"}
+"""Size in bytes at which the bandwidth is a metric of `app.yaml` -> its name there."""
+
+
+class Log:
+    """`metrics.jsonl` of a run; `scores` are the values of the classes of sizes by their key."""
+
+    def __init__(self, log: MetricsLog, library: Library) -> None:
+        self.log, self._library = log, library
+        self.steps = 0
+        self.scores: dict[str, float] = {}
+
+    def point(self, point: Point, step: int) -> None:
+        """Write the events of the measured point number `step`."""
+        self.steps = step
+        operation = OPERATIONS[point.operation]
+        self.log.event(
+            SECONDS, point.seconds.median, step=step, operation=point.operation, bytes=point.bytes,
+            dtype=str(self._library.dtype).removeprefix("torch."), iterations=point.iterations,
+            **{key: value for key, value in asdict(point.seconds).items() if key != "median"},
+            mean_over_ranks=point.mean_seconds,
+        )
+        if point.busbw_gb_s is not None:
+            self.log.event(f"{operation.key}_busbw", point.busbw_gb_s, step=step, bytes=point.bytes)
+        for key, value in classified(point).items():
+            self.scores[key] = value
+            self.log.event(key, value, step=step)
+
+
+def classified(point: Point) -> dict[str, float]:
+    """Return the metrics of `app.yaml` that a point determines: GB/s, or seconds.
+
+    Messages between two ranks have no factor of the bus, so that their key has no word for it.
+    """
+    operation, seconds = OPERATIONS[point.operation], point.seconds.median
+    if not operation.is_sized:
+        return {f"{operation.key}_latency": seconds}
+    word = "" if operation.pair else "_latency"
+    small, large = SMALL.get(point.size), LARGE.get(point.size)
+    if small is not None and operation.parts <= 2:
+        return {f"{operation.key}{word}_{small}": seconds}
+    if large is not None and point.busbw_gb_s is not None and operation.name != "latency":
+        word = "" if operation.pair else "_busbw"
+        return {f"{operation.key}{word}_{large}": point.busbw_gb_s}
+    return {}
+
+
+def begin(folder: Path, library: Library, facts: Mapping[str, Any]) -> Log:
+    """Create the run in `folder`, on rank 0 only, and write `environment.json`.
+
+    Args:
+        folder: the `--out` folder.
+        library: the library, which connects the ranks.
+        facts: what `library.facts` returns.
+
+    Raises:
+        ArgumentError: the folder has a run already, or cannot be written to.
+    """
+    environment = provenance.environment(PACKAGES, library.strategy)
+    used = {name: value for name, value in os.environ.items() if name.startswith(PREFIXES)}
+    environment["communication"] = {
+        "library": library.name, "backend": library.backend, **facts,
+        "variables": dict(sorted(used.items())),
+    }
+    return Log(outputs.start_new(folder, environment), library)
+
+
+@contextlib.contextmanager
+def running(log: Log | None, hosts: Sequence[str]) -> Iterator[None]:
+    """Log the start of the run, and its end if the measurement in the block fails."""
+    if log is None:
+        yield
+        return
+    with log.log:
+        log.log.start(metrics.RUN_START, ranks=len(hosts), hosts=list(hosts))
+        try:
+            yield
+        except AppError:
+            with contextlib.suppress(OSError):  # a full disk must not hide the first error
+                log.log.stop(metrics.RUN_STOP, status=metrics.ABORTED, step=log.steps)
+            raise
+
+
+def finish(folder: Path, log: Log, found: Results, seconds: float) -> None:
+    """Write `collectives.json`, the end of the metrics, and `result.json`, in this order.
+
+    Args:
+        folder: the `--out` folder.
+        log: the metrics.
+        found: the results.
+        seconds: duration of the measurement.
+    """
+    results.write(folder, found)
+    log.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=log.steps)
+    atomic.write_json(folder / outputs.RESULT, {
+        "status": metrics.SUCCESS, "steps": log.steps, "seconds": seconds,
+        "evaluation": log.scores,
+    })

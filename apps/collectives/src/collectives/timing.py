@@ -1,0 +1,151 @@
+"""Check one operation at one size, and measure its time."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+
+from collectives import patterns
+from collectives.library import Call, Case, Library
+from collectives.operations import Operation
+from collectives.patterns import EXACT
+from collectives.results import Spread
+from collectives.settings import shown_size
+from trainkit.exits import RanksDifferError
+
+WARM = 0.2
+"""Share of the time of a point that its warm-up may take."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure a point; see the options of the same names."""
+
+    iterations: int
+    repetitions: int
+    warmup: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """The measured times of a point.
+
+    Attributes:
+        iterations: calls in a repetition.
+        seconds: time of the operation in each repetition: see `Operation.seconds`.
+        mean_seconds: the same with the mean over the ranks.
+    """
+
+    iterations: int
+    seconds: list[float]
+    mean_seconds: list[float]
+
+
+def measure(
+    library: Library, operation: Operation, elements: int, effort: Effort,
+    moved: Callable[[], object],
+) -> Times:
+    """Measure one operation with blocks of `elements` elements.
+
+    The result is checked before and after the timed calls. All ranks make the same number of
+    calls, which follows from the slowest rank. Calls are not separated by barriers, as in
+    nccl-tests, so that a broadcast may overlap with the next one; each repetition begins with a
+    barrier.
+
+    Args:
+        library: the library, which connects the ranks.
+        operation: the operation.
+        elements: elements of a block.
+        effort: how long to measure.
+        moved: function that is called after each repetition, for the watchdog.
+
+    Raises:
+        RanksDifferError: a result is wrong on a rank.
+    """
+    case = library.prepare(operation, elements)
+    timed = case.call if operation.takes_part(library.strategy.rank, library.strategy.size) else _no
+    first = check(library, operation, case, elements)
+    warmup = _calls(effort.seconds * WARM, max(library.strategy.gather(first)), effort.warmup)
+    warm = _repetition(library, timed, warmup)
+    each = max(library.strategy.gather(warm))
+    iterations = _calls(effort.seconds / effort.repetitions, each, effort.iterations)
+    own = []
+    for _ in range(effort.repetitions):
+        own.append(_repetition(library, timed, iterations))
+        moved()
+    rows = list(zip(*library.strategy.gather(own), strict=True))
+    check(library, operation, case, elements)
+    return Times(
+        iterations, [operation.seconds(row) for row in rows],
+        [operation.mean_seconds(row) for row in rows],
+    )
+
+
+def check(library: Library, operation: Operation, case: Case, elements: int) -> float:
+    """Perform the operation once with known data, and compare the result with the exact one.
+
+    Returns:
+        The seconds of the call.
+
+    Raises:
+        RanksDifferError: the result is wrong on a rank; all ranks raise it.
+    """
+    rank, ranks = library.strategy.rank, library.strategy.size
+    exact = EXACT[library.dtype]
+    if case.receive is not None:
+        patterns.fill(case.receive, ())
+    if case.send is not None:
+        patterns.fill(case.send, operation.sent(rank, ranks, exact))
+    library.barrier()
+    started = time.perf_counter()
+    returned = case.call()
+    library.synchronize()
+    seconds = time.perf_counter() - started
+    result = returned if operation.name in library.returned else case.receive
+    found = None
+    if result is not None:
+        found = patterns.fault(result, operation.expected(rank, ranks, exact))
+    faults = library.strategy.gather(found)
+    for number, fault in enumerate(faults):
+        if fault is not None:
+            size = elements * operation.blocks(ranks) * library.dtype.itemsize
+            raise RanksDifferError(
+                f"{operation.name} of {shown_size(size)} has a wrong result on rank {number}: "
+                f"element {fault.position} is {fault.found:g}, and must be {fault.expected:g}; "
+                f"{sum(fault is not None for fault in faults)} of {ranks} ranks have wrong results."
+                " A network device, its driver or a library is faulty; other results of these "
+                "nodes are not to be trusted",
+                code="result-wrong",
+            )
+    return seconds
+
+
+def spread(seconds: Sequence[float]) -> Spread:
+    """Return the smallest, the quartiles and the largest of the times of the repetitions."""
+    if len(seconds) == 1:
+        return Spread(*[seconds[0]] * 5)
+    q1, median, q3 = statistics.quantiles(seconds, n=4, method="inclusive")
+    return Spread(min(seconds), q1, median, q3, max(seconds))
+
+
+def _repetition(library: Library, call: Call, iterations: int) -> float:
+    """Return the mean seconds of a call on this rank, after a barrier."""
+    library.barrier()
+    started = time.perf_counter()
+    for _ in repeat(None, iterations):
+        call()
+    library.synchronize()
+    return (time.perf_counter() - started) / iterations
+
+
+def _calls(seconds: float, each: float, most: int) -> int:
+    """Return how many calls of `each` seconds fit into `seconds`, from 1 to `most`."""
+    return max(1, min(most, int(seconds / max(each, 1e-9))))
+
+
+def _no() -> None:
+    """Do nothing, on a rank that takes no part."""
