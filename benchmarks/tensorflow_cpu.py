@@ -82,8 +82,8 @@ class Field:
 
     Attributes:
         options: options of the command line.
-        ours: environment variables of the app.
-        stock: environment variables of model.fit.
+        ours: environment variables of the CPU images.
+        stock: environment variables without tuning, in which model.fit runs.
     """
 
     options: argparse.Namespace
@@ -93,7 +93,7 @@ class Field:
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
         """Return a contestant that runs the app's `train`.
 
-        If `stock` is True, it has the environment variables of model.fit.
+        If `stock` is True, it has no tuning variables in its environment, just like model.fit.
         """
         environment = self.stock if stock else self.ours
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)

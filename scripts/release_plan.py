@@ -21,7 +21,7 @@ from trimaran.images.definition import Image
 
 
 def plan(only: str | None, *, amd: bool) -> dict[str, list[dict[str, str]]]:
-    """Return the matrices of all images, or of `only` and its framework image.
+    """Return the workflow's matrices for all images, or for `only` and its framework image.
 
     Raises:
         UsageError: No image has the name `only`.
@@ -40,7 +40,7 @@ def _entry(image: Image) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the matrices; return the exit code."""
+    """Print the workflow's matrices; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", metavar="IMAGE", help="this image and its framework image")
     parser.add_argument("--amd", action="store_true", help="include images for AMD GPUs")

@@ -47,14 +47,14 @@ class Steps:
         return self.window * (1 + self.windows)
 
 
-def app_options(environment: Mapping[str, str], app: str = APP) -> str:
-    """Return the help text of `train` of the app whose module is `app`.
+def app_options(environment: Mapping[str, str], app: str = APP, verb: str = "train") -> str:
+    """Return the help text of `verb` of the app whose module is `app`.
 
     Raises:
         BenchmarkError: this Python cannot run the app.
     """
     done = subprocess.run(
-        [sys.executable, "-m", app, "train", "--help"], env=dict(environment), check=False,
+        [sys.executable, "-m", app, verb, "--help"], env=dict(environment), check=False,
         capture_output=True, text=True,
     )
     if done.returncode != 0:

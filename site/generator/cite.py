@@ -188,7 +188,7 @@ class Page:
         return f"{rates[1] / rates[0] * sizes[0] / sizes[1]:.0%}{marks}"
 
     def published(self, key: str) -> str:
-        """Return a published number."""
+        """Return the number `key` of `site/published.yaml`, with its source."""
         known = self.sources.published
         if key not in known.figures:
             raise UsageError(f"site/published.yaml has no figure '{key}'")

@@ -40,7 +40,7 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 PROXIES = ("http_proxy", "https_proxy")
 
 READ_PROXIES = (*PROXIES, "all_proxy")
-"""Environment variables that the library requests reads, in lower or upper case."""
+"""Environment variables that the Python library `requests` reads, in lower or upper case."""
 
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
 """Regular expression of a registry with a namespace: `HOST[:PORT]/NAMESPACE`."""

@@ -177,3 +177,33 @@ def test_a_run_that_went_on_with_other_ranks_says_so(
         for step, count in ranks
     ]
     assert judge_metrics(recipe(), CARD, events, changed=[], unlike=[]).notes == notes
+
+
+@pytest.mark.parametrize(
+    ("measured", "outcome", "warned"),
+    [(80.0, "PASS", False), (79.9, "PASS", True), (60.0, "PASS", True), (59.9, "FAIL", False)],
+)
+def test_a_value_between_the_limits_passes_with_a_warning(
+    measured: float, outcome: str, warned: bool
+) -> None:
+    """Of 100 img/s expected: a warning below 80, a failure below 60."""
+    recipe = Recipe.model_validate({
+        **GOOD,
+        "expected": [{"metric": "throughput", "unit": "img/s", "at": "end", "value": 100,
+                      "lower": -0.4, "warn": -0.2, "source": "a publication"}],
+    })
+    verdict = judge_metrics(recipe, CARD, [event("throughput", measured, epoch_num=1)],
+                            changed=[], unlike=[])
+    assert verdict.outcome == outcome
+    assert any("throughput" in note and "80" in note for note in verdict.notes) is warned
+
+
+@pytest.mark.parametrize("limits", [{"warn": -0.2}, {"lower": -0.2, "warn": -0.2},
+                                    {"lower": -0.2, "warn": -0.3}, {"lower": -0.2, "warn": 0}])
+def test_a_warning_needs_a_lower_limit_below_it(limits: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="warn"):
+        Recipe.model_validate({
+            **GOOD,
+            "expected": [{"metric": "throughput", "unit": "img/s", "at": "end", "value": 100,
+                          "source": "a publication", **limits}],
+        })

@@ -222,7 +222,7 @@ def workplace(needed: int) -> Iterator[Path]:
 
 
 def build_folders(place: Path) -> tuple[Path, ...]:
-    """Return all folders of the workplace `place`: the one below TMPDIR, and `place` itself."""
+    """Return the folders of the build in `place`: the target of its link `tmp`, and `place`."""
     scratch = (place / "tmp").resolve()
     return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)
 

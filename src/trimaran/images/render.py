@@ -231,7 +231,7 @@ def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
 
 
 def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
-    """Yield the installation of Debian packages and wheels of a framework image."""
+    """Yield the commands that install the Debian packages and wheels of a framework image."""
     if image.python is None:
         return
     if image.debian:
@@ -274,7 +274,7 @@ def _finish(image: Image) -> list[str]:
 
 
 def _brought(image: Image) -> Iterator[Any]:
-    """Yield the installation of the wheels in the lock of an app image, if it has a lock."""
+    """Yield the commands that install the wheels in the lock of an app image, if it has a lock."""
     if definition.wheels_lock(image) is None:
         return
     yield primitive("comment", text=(

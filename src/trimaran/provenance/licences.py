@@ -44,7 +44,7 @@ UNSTATED, OTHER = "not stated", "other"
 """Kinds of a package that states no licence, and of a licence without a match in `GROUPS`."""
 
 KINDS = (*(group for group, _ in GROUPS), OTHER, UNSTATED)
-"""All kinds, in the order of tables."""
+"""All kinds of licences, in the order in which tables list them."""
 
 
 def _expression(text: str) -> str:

@@ -52,6 +52,10 @@ class Expectation(strict.Model):
         default=None, gt=-1, le=0, description="relative margin below, e.g. -0.01"
     )
     upper: Number | None = Field(default=None, ge=0, description="relative margin above")
+    warn: Number | None = Field(
+        default=None, gt=-1, lt=0,
+        description="relative margin below, less than 'lower'; a lower value passes with a warning",
+    )
     source: str | None = Field(default=None, description="publication of the number")
     measured: Measured | None = None
 
@@ -59,6 +63,8 @@ class Expectation(strict.Model):
     def _complete(self) -> Expectation:
         if (self.source is None) == (self.measured is None):
             raise ValueError("give exactly one of 'source' (a publication) and 'measured'")
+        if self.warn is not None and (self.lower is None or self.warn <= self.lower):
+            raise ValueError(f"warn: {self.warn:g} is not between 'lower' and 0")
         if self.measured is not None:
             seeds = self.measured.seeds.values()
             if not min(seeds) <= self.value <= max(seeds):
@@ -71,10 +77,16 @@ class Expectation(strict.Model):
     @property
     def bounds(self) -> tuple[float | None, float | None]:
         """The lowest and the highest accepted value, in `unit`; None: no limit."""
+        return self._with(self.lower), self._with(self.upper)
+
+    @property
+    def warn_below(self) -> float | None:
+        """The value below which a run passes with a warning, in `unit`; None: no warning."""
+        return self._with(self.warn)
+
+    def _with(self, margin: float | None) -> float | None:
         way = 1 if self.value >= 0 else -1  # a lower bound is below a negative value, too
-        low = None if self.lower is None else self.value * (1 + way * self.lower)
-        high = None if self.upper is None else self.value * (1 + way * self.upper)
-        return low, high
+        return None if margin is None else self.value * (1 + way * margin)
 
 
 class ImageChoice(strict.Model):
@@ -120,7 +132,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """File name of each accepted checkpoint (app contract) -> its step and recipe."""
+        """File name of each possible initial checkpoint -> text with its step and recipe."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"

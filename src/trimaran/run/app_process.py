@@ -149,8 +149,8 @@ def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str,
     Args:
         status: the negative number of the signal, or 128 plus the number if a container engine or
             launcher reports it.
-        before: the counters before the child process started.
-        after: the counters now.
+        before: the numbers of killed processes when the child process started.
+        after: the same numbers now.
     """
     try:
         found = signal.Signals(-status if status < 0 else status - 128)

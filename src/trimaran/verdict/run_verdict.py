@@ -106,18 +106,19 @@ class Row(BaseModel):
         """The measured value with its unit."""
         if self.measured is None:
             return "not reported"
-        return "not valid" if math.isnan(self.measured) else self._text(self.measured)
+        return "not valid" if math.isnan(self.measured) else self.text(self.measured)
 
     @property
     def accepted_text(self) -> str:
         """The accepted range with its unit."""
         if self.low is not None and self.high is not None:
-            return f"{self._text(self.low)} to {self._text(self.high)}"
+            return f"{self.text(self.low)} to {self.text(self.high)}"
         if self.low is not None:
-            return f">= {self._text(self.low)}"
-        return f"<= {self._text(self.high)}" if self.high is not None else "-"
+            return f">= {self.text(self.low)}"
+        return f"<= {self.text(self.high)}" if self.high is not None else "-"
 
-    def _text(self, value: float) -> str:
+    def text(self, value: float) -> str:
+        """Return `value` with its unit and the decimal places of the metric."""
         return f"{value:,.{self.digits}f} {self.unit}".rstrip()
 
 
@@ -179,7 +180,7 @@ def judge_metrics(
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
-        notes=[*_other_images(recipe, image_digest), *_ranks(events)],
+        notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
@@ -206,6 +207,16 @@ def _row(
 def within(measured: float, low: float | None, high: float | None) -> bool:
     """Return whether a value is within the bounds; a bound that is None does not exist."""
     return (low is None or measured >= low) and (high is None or measured <= high)
+
+
+def _warnings(recipe: Recipe, rows: Sequence[Row]) -> list[str]:
+    """Return a note for each value that passes, but is below the warning limit of the recipe."""
+    return [
+        f"warning: {row.metric} is {row.measured_text}, below {row.text(limit)}"
+        for expected, row in zip(recipe.expected, rows, strict=True)
+        if row.outcome == "PASS" and row.measured is not None
+        and (limit := expected.warn_below) is not None and row.measured < limit
+    ]
 
 
 def _other_images(recipe: Recipe, digest: str | None) -> list[str]:

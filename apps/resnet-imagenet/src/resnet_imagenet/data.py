@@ -120,7 +120,7 @@ class Making:
             yield from ((rows[at], defect) for at, defect in found)
 
     def _inputs(self, share: Share) -> tuple[Any, ...]:
-        """Return the inputs of the pipeline: encoded images, labels, and draws in a training."""
+        """Return the pipeline's inputs: encoded images, labels, and in training random numbers."""
         chosen = share.numbers.tolist()
         encoded = [self.records.encoded(number) for number in chosen]
         labels = np.array([[self.records.label(number)] for number in chosen], np.int64)

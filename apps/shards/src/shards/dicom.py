@@ -187,7 +187,7 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number in the element `keyword`; for several windows, that of the first one."""
+    """Return the number in the element `keyword`, or the first if it lists several windows."""
     from pydicom.multival import MultiValue
 
     try:

@@ -2,7 +2,7 @@
 
 FFmpeg conceals errors in a file, so that a player can continue. A missing or interpolated frame
 would be wrong data here. Therefore decoders stop at errors (`err_detect`), and each message of the
-container in FFmpeg's log is an error, as are fewer frames than the header lists.
+demuxer in FFmpeg's log is an error, as are fewer frames than the header lists.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ENDINGS = frozenset({".avi", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".webm"})
 _OPTIONS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"}
-"""Options that limit FFmpeg to these containers. A playlist could make it read other files."""
+"""Options that limit FFmpeg to these file formats. A playlist could make it read other files."""
 
 _EXACT = "bicubic+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
 """Flags for YUV to RGB: without `bitexact` the result depends on the processor."""
@@ -146,7 +146,7 @@ def _cut(image: Image.Image, clip: Clip, number: int) -> Image.Image:
 
 
 def _refuse_faults(log: list[tuple[int, str, str]], container: str, count: int) -> None:
-    """Raise BadImage if the container logged a message, for example about a truncated file."""
+    """Raise BadImage if FFmpeg's demuxer logged a message, for example about a truncated file."""
     messages = [text.strip() for _, name, text in log if name == container]
     if messages:
         raise BadImage(f"is damaged after frame {count - 1}: {messages[0]}")

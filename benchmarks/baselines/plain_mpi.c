@@ -1,0 +1,65 @@
+/* Measure one operation of MPI in the plainest way: no framework, no Python.
+ *
+ *     mpicc -O2 plain_mpi.c -o plain_mpi && mpirun -n 2 ./plain_mpi all-reduce 4 1000 9
+ *
+ * Arguments: all-reduce or latency, size in bytes (a multiple of 4), calls per repetition, and
+ * repetitions. The first repetition warms up. The time of an all-reduce is the mean of the calls of
+ * a repetition, of the slowest rank; the latency is half of the mean time of a round trip between
+ * ranks 0 and 1. Rank 0 prints {"rate": R}, the calls (for the latency: one-way messages) per second
+ * by the median of the repetitions. Written for this benchmark; MPI 3.1, sections 3.2 and 5.9. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Return the mean seconds of an all-reduce of `count` floats, of the slowest rank. */
+static double all_reduce(const float *in, float *out, int count, int calls) {
+    double own, slowest;
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (int i = 0; i < calls; i++)
+        MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    own = (MPI_Wtime() - start) / calls;
+    MPI_Allreduce(&own, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+/* Return half of the mean seconds of a round trip of `count` floats between ranks 0 and 1. */
+static double latency(float *out, int count, int calls, int rank) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    double start = MPI_Wtime();
+    for (int i = 0; i < calls && rank < 2; i++) {
+        if (rank == 0) MPI_Send(out, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+        MPI_Recv(out, count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank == 1) MPI_Send(out, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+    }
+    return (MPI_Wtime() - start) / calls / 2;
+}
+
+int main(int argc, char **argv) {
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (argc != 5) {
+        if (rank == 0) fprintf(stderr, "usage: plain_mpi all-reduce|latency BYTES CALLS REPETITIONS\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    int reduces = strcmp(argv[1], "all-reduce") == 0;
+    int count = atoi(argv[2]) / (int)sizeof(float), calls = atoi(argv[3]), repetitions = atoi(argv[4]);
+    float *in = malloc((size_t)count * sizeof(float)), *out = calloc(count, sizeof(float));
+    double *seconds = malloc((size_t)repetitions * sizeof(double));
+    for (int i = 0; i < count; i++) in[i] = (float)(rank + 1);
+    for (int i = -1; i < repetitions; i++) {
+        double mean = reduces ? all_reduce(in, out, count, calls) : latency(out, count, calls, rank);
+        if (i >= 0) seconds[i] = mean;
+    }
+    qsort(seconds, repetitions, sizeof(double), by_value);
+    if (rank == 0) printf("{\"rate\": %.9g}\n", 1 / seconds[repetitions / 2]);
+    MPI_Finalize();
+    return 0;
+}
