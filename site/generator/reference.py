@@ -13,6 +13,7 @@ import typer
 from generator import markdown
 from generator.pages import Page, fill
 from trimaran import cli, paths
+from trimaran.doctor import checks
 from trimaran.error_codes import CODES
 from trimaran.inventory import catalog
 
@@ -27,7 +28,8 @@ SCHEMAS = {
 def pages() -> list[Page]:
     """Return the pages of the reference that are generated from the code."""
     schemas = map(_schema, catalog.SCHEMAS)
-    return [_command_line(), _error_codes(), *schemas, *_library("shards"), *_library("trainkit")]
+    own = [_command_line(), _error_codes(), _doctor()]
+    return [*own, *schemas, *_library("shards"), *_library("trainkit")]
 
 
 def _command_line() -> Page:
@@ -42,6 +44,34 @@ def _error_codes() -> Page:
     page = f"{FOLDER}/error-codes.md"
     text = fill("error-codes.md.j2", page, rows=_codes(CODES), apps=_codes(_codes_of_apps()))
     return Page(page, text, "Error codes")
+
+
+ABOUT = {
+    "machine": "The machine itself, and engines other than Apptainer.",
+    "engine": "Apptainer, what it needs from the kernel, and GPUs with their drivers.",
+    "ranks": "What starts the ranks: batch system, PMI of srun, MPI of the host.",
+    "limits": "Limits of a job, and settings of processors and memory.",
+    "places": "Disks, folders, data and time.",
+    "network": "Devices of the network, and what the image has for them.",
+}
+"""Group of findings -> what belongs to it."""
+
+
+def _doctor() -> Page:
+    page = f"{FOLDER}/doctor.md"
+    groups = [(name, ABOUT[name], _findings(name)) for name in checks.ORDER]
+    text = fill("doctor.md.j2", page, groups=[one for one in groups if one[2]])
+    return Page(page, text, "Findings of doctor")
+
+
+def _findings(group: str) -> str:
+    """Return the table of the findings of a group; "" if it has none."""
+    rows = [
+        [f"`{name}`", known.level.upper(), known.meaning, known.remedy or "-", known.tested]
+        for name, known in checks.FINDINGS.items() if known.group == group
+    ]
+    columns = ["ID", "at worst", "what is checked", "remedy", "tested with"]
+    return markdown.table(columns, rows) if rows else ""
 
 
 def _codes(codes: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ FINDINGS: dict[str, Explained] = {
         "engine", "fail",
         "The environment modules of the site file can be loaded. Otherwise a job ends at once.",
         "correct `modules` of the cluster in the site file: `module avail` lists the names",
-        "a module that does not exist, in the site file of a real host without modules",
+        "a module that does not exist",
     ),
     "namespaces": Explained(
         "engine", "fail",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -171,17 +171,15 @@ def refuse(abouts: Sequence[Situation]) -> None:
 
 def rows(examination: Examination) -> list[Row]:
     """Return one row for each ID, in the order of the groups; nodes that differ are named."""
-    found: dict[str, list[tuple[str, Finding]]] = {}
-    several = len(examination.nodes) > 1
+    found: dict[str, list[tuple[NodeFindings, Finding]]] = {}
     for node in examination.nodes:
-        name = f"{node.node} (login)" if node.role == "login" else node.node
         for finding in node.findings:
-            found.setdefault(finding.id, []).append((name, finding))
+            found.setdefault(finding.id, []).append((node, finding))
     order = {name: number for number, name in enumerate(checks.ORDER)}
     result = [
         Row(
             id=identifier, group=checks.group_of(each[0][1]), level=worst(one for _, one in each),
-            causes=tuple(_side_by_side(each, several)),
+            causes=tuple(_side_by_side(each, len(examination.nodes))),
             remedies=tuple(dict.fromkeys(one.remedy for _, one in each if one.remedy)),
         )
         for identifier, each in found.items()
@@ -189,13 +187,18 @@ def rows(examination: Examination) -> list[Row]:
     return sorted(result, key=lambda row: order[row.group])
 
 
-def _side_by_side(each: Sequence[tuple[str, Finding]], several: bool) -> Iterable[str]:
-    """Yield each cause once; with several nodes, the names of its nodes precede it."""
-    names: dict[tuple[Level, str], list[str]] = {}
-    for name, finding in each:
-        names.setdefault((finding.level, finding.cause), []).append(name)
-    for (level, cause), owners in names.items():
-        if not several or (len(names) == 1 and len(owners) > 1):
+def _side_by_side(each: Sequence[tuple[NodeFindings, Finding]], nodes: int) -> Iterator[str]:
+    """Yield each cause once, with the names of its nodes unless it is the same everywhere.
+
+    Some checks are made on the login node only; their causes have no name either.
+    """
+    owners: dict[tuple[Level, str], list[NodeFindings]] = {}
+    for node, finding in each:
+        owners.setdefault((finding.level, finding.cause), []).append(node)
+    only_login = [node.role for node, _ in each] == ["login"]
+    for (level, cause), members in owners.items():
+        if only_login or len(members) == nodes:
             yield cause
-        else:
-            yield f"{', '.join(owners)}: {'' if level == 'ok' else level.upper() + ' '}{cause}"
+            continue
+        names = [f"{one.node} (login)" if one.role == "login" else one.node for one in members]
+        yield f"{', '.join(names)}: {'' if level == 'ok' else f'{level.upper()} '}{cause}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trimaran import process
+from trimaran.errors import RunError
 
 _HEADER = re.compile(r"## ([a-z][a-z0-9-]*(?:\.[^\s]+)?) (\d{1,3})")
 
@@ -122,5 +123,12 @@ def of_this_host(
     Raises:
         RunError: the probe does not end within `SECONDS`.
     """
-    done = process.ask(["/bin/sh", "-s"], SECONDS, env=env, stdin=probe_source(parameters, groups))
+    try:
+        done = process.ask(["/bin/sh", "-s"], SECONDS, env=env,
+                           stdin=probe_source(parameters, groups))
+    except RunError as error:
+        raise RunError(
+            f"the facts of this machine were not collected: {error.message}", code=error.code,
+            hint="a file system or a program may hang: try `df` and `srun --mpi=list`",
+        ) from error
     return parse(done.stdout)

@@ -14,7 +14,7 @@ FINDINGS: dict[str, Explained] = {
         "The driver of the image's GPUs is loaded, and the node has as many GPUs as the recipe"
         " uses.",
         "choose a partition with GPUs, and set gres of the cluster in the site file",
-        "a recipe for GPUs on a real host without one",
+        "a recipe for eight GPUs on described machines with none and with four",
     ),
     "gpu-driver": Explained(
         "engine", "fail",

@@ -16,7 +16,7 @@ FINDINGS: dict[str, Explained] = {
         "ranks", "fail",
         "The commands of the cluster's batch system are on PATH of the login node.",
         "log in to the cluster's login node, or correct `scheduler` in the site file",
-        "a cluster with PBS in the site file of a real host with Slurm",
+        "a cluster with PBS in the site file, on a described machine with Slurm",
     ),
     "pmi-flavour": Explained(
         "ranks", "fail",

@@ -1,0 +1,257 @@
+"""Checks of Apptainer, GPUs and the machine: each finding is caused, and none is without cause."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import hosts
+from hosts import caused, finding
+from trimaran.doctor import engine, gpus, machine
+from trimaran.doctor.findings import worst
+from trimaran.engines import host
+from trimaran.site_file import Cluster
+
+CLUSTER = Cluster(partition="main")
+
+
+def change(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+@pytest.fixture
+def a100(tmp_path: Path) -> Path:
+    """A copy of the node with four A100, to which nothing is wrong."""
+    return hosts.copy("gpu-a100", tmp_path)
+
+
+def test_a_good_node_has_no_finding() -> None:
+    known = hosts.facts_of("gpu-a100")
+    for image in ("torch-cpu", "torch-cuda12"):
+        about = hosts.situation(known, image=image)
+        assert worst(engine.check(about)) == "ok"
+        assert len(engine.check(about)) == len({one.id for one in engine.check(about)})
+    assert worst(engine.check(hosts.situation(known, login=known, cluster=CLUSTER))) == "ok"
+
+
+def test_a_hardened_machine_has_every_finding_about_the_kernel() -> None:
+    known = hosts.facts_of("cpu-hardened")
+    found = engine.check(hosts.situation(known, login=known, cluster=CLUSTER))
+    assert "singularity-ce version 4.1.2" in caused("apptainer", found, "fail").cause
+    assert "max_user_namespaces = 0" in caused("namespaces", found, "fail").cause
+    caused("fuse", found, "warn")
+    caused("squashfuse", found, "warn")
+    here = engine.check(hosts.situation(known))
+    caused("subuid", here, "warn")
+    assert "1.0 GiB free" in caused("build-space", here, "warn").cause
+    assert "0.5 GiB; mksquashfs uses up to 1.0 GiB" in caused("build-memory", here, "warn").cause
+    # Without Apptainer the quickstart runs on the host: nothing here is a failure.
+    caused("apptainer", here, "warn")
+
+
+def test_on_the_login_node_of_a_cluster_the_kernel_of_other_nodes_is_unknown(a100: Path) -> None:
+    hosts.program(a100, "unshare", "exit 1")
+    known = hosts.facts_of(a100)
+    caused("namespaces", engine.check(hosts.situation(known)), "fail")
+    caused("namespaces", engine.check(hosts.situation(known, cluster=CLUSTER)), "warn")
+    (a100 / "bin/apptainer").unlink()
+    caused("namespaces", engine.check(hosts.situation(hosts.facts_of(a100))), "warn")
+
+
+def test_an_old_or_broken_apptainer_is_told(a100: Path) -> None:
+    known = hosts.facts_of(a100)
+    old = (a100 / "bin/apptainer").read_text()
+    hosts.program(a100, "apptainer", old.replace("1.3.6", "1.2.5").replace("--no-eval ", "")
+                  .replace("--mksquashfs-args", ""))
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "1.2.5" in caused("apptainer", found, "warn").cause
+    assert "--no-eval" in caused("apptainer-options", found, "fail").cause
+    hosts.program(a100, "apptainer", old.replace("--mksquashfs-args", ""))
+    known = hosts.facts_of(a100)
+    found = engine.check(hosts.situation(known))
+    assert "--mksquashfs-args" in caused("apptainer-options", found, "warn").cause
+    found = engine.check(hosts.situation(known, login=known, cluster=CLUSTER))
+    assert finding("apptainer-options", found).level == "ok"  # nothing is built on a node
+    hosts.program(a100, "apptainer", "echo no good >&2; exit 3")
+    broken = caused("apptainer", engine.check(hosts.situation(hosts.facts_of(a100))), "fail")
+    assert "no good" in broken.cause
+    assert str(a100 / "bin/apptainer") in broken.remedy
+
+
+def test_a_node_without_apptainer_cannot_run_a_job(a100: Path) -> None:
+    (a100 / "bin/apptainer").unlink()
+    known = hosts.facts_of(a100)
+    caused("apptainer", engine.check(hosts.situation(known)), "warn")
+    caused("apptainer", engine.check(hosts.situation(known, login=known, cluster=CLUSTER)), "fail")
+
+
+def test_a_module_that_is_not_there_is_told() -> None:
+    known = hosts.facts_of("gpu-a100", modules="no-such-module/1.0")
+    cluster = Cluster(modules=("no-such-module/1.0",))
+    found = engine.check(hosts.situation(known, cluster=cluster))
+    assert "no-such-module/1.0" in caused("modules", found, "warn").cause
+    caused("modules", engine.check(hosts.situation(known, cluster=cluster, login=known)), "fail")
+
+
+def test_setuid_needs_neither_namespaces_nor_squashfuse(a100: Path) -> None:
+    starter = a100 / "usr/libexec/apptainer/bin/starter-suid"
+    change(a100, "usr/libexec/apptainer/bin/starter-suid", "")
+    starter.chmod(0o4755)
+    hosts.program(a100, "unshare", "exit 1")
+    (a100 / "bin/squashfuse_ll").unlink()
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert finding("namespaces", found).level == "ok"
+    assert finding("squashfuse", found).level == "ok"
+
+
+def test_an_ordinary_user_needs_ranges_of_subordinate_ids(a100: Path) -> None:
+    change(a100, "etc/subuid", "username:100000:65536\n")
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "/etc/subuid" in caused("subuid", found, "warn").cause
+
+
+@pytest.mark.parametrize(("driver", "image", "level"), [
+    ("470.82.01", "torch-cuda12", "fail"), ("525.60.13", "torch-cuda12", "ok"),
+    ("570.86.10", "torch-cuda13", "fail"), ("580.65.06", "torch-cuda13", "ok"),
+])
+def test_a_driver_is_compared_with_the_cuda_of_the_image(
+    a100: Path, driver: str, image: str, level: str
+) -> None:
+    hosts.program(a100, "nvidia-smi", f"echo 'NVIDIA A100-SXM4-40GB, {driver}, 8.0'")
+    known = hosts.facts_of(a100)
+    found = engine.check(hosts.situation(known, image=image))
+    assert finding("gpu-driver", found).level == level
+    if level == "fail":
+        assert driver in caused("gpu-driver", found).cause
+        caused("gpu-driver", engine.check(
+            hosts.situation(known, image=image, cluster=CLUSTER)), "warn")
+
+
+def test_the_version_of_the_kernel_module_is_enough(a100: Path) -> None:
+    (a100 / "bin/nvidia-smi").unlink()
+    found = engine.check(hosts.situation(hosts.facts_of(a100), image="torch-cuda13"))
+    assert "driver 550.54.15" in caused("gpu-driver", found, "fail").cause
+
+
+@pytest.mark.parametrize(("capability", "image", "level"), [
+    ("6.0", "torch-cuda13", "fail"), ("6.1", "torch-cuda12", "ok"), ("8.9", "torch-cuda12", "ok"),
+    ("10.0", "torch-cuda12", "fail"), ("12.1", "torch-cuda13", "ok"),
+    ("12.0", "tensorflow-cuda", "warn"), ("8.9", "tensorflow-cuda", "ok"),
+])
+def test_code_runs_on_the_gpus_that_nvidia_documents(
+    a100: Path, capability: str, image: str, level: str
+) -> None:
+    hosts.program(a100, "nvidia-smi", f"echo 'Some GPU, 600.00, {capability}'")
+    found = gpus.check(hosts.situation(hosts.facts_of(a100), image=image))
+    assert finding("gpu-architecture", found).level == level
+    if level != "ok":
+        assert capability in caused("gpu-architecture", found).cause
+
+
+def test_amd_drivers_and_gpus_are_compared_with_rocm(tmp_path: Path) -> None:
+    root = hosts.copy("amd-mi250x", tmp_path)
+    about = hosts.situation(hosts.facts_of(root), image="torch-rocm")
+    assert worst(gpus.check(about)) == "ok"
+    assert finding("gpu-missing", gpus.check(about)).cause == "2 x gfx90a"
+    change(root, "sys/module/amdgpu/version", "6.2.4\n")
+    change(root, "sys/class/kfd/kfd/topology/nodes/2/properties",
+           "simd_count 256\ngfx_target_version 110000\n")
+    change(root, "opt/rocm/lib/libamdhip64.so.7", "GLIBC_2.40")
+    found = gpus.check(hosts.situation(hosts.facts_of(root), image="torch-rocm"))
+    assert "6.2.4" in caused("gpu-driver", found, "warn").cause
+    assert "gfx1100" in caused("gpu-architecture", found, "warn").cause
+    assert "libamdhip64.so.7 (GLIBC_2.40)" in caused("glibc", found, "fail").cause
+
+
+def library(place: Path, version: str) -> bytes:
+    """Compile a library that needs a symbol of this version of GLIBC."""
+    (place / "libc.c").write_text("long trimaran_symbol(void) { return 1; }\n")
+    (place / "versions").write_text(f"{version} {{ global: trimaran_symbol; }};\n")
+    (place / "own.c").write_text("long trimaran_symbol(void);\n"
+                                 "long use(void) { return trimaran_symbol(); }\n")
+    for words in (
+        ["libc.c", "-Wl,-soname,libc.so.6", "-Wl,--version-script=versions", "-o", "libc.so.6"],
+        ["own.c", "./libc.so.6", "-o", "own.so"],
+    ):
+        subprocess.run(["gcc", "-shared", "-fPIC", "-nostdlib", *words], cwd=place, check=True)
+    return (place / "own.so").read_bytes()
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="no compiler")
+def test_a_real_library_with_a_newer_glibc_is_found(a100: Path, tmp_path: Path) -> None:
+    (a100 / "usr/lib64/libcuda.so.1").write_bytes(library(tmp_path, "GLIBC_2.38"))
+    known = hosts.facts_of(a100)
+    found = gpus.check(hosts.situation(known, image="torch-cuda12"))
+    assert "libcuda.so.1 (GLIBC_2.38)" in caused("glibc", found, "fail").cause
+    caused("glibc", gpus.check(hosts.situation(known, image="torch-cuda12", cluster=CLUSTER)),
+           "warn")
+    (a100 / "usr/lib64/libcuda.so.1").write_bytes(library(tmp_path, "GLIBC_2.36"))
+    found = gpus.check(hosts.situation(hosts.facts_of(a100), image="torch-cuda12"))
+    assert finding("glibc", found).level == "ok"
+
+
+def test_a_newer_library_for_graphics_only_is_a_warning(a100: Path) -> None:
+    change(a100, "usr/lib64/libGLX.so.0", "GLIBC_2.39")
+    found = gpus.check(hosts.situation(hosts.facts_of(a100), image="torch-cuda12"))
+    assert "libGLX.so.0" in caused("glibc", found, "warn").cause
+
+
+def test_a_recipe_for_gpus_needs_them() -> None:
+    known = hosts.facts_of("cpu-hardened", gpu="nvidia")
+    recipe = "resnet-imagenet/v100x8-throughput"
+    found = gpus.check(hosts.situation(known, recipe=recipe))
+    assert "no NVIDIA GPU here, of 8" in caused("gpu-missing", found, "fail").cause
+    assert not gpus.check(hosts.situation(known, recipe=recipe, cluster=CLUSTER))
+    few = gpus.check(hosts.situation(hosts.facts_of("gpu-a100"), recipe=recipe))
+    assert "4 NVIDIA GPU here, of 8" in caused("gpu-missing", few, "fail").cause
+
+
+def test_the_machine_is_described_and_judged() -> None:
+    found = machine.check(hosts.situation(hosts.facts_of("cpu-hardened", place_cache="/x/y")))
+    caused("user", found, "warn")
+    caused("cache-space", found, "warn")
+    assert "4.0 GiB" in caused("memory", found, "warn").cause
+    caused("cpu-flags", found, "warn")
+    assert "Xeon" in finding("cores", found).cause
+
+
+def test_packages_of_the_user_are_told(tmp_path: Path) -> None:
+    place = tmp_path / "home/.local/lib/python3.11/site-packages"
+    (place / "package").mkdir(parents=True)
+    known = hosts.facts_of("gpu-a100", {"HOME": str(tmp_path / "home")})
+    assert str(place) in caused("user-site", machine.check(hosts.situation(known)), "warn").cause
+
+
+@pytest.mark.parametrize(("here", "level"), [
+    ([], "ok"), (["podman"], "warn"), (["buildah"], "warn"), (["podman", "buildah"], "ok"),
+])
+def test_podman_needs_two_programs(
+    here: list[str], level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in here:
+        hosts.program(tmp_path, name, ":")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    if level == "warn":
+        caused("engine-podman", machine.engines(), "warn")
+    assert finding("engine-podman", machine.engines()).level == level
+
+
+def test_missing_tcmalloc_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "PYTHON", "3.11")
+    monkeypatch.setattr(host, "TCMALLOC", "no-such-library.so")
+    found = caused("engine-host", machine.engines(), "warn")
+    assert "tcmalloc" in found.cause
+    assert "libtcmalloc-minimal4" in found.remedy
+
+
+def test_nothing_on_path_ends_no_check(tmp_path: Path) -> None:
+    place = tmp_path / "empty"
+    place.mkdir()
+    known = hosts.facts_of(place)
+    assert engine.check(hosts.situation(known))
+    assert machine.check(hosts.situation(known))
+    assert list(place.iterdir()) == []  # the probe writes nothing
