@@ -130,9 +130,8 @@ class Qualifier:
         self.watchdog.beat(QUALIFYING, slow=True, detail="import of PyTorch")
         if self.leads(groups):
             # The pages are cached now, so that it takes less time than the first import.
-            self.own.again = importing.again(max(self.seconds("import"), 1.5 * self.own.first))
-            if self.own.again is None:
-                self.own.faults.append("a new process cannot import PyTorch in time")
+            limit = max(self.seconds("import"), 1.5 * self.own.first)
+            self.own.again = importing.again(min(limit, 2 * (self.settings.patience or limit)))
         largest = COLLECTIVE_BYTES[self.device.type]
         several = any(len(group) > 1 for group in groups) and len(nodes) > 1
         inside = self.all_reduce(groups, largest, several)

@@ -31,7 +31,8 @@ class NodeRates:
             the page cache of this node.
         import_first_s: time of the first import of PyTorch by all ranks of the node at once, with
             its files removed from the page cache where the system permits it.
-        import_again_s: time of an import in a new process afterwards; null: it failed.
+        import_again_s: time of an import in a new process afterwards; null: it failed, or took too
+            long.
         all_reduce_gb_s: bus bandwidth of an all-reduce over the ranks of the node; null: it has one
             rank.
         faults: what failed on the node.
