@@ -134,6 +134,11 @@ def test_the_target_expects_a_matrix_product(value: float, word: str, level: str
     assert f"target: {word} (expected 784, warn below 705.6, fail below 588 TFLOP/s)" in one.cause
 
 
+def test_the_target_expects_a_matrix_product_of_each_device() -> None:
+    found = judged([node(0, 2, gemm_tflop_s=[500.0, 784.0])], target="h100x8")
+    assert "Fail" in caused("qualification-gemm", found["n0"], "fail").cause
+
+
 @pytest.mark.parametrize(("value", "level"), [
     (466.0, "ok"), (400.0, "ok"), (399.9, "warn"), (300.0, "warn"), (299.9, "fail"),
 ])
@@ -231,6 +236,31 @@ def test_findings_are_joined_with_those_of_their_nodes() -> None:
     ]
     alone = Examination(recipe=None, cluster=None, nodes=(login,))
     assert measuring.joined(alone, {"this": [own]}).nodes[0].findings == (own,)
+
+
+def test_a_hanging_rank_is_named_with_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Host:
+        def __init__(self, hostname: str) -> None:
+            self.hostname = hostname
+
+    class Link:
+        hosts = tuple(map(Host, ("n1", "n2", "n3")))
+
+    monkeypatch.setattr(measuring.job_chain, "read", lambda directory: [Link()])
+    recipe = measuring.derived(library.load("collectives/h100x8-throughput").recipe, 3, queued=True)
+    (tmp_path / "recipe.yaml").write_text(recipe.model_dump_json(by_alias=True, exclude_none=True))
+    (tmp_path / "log.txt").write_text(
+        "error[rank-lost]: nothing has moved for 30 s, and the qualification ends: rank 9 is"
+        " silent: stopped, or its node is gone; ranks 0-8, 10-23 are qualifying memory\n"
+    )
+    found = measuring._unfinished(tmp_path, False, 240.0)
+    assert list(found) == ["n2"]
+    assert "rank 9 is silent" in caused("qualification-hang", found["n2"], "fail").cause
+    late = measuring._unfinished(tmp_path, True, 240.0)
+    assert list(late) == ["n1", "n2", "n3"]
+    assert "within 240 s" in caused("qualification-hang", late["n1"], "fail").cause
 
 
 def test_numbers_of_ranks() -> None:
