@@ -138,7 +138,8 @@ def test_the_version_of_the_kernel_module_is_enough(a100: Path) -> None:
 
 
 @pytest.mark.parametrize(("capability", "image", "level"), [
-    ("6.0", "torch-cuda13", "fail"), ("6.1", "torch-cuda12", "ok"), ("8.9", "torch-cuda12", "ok"),
+    ("6.0", "torch-cuda13", "fail"), ("7.0", "torch-cuda13", "fail"),
+    ("6.1", "torch-cuda12", "ok"), ("8.9", "torch-cuda12", "ok"),
     ("10.0", "torch-cuda12", "fail"), ("12.1", "torch-cuda13", "ok"),
     ("12.0", "tensorflow-cuda", "warn"), ("8.9", "tensorflow-cuda", "ok"),
 ])
