@@ -13,8 +13,9 @@ from trimaran.cli.common import Json, app, command, complete, say, terminal
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from trimaran.doctor.examination import Row
-    from trimaran.site_file import Site
+    from trimaran.doctor.examination import Examination, Row
+    from trimaran.recipes.library import RecipeFile
+    from trimaran.site_file import Cluster, Site
 
 LEVELS = {"ok": "green", "warn": "yellow", "fail": "red"}
 """Level of a finding -> its colour on a terminal."""
@@ -42,14 +43,19 @@ def examine_machine(
         typer.Option(metavar="SECONDS", min=1, help="With --nodes: time limit for the start of the"
                                                     " job."),
     ] = 600,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Also measure the nodes that RECIPE will use, for a minute:"
+                                       " devices, memory, network, storage."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check this machine, a recipe, and the nodes of a cluster.
 
     Without arguments: whether this machine builds images and runs recipes. With a recipe: whether
     its image fits the drivers, libraries and MPI that are found. With --cluster NAME --nodes N: on
-    N nodes of the cluster, too. The reference lists all findings. Exits with 4 when something that
-    runs need is broken.
+    N nodes of the cluster, too. With --measure, nodes that fall out of line are named. Exits with 4
+    when something that runs need is broken, or a node hangs. The reference lists all findings.
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """
@@ -63,13 +69,50 @@ def examine_machine(
         raise UsageError("--nodes: the site file defines no cluster", code="argument-invalid",
                          hint="trimaran site init")
     about = examination.situation(site, facts, file)
+    if measure and file is None:
+        raise UsageError("--measure needs RECIPE, whose cores, GPUs and kind of image are measured",
+                         code="argument-missing", hint="trimaran list recipes")
     found = examination.examine(about, (recipe, name), nodes, terminal(), queue_seconds)
+    if measure and file is not None:
+        cluster_nodes = (name, facts, nodes) if nodes is not None else None
+        found = _measured(found, file, site, cluster_nodes, queue_seconds)
+    elif name is not None:
+        found = _with_age(found, name)
     if as_json:
         say(found.model_dump_json(indent=2))
     else:
         _show(examination.rows(found))
     if found.level == "fail":
         raise typer.Exit(ExitCode.RUN)
+
+
+def _measured(
+    found: Examination, file: RecipeFile, site: Site,
+    place: tuple[str | None, Cluster | None, int] | None, queue_seconds: float,
+) -> Examination:
+    """Measure this machine, or nodes of a cluster, and add the findings; keep the evidence."""
+    from trimaran.doctor import evidence, measuring
+
+    name = None
+    if place is not None and place[0] is not None and place[1] is not None:
+        name = place[0]
+        done = measuring.on_nodes(file, site, name, place[1], place[2], terminal(), queue_seconds)
+    else:
+        done = measuring.here(file, site, terminal())
+    path = evidence.write(done, name, file.name)
+    terminal().note(f"evidence, valid for {evidence.VALID.days} days: {path}")
+    return measuring.joined(found, done.findings)
+
+
+def _with_age(found: Examination, cluster: str) -> Examination:
+    """Add a finding about the last qualification of the cluster to those of this machine."""
+    from trimaran.doctor import evidence
+
+    own, *others = found.nodes
+    more = (*own.findings, *evidence.age(cluster))
+    return found.model_copy(update={
+        "nodes": (own.model_copy(update={"findings": more}), *others)
+    })
 
 
 def _show(rows: Iterable[Row]) -> None:

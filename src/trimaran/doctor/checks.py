@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from trimaran.doctor import engine, limits, machine, network, nodes, places, ranks
+from trimaran.doctor import (
+    engine,
+    limits,
+    machine,
+    network,
+    nodes,
+    places,
+    qualification,
+    ranks,
+)
 from trimaran.doctor.findings import Explained, Finding
 from trimaran.doctor.situation import Situation
 
@@ -20,11 +29,12 @@ CHEAP_PROBES = ("engine", "machine", "places", "ranks")
 FINDINGS: dict[str, Explained] = {
     **{identifier: known for group in GROUPS for identifier, known in group.FINDINGS.items()},
     **nodes.FINDINGS,
+    **qualification.FINDINGS,
 }
 """The documentation of every ID."""
 
 
-ORDER = ("machine", "engine", "ranks", "limits", "places", "network")
+ORDER = ("machine", "engine", "ranks", "limits", "places", "network", "measure")
 """Names of the groups in the order of the output."""
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 Level = Literal["ok", "warn", "fail"]
-Group = Literal["machine", "engine", "ranks", "limits", "places", "network"]
+Group = Literal["machine", "engine", "ranks", "limits", "places", "network", "measure"]
 
 
 class Finding(BaseModel, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimaran import paths, strict
 from trimaran.hostfacts import FLAGS, HostFacts
@@ -45,12 +45,53 @@ class Node(strict.Model):
         return flags
 
 
+Quantity = Literal["gemm-bfloat16", "gemm-float32", "memory", "all-reduce-node", "all-reduce"]
+"""What a qualification measures: the matrix product in TFLOP/s, the memory bandwidth (STREAM triad)
+of a device, and the bus bandwidth of an all-reduce within a node or over all nodes in GB/s."""
+
+
+class Limit(strict.Model):
+    """A published value of a qualification, and the limits of its source if it names some."""
+
+    value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    warn: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a lower value is a warning; null: 10 % below the value"
+    )
+    fail: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="a lower value is a failure; null: 25 % below the value"
+    )
+    bytes: Annotated[int, Field(gt=0)] | None = Field(
+        default=None, description="size of the all-reduce for which the value is valid"
+    )
+    source: str = Field(description="publication of the value")
+
+    @property
+    def warn_below(self) -> float:
+        """The value below which a device or node gets a warning."""
+        return self.warn if self.warn is not None else 0.9 * self.value
+
+    @property
+    def fail_below(self) -> float:
+        """The value below which a device or node fails."""
+        return self.fail if self.fail is not None else 0.75 * self.value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Limit:
+        if not self.fail_below < self.warn_below < self.value:
+            raise ValueError(f"fail: {self.fail_below:g}, warn: {self.warn_below:g} and value:"
+                             f" {self.value:g} do not increase")
+        return self
+
+
 class Target(strict.Model):
     """The hardware facts of a target, without accounts and paths of a site."""
 
     schema_: Literal[1] = Field(alias="schema")
     summary: str
     node: Node
+    qualification: dict[Quantity, Limit] = Field(
+        default_factory=dict, description="published values for `trimaran doctor --measure`"
+    )
 
 
 _DEFINED = paths.Definitions("target", ("recipes/targets/*.yaml",))

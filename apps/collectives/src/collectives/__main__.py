@@ -1,10 +1,10 @@
-"""The command line: `python -m collectives measure|plot`."""
+"""The command line: `python -m collectives measure|qualify|plot`."""
 
 from __future__ import annotations
 
 import sys
 
-from collectives.settings import MeasureSettings
+from collectives.settings import MeasureSettings, QualifySettings
 from trainkit import commands
 
 EXAMPLES = {
@@ -24,12 +24,22 @@ EXAMPLES = {
 
 exit codes: 0 done, 2 bad arguments, one rank only, or sizes beyond the memory, 69 another rank was
 lost or hangs, 70 wrong result of an operation""",
+    "qualify": """examples:
+  # the devices of this node, with one rank for each
+  torchrun --standalone --nproc-per-node 8 -m collectives qualify --out run
+
+  # two ranks on this CPU, in ten seconds
+  torchrun --standalone --nproc-per-node 2 -m collectives qualify --out run --seconds 10
+
+exit codes: 0 done, 2 bad arguments, 69 another rank was lost or hangs, 70 wrong result of an
+all-reduce""",
     "plot": """examples:
   python -m collectives plot --out run
   python -m collectives plot --out run other-run --to comparison.svg""",
 }
 COMMANDS: commands.Commands = {
     "measure": (MeasureSettings, "measure operations between ranks, and check their results"),
+    "qualify": (QualifySettings, "measure devices, memory, network and storage quickly"),
     "plot": (commands.PLOT[0], "draw times, bandwidths and fitted models of finished runs"),
 }
 main = commands.entry_point(

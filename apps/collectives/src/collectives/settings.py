@@ -138,3 +138,40 @@ class MeasureSettings:
                 f"--fusion-tensors {self.fusion_tensors} belongs to --library horovod",
                 code="arguments-conflict",
             )
+
+
+@dataclass(frozen=True)
+class QualifySettings:
+    """Options of `qualify`."""
+
+    out: Path | None = common_options.run_folder("metrics, qualification.json, result")
+    seconds: int = option(
+        60, "time to spend, from the start of the ranks to the last measurement", up_to(3600)
+    )
+    storage: Path | None = option(
+        None, "folder for the file that each node reads (default: --out)", Path, metavar="DIR"
+    )
+    storage_bytes: int = option(
+        1 << 28, "size of that file, such as 256MiB", size, metavar="SIZE", shown="256MiB"
+    )
+    device: str = option(
+        "auto", "auto: the GPU of this rank if there is one, else the CPU",
+        choices=common_options.DEVICES,
+    )
+    patience: int = option(
+        30, "seconds without progress after which ranks that hang are ended and named; 0: never",
+        non_negative_int,
+    )
+
+    def check(self) -> None:
+        """Refuse a call without a folder, and a folder for storage that does not exist.
+
+        Raises:
+            ArgumentError: an option is missing or invalid.
+        """
+        if self.out is None:
+            raise ArgumentError("qualify needs --out DIR", code="argument-missing")
+        if self.storage is not None and not self.storage.is_dir():
+            raise ArgumentError(
+                f"--storage {self.storage} is not a folder", code="file-missing"
+            )

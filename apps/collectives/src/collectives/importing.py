@@ -1,0 +1,70 @@
+"""The time to import PyTorch: first when the ranks of a job start, then again in a new process.
+
+This module must not import PyTorch before it measures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+FRAMEWORK = "torch"
+IMAGE_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+"""Variables in which Apptainer names the image file; the container may not contain this path."""
+
+
+def first(evict: bool) -> float:
+    """Import PyTorch into this process, and return the seconds.
+
+    Args:
+        evict: whether to remove its files from the page cache before. One rank of a node does it.
+            Files that another process has mapped remain in the cache.
+    """
+    if evict:
+        for path in _files():
+            uncache(path)
+    started = time.perf_counter()
+    importlib.import_module(FRAMEWORK)
+    return time.perf_counter() - started
+
+
+def again(seconds: float) -> float | None:
+    """Return the seconds of an import in a new process; None: it failed or took too long.
+
+    Args:
+        seconds: time limit.
+    """
+    started = time.perf_counter()
+    try:
+        subprocess.run([sys.executable, "-c", f"import {FRAMEWORK}"], check=True, timeout=seconds,
+                       stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                       stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return time.perf_counter() - started
+
+
+def uncache(path: Path) -> None:
+    """Remove the pages of a file from the page cache, as far as the system permits it."""
+    with contextlib.suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(handle)
+
+
+def _files() -> Iterator[Path]:
+    """Yield the files of the package, and the file of the image if it is visible."""
+    found = importlib.util.find_spec(FRAMEWORK)
+    for folder in (found.submodule_search_locations or ()) if found is not None else ():
+        for place, _, names in os.walk(folder):
+            yield from (Path(place, name) for name in names)
+    yield from (Path(os.environ[name]) for name in IMAGE_VARIABLES if os.environ.get(name))

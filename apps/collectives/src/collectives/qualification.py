@@ -1,0 +1,326 @@
+"""The qualification of nodes, from the first rank to `qualification.json`.
+
+The method:
+
+1. Each rank has imported PyTorch, and the time was measured (`importing.py`). The ranks connect.
+2. All ranks at the same time multiply matrices, and then measure their memory (`node_rates.py`):
+   devices that share power or memory are measured as a training uses them.
+3. The first rank of each node writes a file, and all read the file of the next node at the same
+   time, if they see it.
+4. The first rank of each node imports PyTorch again, in a new process.
+5. An all-reduce is measured over the ranks of each node, over all ranks, and over the ranks of two
+   nodes, in rounds of disjoint pairs (`group_rates.py`, `tournament.py`), until the time is spent.
+
+The ranks agree on the time that is left before each part, so that all of them make the same calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from collectives import (
+    group_rates,
+    importing,
+    memory,
+    node_rates,
+    qualification_file,
+    qualification_log,
+    tournament,
+)
+from collectives.measure import together
+from collectives.qualification_file import Method, NodeRates, PairRate, Qualification
+from collectives.settings import QualifySettings
+from trainkit import provenance
+from trainkit.ranks import detect
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
+from trainkit.watchdog import Watchdog
+
+SHARES = {"gemm": 0.08, "memory": 0.05, "storage": 0.08, "import": 0.25, "all-reduce": 0.06}
+"""Part -> largest share of the time after the start of all ranks. Pairs get what is left."""
+
+PAIRS_END = 0.95
+"""Share of the time after which no further round of pairs is begun."""
+
+ROUND_SHARE = 0.1
+"""Largest share of the time for one round of pairs."""
+
+COLLECTIVE_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
+"""Kind of device -> size of the all-reduce, at most."""
+
+MEMORY_SHARE = 8
+"""The arrays of the triad have 3/8 of the free memory at most."""
+
+QUALIFYING = "qualifying"
+FILE = "qualify-{}.bin"
+
+
+def main(settings: QualifySettings, first_import: float) -> None:
+    """Qualify the nodes; `first_import` is the time of the import of PyTorch in seconds."""
+    alone = detect().size == 1
+    strategy = start("single" if alone else "ddp", device=settings.device)
+    with strategy.explained():
+        Qualifier(settings, strategy, first_import).run()
+        strategy.close()
+
+
+@dataclass
+class Own:
+    """What this rank has measured; `read` and `again` on the first rank of a node only."""
+
+    first: float
+    gemm: float = 0.0
+    triad: float = 0.0
+    read: float | None = None
+    reads_other: bool = False
+    again: float | None = None
+    faults: list[str] = field(default_factory=list)
+
+
+class Qualifier:
+    """One rank of a qualification."""
+
+    def __init__(
+        self, settings: QualifySettings, strategy: TorchStrategy, first_import: float
+    ) -> None:
+        assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
+        self.settings, self.strategy, self.own = settings, strategy, Own(first_import)
+        self.folder: Path = settings.out
+        self.device = strategy.device
+        self.started = time.perf_counter() - _age()
+        self.watchdog = Watchdog(
+            strategy.rank, strategy.size, self.folder / "hanging", settings.patience,
+            subject="qualification",
+        )
+
+    def run(self) -> None:
+        """Measure, and write the results."""
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        facts = provenance.environment(qualification_log.PACKAGES, self.strategy)
+        log = together(
+            self.strategy, lambda: qualification_log.begin(self.folder, facts)
+        )
+        names = self.node_names()
+        with qualification_log.running(log, names), self.watchdog:
+            # The first wait of each kind gets more patience, which is not wanted here.
+            self.watchdog.beat(QUALIFYING)
+            self.watchdog.beat(QUALIFYING)
+            found = self.measure(date, names)
+            if log is not None:
+                qualification_file.write(self.folder, found)
+                qualification_log.finish(self.folder, log, found)
+
+    def measure(self, date: str, names: list[str]) -> Qualification:
+        """Return what all ranks have measured; `names` are the nodes of the ranks."""
+        nodes = list(dict.fromkeys(names))
+        groups = [[rank for rank, name in enumerate(names) if name == node] for node in nodes]
+        order, triad_bytes = self.compute(groups)
+        self.storage(groups)
+        self.beat("import of PyTorch")
+        self.watchdog.beat(QUALIFYING, slow=True, detail="import of PyTorch")
+        if self.leads(groups):
+            # The pages are cached now, so that it takes less time than the first import.
+            limit = max(self.seconds("import"), 1.5 * self.own.first)
+            self.own.again = importing.again(min(limit, 2 * (self.settings.patience or limit)))
+        largest = COLLECTIVE_BYTES[self.device.type]
+        several = any(len(group) > 1 for group in groups) and len(nodes) > 1
+        inside = self.all_reduce(groups, largest, several)
+        whole = self.all_reduce([list(range(len(names)))], largest, len(names) > 1)
+        pairs, pair_bytes, count, every = self.pairs(nodes, groups)
+        rows = self.strategy.gather(self.own)
+        device = self.strategy.gather(self.device_name())
+        return Qualification(
+            qualification_file.SCHEMA, date, dist.get_backend() if len(names) > 1 else None,
+            self.device.type, round(time.perf_counter() - self.started, 3),
+            Method(
+                order, str(node_rates.GEMM_DTYPES[self.device.type]).removeprefix("torch."),
+                triad_bytes, self.settings.storage_bytes, whole.size if whole else 0,
+                inside.size if inside else 0, pair_bytes, count, every,
+            ),
+            [
+                _node(node, group, device[group[0]], [rows[rank] for rank in group],
+                      self.inside(number, groups, inside, whole))
+                for number, (node, group) in enumerate(zip(nodes, groups, strict=True))
+            ],
+            whole.gb_s[0] if whole else None, pairs,
+        )
+
+    def inside(
+        self, number: int, groups: group_rates.Groups, inside: group_rates.Rates | None,
+        whole: group_rates.Rates | None,
+    ) -> float | None:
+        """Return the all-reduce of one node; with a single node it is that of all ranks."""
+        if inside is not None and len(groups[number]) > 1:
+            return inside.gb_s[number]
+        return whole.gb_s[0] if whole is not None and len(groups) == 1 else None
+
+    def node_names(self) -> list[str]:
+        """Return the node of each rank; nodes with the same name get numbers.
+
+        Slurm's name of a node is preferred, because several nodes may run on one host in tests.
+        """
+        ranks = detect()
+        name = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+        seen: dict[tuple[str, int], int] = {}
+        found = []
+        for one, local in self.strategy.gather((name, ranks.local_rank)):
+            seen[one, local] = seen.get((one, local), 0) + 1
+            found.append(one if seen[one, local] == 1 else f"{one}#{seen[one, local]}")
+        return found
+
+    def device_name(self) -> str:
+        """Return the model of the device of this rank."""
+        if self.device.type == "cuda":
+            return torch.cuda.get_device_name(self.device)
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        model = next((line for line in lines if line.startswith("model name")), "")
+        return model.partition(":")[2].strip() or os.uname().machine
+
+    def compute(self, groups: group_rates.Groups) -> tuple[int, int]:
+        """Measure matrix product and memory; return the order and the bytes of an array."""
+        self.beat("matrix product")
+        synchronize, seconds = self.strategy.synchronize, self.seconds("gemm")
+        pilot = node_rates.gemm(self.device, node_rates.PILOT_ORDER, 0.0, synchronize)
+        order = node_rates.fitting_order(
+            self.device, min(self.strategy.gather(pilot)), seconds
+        )
+        self.own.gemm = node_rates.gemm(self.device, order, seconds, synchronize)
+        self.beat("memory")
+        seconds, local = self.seconds("memory"), max(map(len, groups))
+        if self.device.type == "cuda":
+            free = torch.cuda.mem_get_info(self.device)[0]
+        else:
+            free = memory.free_bytes() // local
+        pilot = node_rates.triad(self.device, node_rates.PILOT_BYTES, 0.0, synchronize)
+        known = self.strategy.gather((free // MEMORY_SHARE, pilot))
+        size = node_rates.fitting_bytes(
+            self.device, min(room for room, _ in known), min(rate for _, rate in known), seconds
+        )
+        self.own.triad = node_rates.triad(self.device, size, seconds, synchronize)
+        return order, size
+
+    def storage(self, groups: group_rates.Groups) -> None:
+        """Write a file on each node, read that of the next node, and remove them."""
+        self.beat("writing to storage")
+        seconds = self.seconds("storage")
+        place = self.settings.storage or self.folder
+        leaders = [group[0] for group in groups]
+        path = place / FILE.format(self.strategy.rank)
+        leads = self.strategy.rank in leaders
+        try:
+            if leads:
+                self.attempt(lambda: node_rates.write_file(
+                    path, self.settings.storage_bytes, seconds))
+            self.beat("reading from storage")
+            if leads:
+                self.attempt(lambda: self.read(place, leaders, path, seconds))
+            self.beat("storage")
+        finally:
+            if leads:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def read(self, place: Path, leaders: list[int], own: Path, seconds: float) -> None:
+        """Read the file of the next node, or the own one if that of the next is not visible."""
+        following = leaders[(leaders.index(self.strategy.rank) + 1) % len(leaders)]
+        other = place / FILE.format(following)
+        self.own.reads_other = other != own and other.exists()
+        self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
+
+    def attempt(self, action: Callable[[], object]) -> None:
+        """Perform `action`, and note an OSError as a fault of the node."""
+        try:
+            action()
+        except OSError as error:
+            self.own.faults.append(f"storage: {error.strerror or error}")
+
+    def all_reduce(
+        self, groups: group_rates.Groups, size: int, wanted: bool
+    ) -> group_rates.Rates | None:
+        """Measure an all-reduce in each group; None if it is not wanted."""
+        if not wanted:
+            return None
+        return group_rates.measure(
+            self.strategy, [group if len(group) > 1 else [] for group in groups]
+            if len(groups) > 1 else groups, size, self.seconds("all-reduce"), self.beat_only,
+        )
+
+    def pairs(
+        self, nodes: Sequence[str], groups: group_rates.Groups
+    ) -> tuple[list[PairRate], int, int, int]:
+        """Measure pairs of nodes until the time is spent.
+
+        Returns:
+            The pairs, the smallest size, the measured rounds, and all rounds.
+        """
+        every = tournament.rounds(len(nodes))
+        found: list[PairRate] = []
+        sizes, count = [], 0
+        for paired in every:
+            left = self.settings.seconds * PAIRS_END - self.elapsed()
+            if count and left <= 0:
+                break
+            joined = [[*groups[one], *groups[other]] for one, other in paired]
+            share = min(left / (len(every) - count), ROUND_SHARE * self.settings.seconds)
+            seconds = max(0.0, share)
+            rates = group_rates.measure(
+                self.strategy, joined, COLLECTIVE_BYTES[self.device.type], seconds, self.beat_only
+            )
+            found += [
+                PairRate([nodes[one], nodes[other]], rate)
+                for (one, other), rate in zip(paired, rates.gb_s, strict=True)
+            ]
+            sizes.append(rates.size)
+            count += 1
+        return found, min(sizes, default=0), count, len(every)
+
+    def leads(self, groups: group_rates.Groups) -> bool:
+        """Return whether this rank is the first of its node."""
+        return any(group[0] == self.strategy.rank for group in groups)
+
+    def elapsed(self) -> float:
+        """Return the seconds since the start of the first rank; all ranks get the same number."""
+        return max(self.strategy.gather(time.perf_counter() - self.started))
+
+    def seconds(self, part: str) -> float:
+        """Return the time for a part, in seconds; it is the same on all ranks."""
+        return SHARES[part] * self.settings.seconds
+
+    def beat_only(self, detail: str) -> None:
+        """Record progress for the watchdog."""
+        self.watchdog.beat(QUALIFYING, detail=detail)
+
+    def beat(self, detail: str) -> None:
+        """Record the next part for the watchdog, and wait for all ranks."""
+        self.beat_only(detail)
+        self.strategy.any(False)
+        self.beat_only(detail)
+
+
+def _node(
+    name: str, ranks: list[int], device: str, rows: list[Own], all_reduce: float | None
+) -> NodeRates:
+    first = rows[0]
+    return NodeRates(
+        name, ranks, device, torch.get_num_threads(), [row.gemm for row in rows],
+        [row.triad for row in rows], first.read, first.reads_other,
+        max(row.first for row in rows), first.again, all_reduce,
+        [fault for row in rows for fault in row.faults],
+    )
+
+
+def _age() -> float:
+    """Return the seconds since the start of this process (proc(5): starttime)."""
+    fields = Path("/proc/self/stat").read_text(encoding="ascii", errors="replace")
+    ticks = int(fields.rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,109 @@
+"""Results of qualifications in the cache, which expire.
+
+A node changes by maintenance, and parts of it fail. The validity of seven days is a choice of this
+project: as long as a campaign of trainings takes, and shorter than the usual interval between two
+maintenances of a cluster.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from trimaran import paths, strict
+from trimaran.doctor import findings, qualification
+from trimaran.doctor.findings import Finding, Level, worst
+from trimaran.doctor.measuring import Measured
+from trimaran.doctor.qualification import Qualification
+from trimaran.errors import UsageError
+from trimaran.files import write_atomic
+from trimaran.run import run_directory
+
+VALID = timedelta(days=7)
+FOLDER = "qualifications"
+HERE = "this-machine"
+"""Name of the folder of measurements without a cluster."""
+
+
+class Evidence(strict.Model):
+    """The result of a qualification.
+
+    Attributes:
+        cluster: name of the cluster in the site file; None: the machine of the command.
+        recipe: the recipe whose nodes were measured.
+        date: when it was measured.
+        valid_until: when it expires.
+        image: name of the image.
+        image_digest: its digest; None: the host without a container.
+        directory: the run directory.
+        measured: what was measured; None: the measurement did not end.
+        findings: the findings of each node.
+    """
+
+    schema_: Literal[1] = Field(default=1, alias="schema")
+    cluster: str | None
+    recipe: str
+    date: AwareDatetime
+    valid_until: AwareDatetime
+    image: str
+    image_digest: str | None
+    directory: str
+    measured: Qualification | None
+    findings: dict[str, list[Finding]]
+
+    @property
+    def level(self) -> Level:
+        """The most severe level of all findings."""
+        return worst(one for own in self.findings.values() for one in own)
+
+
+def write(done: Measured, cluster: str | None, recipe: str, now: datetime | None = None) -> Path:
+    """Write the evidence of a measurement to the cache, and return its path."""
+    record = run_directory.load(done.directory)
+    date = now or datetime.now(timezone.utc)
+    evidence = Evidence(
+        cluster=cluster, recipe=recipe, date=date, valid_until=date + VALID,
+        image=record.image.name, image_digest=record.image.digest, directory=str(done.directory),
+        measured=done.qualification, findings=done.findings,
+    )
+    path = _folder(cluster) / f"{date:%Y%m%d-%H%M%S}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, evidence.model_dump_json(by_alias=True, indent=2) + "\n")
+    return path
+
+
+def newest(cluster: str | None) -> tuple[Path, Evidence] | None:
+    """Return the newest readable evidence of a cluster with its path; None: there is none."""
+    if not paths.has_cache():
+        return None
+    for path in sorted(_folder(cluster).glob("*.json"), reverse=True):
+        with suppress(UsageError):  # of another version, or damaged
+            return path, strict.load_json(Evidence, path)
+    return None
+
+
+def _folder(cluster: str | None) -> Path:
+    return paths.cache(FOLDER, HERE if cluster is None else f"cluster-{cluster}")
+
+
+def age(cluster: str | None, now: datetime | None = None) -> list[Finding]:
+    """Return a finding about the age and the result of the newest evidence; [] without one."""
+    known = newest(cluster)
+    if known is None:
+        return []
+    path, evidence = known
+    now = now or datetime.now(timezone.utc)
+    days = (now - evidence.date).total_seconds() / 86400
+    bad = [node for node, own in evidence.findings.items() if worst(own) != "ok"]
+    named = f"; out of line: {', '.join(sorted(bad))}" if bad else ""
+    level: Level = "ok" if now <= evidence.valid_until else "warn"
+    word = "valid" if level == "ok" else "expired"
+    return [findings.found(
+        qualification.FINDINGS, "qualification-expired", level,
+        f"{len(evidence.findings)} nodes were measured {days:.0f} days ago ({word}:"
+        f" {evidence.valid_until:%Y-%m-%d}){named}; {path}",
+    )]
