@@ -12,6 +12,7 @@ from trimaran.images.reference import EngineImage, ImageReference
 from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes.cards import Argument
 from trimaran.run.additions import Modification, SiteSettings
+from trimaran.run.carriers import FabricRecord
 from trimaran.strict import Digest, Sha256
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]
@@ -149,6 +150,7 @@ class RunRecord(BaseModel):
         launch: the launch specification that `command` was rendered from; None in records of
             older versions.
         site: the additions of the site file; None in records of older versions.
+        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
         nodes: the machines in addition to `host`.
         seconds: duration of the training command over all parts of the run, except a part that
             was killed together with Trimaran.
@@ -167,6 +169,7 @@ class RunRecord(BaseModel):
     launch: LaunchSpec | None = None
     command: CommandRecord
     site: SiteSettings | None = None
+    fabric: FabricRecord | None = None
     job: JobRecord | None = None
     host: HostFacts
     nodes: list[HostFacts] = Field(default_factory=list)

@@ -16,7 +16,8 @@ from trimaran.recipes import targets
 from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.recipes.recipe import Expectation, Recipe
-from trimaran.run import run_directory
+from trimaran.run import carriers, run_directory
+from trimaran.run.carriers import FabricRecord
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
 from trimaran.verdict import consistency, metrics_log
@@ -67,6 +68,7 @@ def judge(directory: Path) -> JudgedRun:
         other_data=consistency.other_data(record),
         image_digest=record.image.digest,
         checked=checked,
+        fabric=record.fabric,
     )
     return JudgedRun(directory, record, recipe, events, judged)
 
@@ -87,7 +89,10 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 
 
 class Row(BaseModel):
-    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`."""
+    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`.
+
+    `fault` is the reason why the metric fails even with a value within the bounds.
+    """
 
     metric: str
     unit: str
@@ -100,6 +105,7 @@ class Row(BaseModel):
     basis: str
     outcome: Outcome
     required: bool
+    fault: str | None = None
 
     @property
     def measured_text(self) -> str:
@@ -150,6 +156,7 @@ def judge_metrics(
     other_data: str | None = None,
     image_digest: str | None = None,
     checked: Sequence[str] = (),
+    fabric: FabricRecord | None = None,
 ) -> Verdict:
     """Judge a finished run.
 
@@ -163,9 +170,11 @@ def judge_metrics(
         other_data: how the data differ from those of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
+        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
     """
+    slow = carriers.fault(fabric)
     another = bool(changed or site or other_data)
-    rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
+    rows = [_row(expected, card, events, another, unlike, slow) for expected in recipe.expected]
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
@@ -179,27 +188,30 @@ def judge_metrics(
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
-        notes=[*_other_images(recipe, image_digest), *_ranks(events)],
+        notes=[*_other_images(recipe, image_digest), *_ranks(events),
+               *carriers.notes(fabric)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
 
 def _row(
     expected: Expectation, card: Card, events: Sequence[Event], another: bool,
-    unlike: Sequence[str],
+    unlike: Sequence[str], slow: str | None = None,
 ) -> Row:
     metric = card.metrics[expected.metric]
     low, high = expected.bounds
     measured = measure(events, metric, expected.at)
+    fault = slow if metric.hardware_bound else None
     outcome: Outcome = "FAIL"
     if another or (unlike and metric.hardware_bound):
         outcome = "NO REFERENCE"
-    elif measured is not None and within(measured, low, high):
+        fault = None
+    elif fault is None and measured is not None and within(measured, low, high):
         outcome = "PASS"
     return Row(
         metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
         measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
-        outcome=outcome, required=True,
+        outcome=outcome, required=True, fault=fault,
     )
 
 
