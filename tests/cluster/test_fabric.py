@@ -35,7 +35,7 @@ def at_place(tmp_path: Path, cluster: Cluster, **variables: str) -> Place:
     place = make(tmp_path / "p", cluster=cluster)
     text = (place.out / script.SCRIPT).read_text()
     for name, value in variables.items():
-        text, found = re.subn(f"(?m)^{name}=.*$", f"{name}='{value}'", text)
+        text, found = re.subn(rf"\b{name}=('[^']*'|\S*)", f"{name}='{value}'", text)
         assert found == 1
     place.install(text)
     return place
@@ -80,7 +80,7 @@ def test_a_profile_is_consistent_data() -> None:
 def test_a_job_of_one_node_and_a_cluster_without_fabric_get_nothing() -> None:
     assert job_fabric.of(Cluster(fabric="slingshot"), "torch-cuda13", nodes=1) == \
         job_fabric.JobFabric()
-    assert job_fabric.of(Cluster(), "torch-cuda13", nodes=2).assignments(overridden=()) == {}
+    assert job_fabric.of(Cluster(), "torch-cuda13", nodes=2).assignments(overridden=()) == []
 
 
 def test_recipe_and_site_file_override_a_profile(tmp_path: Path) -> None:

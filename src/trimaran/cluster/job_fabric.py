@@ -31,8 +31,8 @@ class JobFabric:
     libraries: tuple[Library, ...] = ()
     contained: tuple[str, ...] = ()
 
-    def assignments(self, *, overridden: Collection[str]) -> dict[str, str]:
-        """Return the shell variables of the script with quoted values, {} without a fabric.
+    def assignments(self, *, overridden: Collection[str]) -> list[str]:
+        """Return the lines of the script that assign its variables; [] without a fabric.
 
         `;` separates the items of a list, and a blank the words of an item. The first word of a
         library is its name, after `-` if the library may be missing.
@@ -41,20 +41,24 @@ class JobFabric:
             overridden: variables that the site file or the recipe sets, which are left out.
         """
         if self.name is None:
-            return {}
+            return []
         settings = [f"{name}={value}" for name, value in self.env.items()
                     if name not in overridden]
         libraries = [
             " ".join((one.name if one.needed else f"-{one.name}", *one.places))
             for one in self.libraries
         ]
-        return {
-            "fabric": quote(self.name), "fabric_missing": quote(self.missing),
-            "fabric_settings": quote(";".join(settings)),
-            "fabric_devices": quote(" ".join(self.devices)),
-            "fabric_libraries": quote(";".join(libraries)),
-            "fabric_contained": quote(" ".join(self.contained)),
-        }
+        lines = [
+            {"fabric": self.name, "fabric_missing": self.missing},
+            {"fabric_settings": ";".join(settings)},
+            {"fabric_devices": " ".join(self.devices),
+             "fabric_contained": " ".join(self.contained)},
+            {"fabric_libraries": ";".join(libraries)},
+        ]
+        return [
+            " ".join(f"{name}={quote(value)}" for name, value in line.items())
+            for line in lines if any(line.values())
+        ]
 
 
 def accelerator(image: str) -> Accelerator:
