@@ -28,7 +28,7 @@ from trimaran.recipes.cards import Argument
 from trimaran.reporting import Silent
 from trimaran.run.pipeline import Request
 from trimaran.run.record import GitRecord
-from trimaran.site_file import Cluster, Site
+from trimaran.site_file import Cluster, FabricName, Site
 
 FOLDER = Path(__file__).parent / "golden"
 TINY = Path(__file__).parent / "images/tiny/image.yaml"
@@ -92,12 +92,52 @@ def bundle(changes: dict[str, Argument], included: bool = False) -> runscript.Co
                               dict.fromkeys(recipe.recipe.data, "4" * 64), included, git)
 
 
-def job_script(cluster: Cluster, launcher: str = "srun", **resources: object) -> str:
+def described(cluster: Cluster, image: str | None = None) -> script.Job:
+    """Return a job for an example site, of `image` instead of the recipe's image."""
+    job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
+    return replace(job, built=replace(job.built, name=image or job.built.name))
+
+
+def job_script(
+    cluster: Cluster, launcher: str = "srun", image: str | None = None, **resources: object
+) -> str:
     """Return the script of a job with other resources, for an example site."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
-        job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
-        return script.render(shaped(job, launcher, **resources))
+        return script.render(shaped(described(cluster, image), launcher, **resources))
+
+
+FABRICS: dict[str, tuple[FabricName, str]] = {
+    "InfiniBand, NVIDIA": ("infiniband", "torch-cuda13"),
+    "Slingshot, NVIDIA (GH200)": ("slingshot", "torch-cuda13"),
+    "Slingshot, AMD (LUMI)": ("slingshot", "torch-rocm"),
+    "Omni-Path, CPU": ("omnipath", "torch-cpu"),
+    "EFA, NVIDIA": ("efa", "torch-cuda13"),
+    "Ethernet, CPU": ("ethernet", "torch-cpu"),
+}
+"""Title in the golden file -> fabric, and an image."""
+
+
+def fabric_lines(cluster: Cluster, fabric: FabricName, image: str) -> list[str]:
+    """Return the lines that a fabric adds to the script of a job."""
+    plain, added = (
+        job_script(cluster.model_copy(update={"fabric": name}), image=image).splitlines()
+        for name in (None, fabric)
+    )
+    rest = [line for line in added if line not in plain]
+    assert [line for line in added if line in plain] == plain
+    return rest
+
+
+def fabrics_text() -> str:
+    """Return what each fabric adds to the script of a job, and the settings in `run.json`."""
+    parts = []
+    for title, (fabric, image) in FABRICS.items():
+        plain = SLURM.model_copy(update={"env": {}})
+        job = described(plain.model_copy(update={"fabric": fabric}), image)
+        site = job.site_settings().model_dump_json(exclude={"flags", "binds"}, indent=2)
+        parts.append("\n".join([f"# {title}", *fabric_lines(plain, fabric, image), site, ""]))
+    return "\n".join(parts)
 
 
 def docker_script(recipe: str, **more: Any) -> str:
@@ -121,6 +161,7 @@ TEXTS: dict[str, Callable[[], str]] = {
     "help.txt": help_text,
     "run.sh": lambda: runscript.render(bundle({})),
     "docker.sh": lambda: docker_script(ON_DOCKER),
+    "fabrics.txt": fabrics_text,
     **{name: lambda cluster=cluster: job_script(cluster) for name, cluster in JOBS.items()},
 }
 """Golden file in `FOLDER` -> function that returns its content."""

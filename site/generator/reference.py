@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from trimaran import cli, paths
 from trimaran.doctor import checks
 from trimaran.error_codes import CODES
 from trimaran.inventory import catalog
+from trimaran.run import fabrics
+from trimaran.run.fabrics import Accelerator, Setting
 
 FOLDER = "reference"
 SCHEMAS = {
@@ -28,7 +31,7 @@ SCHEMAS = {
 def pages() -> list[Page]:
     """Return the pages of the reference that are generated from the code."""
     schemas = map(_schema, catalog.SCHEMAS)
-    own = [_command_line(), _error_codes(), _doctor()]
+    own = [_command_line(), _error_codes(), _doctor(), _fabrics()]
     return [*own, *schemas, *_library("shards"), *_library("trainkit")]
 
 
@@ -53,6 +56,7 @@ ABOUT = {
     "limits": "Limits of a job, and settings of processors and memory.",
     "places": "Disks, folders, data and time.",
     "network": "Devices of the network, and what the image has for them.",
+    "measure": "The measurement of `--measure`, and its evidence.",
 }
 """Group of findings -> what belongs to it."""
 
@@ -72,6 +76,53 @@ def _findings(group: str) -> str:
     ]
     columns = ["ID", "at worst", "what is checked", "remedy", "tested with"]
     return markdown.table(columns, rows) if rows else ""
+
+
+def _fabrics() -> Page:
+    page = f"{FOLDER}/fabrics.md"
+    profiles = fabrics.PROFILES.items()
+    text = fill(
+        "fabrics.md.j2", page,
+        settings=markdown.table(
+            ["fabric", "variable", "images", "forces", "source"],
+            ([f"`{name}`", *_setting(one)] for name, profile in profiles
+             for one in profile.settings),
+        ),
+        logging=markdown.table(
+            ["variable", "images", "source"],
+            ([variable, images, source]
+             for variable, images, _, source in map(_setting, fabrics.LOGGING)),
+        ),
+        libraries=markdown.table(
+            ["fabric", "library", "images", "where", "source"],
+            ([f"`{name}`", f"`{one.name}`" + ("" if one.needed else " (optional)"),
+              _images(one.on), _codes_of(one.places) or "in the image", _source(one.source)]
+             for name, profile in profiles for one in profile.libraries),
+        ),
+        devices=[(name, _codes_of(profile.devices) or "none") for name, profile in profiles],
+    )
+    return Page(page, text, "Fabrics")
+
+
+def _setting(one: Setting) -> list[str]:
+    return [f"`{one.name}={one.value}`", _images(one.on), "yes" if one.forces else "",
+            _source(one.source)]
+
+
+def _images(on: Collection[Accelerator]) -> str:
+    """Return the accelerators of the images to which a row of a profile applies."""
+    if set(on) == set(fabrics.ACCELERATORS):
+        return "all"
+    return ", ".join({"nvidia": "NVIDIA", "amd": "AMD", "cpu": "CPU"}[name] for name in on)
+
+
+def _codes_of(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
+
+
+def _source(text: str) -> str:
+    """Return sources as Markdown; addresses become links with the name of the host."""
+    return re.sub(r"https://([^/ ]+)\S*", lambda found: f"[{found[1]}]({found[0]})", text)
 
 
 def _codes(codes: Mapping[str, str]) -> str:

@@ -148,11 +148,22 @@ def _free(name: str) -> str:
     return name
 
 
+def _plain(path: Path) -> Path:
+    # Scripts expand these as patterns, and Apptainer separates libraries by commas.
+    if not re.fullmatch(r"(/[A-Za-z0-9_.+@~-]+)+", str(path)):
+        raise ValueError("not an absolute path of plain characters: A-Z a-z 0-9 _ . + @ ~ -")
+    return path
+
+
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 
 
 DEVICE = r"^/dev(/[A-Za-z0-9_*][A-Za-z0-9_.*-]*)+$"
 """Regular expression of a device path; scripts do not quote it, so that the shell expands `*`."""
+
+FabricName = Literal["infiniband", "roce", "slingshot", "efa", "omnipath", "ethernet"]
+"""Name of a fabric; `trimaran.run.fabrics` has its profile."""
+
 
 class Cluster(strict.Model):
     """The settings of one cluster, which recipes do not contain.
@@ -170,7 +181,14 @@ class Cluster(strict.Model):
         mpi: value of `srun --mpi=` for Open MPI; `srun --mpi=list` lists the choices.
         devices: device files below /dev that jobs of several nodes pass to the containers, in
             addition to those of known fabrics; `*` stands for any characters.
-        env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME.
+        fabric: network between the nodes, whose profile jobs of several nodes follow; None: the
+            devices of known fabrics are shown, and nothing else is set or checked.
+        fabric_missing: what a job does if a node lacks a device or library of the fabric: it
+            refuses to start ranks, or warns and continues over TCP, which fails the verdict on
+            throughput.
+        fabric_folders: folders of the nodes in which libraries of the fabric are looked for first.
+        env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME; they override those
+            of the fabric.
         data: folder with packed data sets, each in a subfolder with its name; used without
             `--data`.
         scratch: folder for run directories, on a file system that the nodes share.
@@ -191,12 +209,22 @@ class Cluster(strict.Model):
     flags: tuple[Annotated[str, Field(pattern=r"^--[a-z][A-Za-z0-9=,:/._-]*$")], ...] = ()
     mpi: Word = "pmix"
     devices: tuple[Annotated[str, Field(pattern=DEVICE)], ...] = ()
+    fabric: FabricName | None = None
+    fabric_missing: Literal["refuse", "warn"] = "refuse"
+    fabric_folders: tuple[Annotated[Path, AfterValidator(_plain)], ...] = ()
     env: dict[Annotated[Variable, AfterValidator(_free)], StrictStr] = Field(default_factory=dict)
     data: AbsolutePath | None = None
     scratch: AbsolutePath | None = None
     local_storage: AbsolutePath | None = None
     stage_data: bool = False
     signal_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
+
+    @model_validator(mode="after")
+    def _some_fabric(self) -> Cluster:
+        if self.fabric is None and (self.fabric_folders or self.fabric_missing != "refuse"):
+            raise ValueError("fabric_missing and fabric_folders need fabric, the network that they"
+                             " are about")
+        return self
 
     @model_validator(mode="after")
     def _staged_somewhere(self) -> Cluster:

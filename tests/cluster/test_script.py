@@ -27,7 +27,7 @@ from trimaran.errors import UsageError
 from trimaran.hostfacts import HostFacts
 from trimaran.launch.specification import quote
 from trimaran.recipes import library
-from trimaran.run import job_chain, run_directory
+from trimaran.run import carriers, job_chain, run_directory
 from trimaran.site_file import Cluster
 from trimaran.verdict import run_verdict
 
@@ -38,6 +38,7 @@ VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
     "mps": (SLURM, {"tasks_per_node": 4, "gpus_per_task": 1, "mps": 2}, "srun"),
     "mpirun": (SLURM, {"tasks_per_node": 2}, "mpirun"),
     "mpirun-pbs": (PBS, {"tasks_per_node": 2}, "mpirun"),
+    "fabric": (SLURM.model_copy(update={"fabric": "slingshot"}), {}, "srun"),
     "staged": (SLURM.model_copy(update={"stage_data": True}), {}, "srun"),
 }
 """Name -> cluster, resources and launcher of a script, beginning with the golden files."""
@@ -89,7 +90,8 @@ def test_the_functions_have_the_values_of_the_tool() -> None:
     assert f"{hostfacts.DRM}/renderD$minor/" in text
     assert f'"$vendor" = {hostfacts.AMD} ]' in text
     assert f">> {hostfacts.CAP_SYS_RESOURCE} & 1" in text
-    assert f"for file in {run_directory.METRICS} {run_directory.RESULT}; do" in text
+    assert (f"for file in {run_directory.METRICS} {run_directory.RESULT} {carriers.LOG}; do"
+            in text)
     for name in commands.PASSED_ON:
         assert f'if [ -n "${{{name}+set}}" ]; then set -- "$@" "{name}=${name}"; fi' in text
     facts = [f'"{name}": ${name}' for name in HostFacts.model_fields if name != "python"]

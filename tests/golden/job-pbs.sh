@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=f90bb1062ac86f86f114f671fc82327d15dc1b2bc4ffb1f2dece10c0d0728180
+functions_sha256=5e08c249ad148ac2d0f1dd46054be7d1122efaa23d8557772e37a45c7fd783c2
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

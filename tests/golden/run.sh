@@ -237,7 +237,7 @@ amd_gpu() {
 # hashes: print the SHA-256 of each file that the app has left for the verdict, as a JSON object.
 hashes() {
     set --
-    for file in metrics.jsonl result.json; do
+    for file in metrics.jsonl result.json fabric.log; do
         if [ -f "$file" ] && ! [ -L "$file" ]; then
             sum=$(sha256sum <"$file")
             set -- "$@" "$file=${sum%% *}"
@@ -382,6 +382,7 @@ record() {
     "shell": ${shell}
   },
   "site": null,
+  "fabric": null,
   "job": null,
   "host": {
     "hostname": ${hostname},

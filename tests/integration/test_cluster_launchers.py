@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,8 @@ SHORT = {
     **{name: value for name, value in RECIPE["args"].items() if name != "checkpoint-every"},
     "steps": 8, "batch-size-per-rank": 16, "log-every": 1,
 }
+ANY_SPEED = {"metric": "throughput", "unit": "img/s", "at": "end", "value": 1.0, "lower": -0.5,
+             "source": "none: each training reaches it"}
 BY_ONE = SHORT | {"strategy": "single", "accumulation": 2, "batch-size-per-rank": 32}
 
 
@@ -26,7 +29,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("c")
     cluster.start(folder)
     try:
-        yield Place(tmp_path_factory.mktemp("launchers"), folder)
+        # A fabric that is named, and that no machine of the tests has.
+        yield Place(tmp_path_factory.mktemp("launchers"), folder, site={
+            "mpi": "pmix", "fabric": "infiniband", "fabric_missing": "warn",
+        })
     finally:
         cluster.stop(folder)
 
@@ -34,15 +40,35 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> list[float]:
     """Train on so many nodes and tasks of each; return the losses of all steps."""
     place.write(
-        launcher=launcher, args=SHORT | args, resources={
+        launcher=launcher, args=SHORT | args, expected=[ANY_SPEED], resources={
             "nodes": nodes, "tasks_per_node": tasks, "cpus_per_task": 1, "walltime": "00:05:00",
         },
     )
     run = place.submit()
     assert run.finish()["state"] == "completed", run.log
     assert len(run.links()[0].hosts) == nodes
-    assert place.trimaran("report", str(run.out), check=False).returncode == 5  # never measured
+    judged = place.trimaran("report", str(run.out), check=False)
+    assert judged.returncode == (1 if nodes > 1 else 0), judged.stdout + judged.stderr
+    if nodes > 1:
+        assert_over_tcp(run, {"ddp": "Gloo", "horovod": "Open MPI"}[args["strategy"]])
     return [line["value"] for line in run.metrics() if line["key"] == "train_loss"]
+
+
+def assert_over_tcp(run: Run, library: str) -> None:
+    """Check that the throughput fails although it is high enough, and that its cause is named."""
+    assert "warning: " in run.log
+    assert "fabric infiniband: no device /dev/infiniband/uverbs*" in run.log
+    [row] = [row for row in json.loads((run.out / "verdict.json").read_text())["verdict"]["rows"]
+             if row["required"]]
+    assert row["low"] < row["measured"]
+    assert row["outcome"] == "FAIL"
+    assert f"{library} sent over TCP" in row["fault"]
+    assert "fabric" in row["fault"].partition(": ")[2]
+    used = json.loads((run.out / "run.json").read_text())["fabric"]
+    assert used["wanted"] == "infiniband"
+    assert library in [one["library"] for one in used["carried"]]
+    assert used["backend"] == {"Gloo": "gloo", "Open MPI": "mpi"}[library]
+    assert "(TCP)" in (run.out / "report.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +95,16 @@ def test_two_ranks_train_as_one_does_with_two_parts(
 ) -> None:
     found = losses(place, launcher, nodes, tasks, strategy=strategy)
     assert found == pytest.approx(alone, rel=1e-5)
+
+
+def test_a_node_without_the_named_fabric_refuses_the_job(place: Place) -> None:
+    site = {"mpi": "pmix", "fabric": "infiniband"}
+    strict = Place(place.root / "strict", place.folder, site)
+    strict.write(args=SHORT)
+    run = strict.submit()
+    assert run.finish()["state"] == "failed", run.log
+    assert "fabric infiniband: no device /dev/infiniband/uverbs*" in run.state()["why"]
+    assert not run.metrics()
 
 
 @pytest.mark.long

@@ -134,7 +134,7 @@ def test_evidence_names_what_was_changed_and_no_folder_and_no_value(
     found = json.loads(text)
     assert found["run"]["site"] == {
         "flags": ["--no-mount=bind-paths"], "env": {"NCCL_SOCKET_IFNAME": "ib0"}, "binds": {},
-        "devices": [],
+        "devices": [], "fabric": None, "libraries": [],
         "changes": EVIL.changes,
     }
     run_evidence.RunEvidence.model_validate(found)

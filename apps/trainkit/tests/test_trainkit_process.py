@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from trainkit import atomic, exits, provenance
 from trainkit.error_codes import CODES
-from trainkit.ranks import Ranks
+from trainkit.ranks import Ranks, horovod_backend
 from trainkit.signals import StopFlag
 from trainkit.strategy import Strategy
 from trainkit.testing.refusals import assert_reported, refused
@@ -233,10 +234,21 @@ def test_the_allocator_is_the_one_that_was_loaded_and_cores_those_that_may_be_us
     assert facts["allocator"] == found
     assert facts["cpu"] == {"model": "A processor", "usable_cores": 3, "flags": ["avx2"]}
     assert facts["strategy"] == {
-        "name": "single", "device": "cpu", "launcher": "Slurm", "rank": 5, "size": 6,
-        "local_rank": 1, "local_size": 2,
+        "name": "single", "device": "cpu", "backend": None, "launcher": "Slurm", "rank": 5,
+        "size": 6, "local_rank": 1, "local_size": 2,
     }
     assert facts["variables"]["LD_PRELOAD"] == "/absent/libtcmalloc.so"
+
+
+@pytest.mark.parametrize(("nccl", "mpi", "gpu", "backend"), [
+    (22602, True, True, "nccl"), (22602, True, False, "mpi"), (0, True, True, "mpi"),
+    (False, False, True, "gloo"), (22602, False, False, "gloo"),
+])
+def test_the_backend_of_horovod_is_the_one_that_averages(
+    nccl: int, mpi: bool, gpu: bool, backend: str
+) -> None:
+    hvd = SimpleNamespace(nccl_built=lambda: nccl, mpi_enabled=lambda: mpi)
+    assert horovod_backend(hvd, gpu=gpu) == backend
 
 
 def test_a_single_process_is_the_main_one() -> None:

@@ -37,6 +37,13 @@
 : "${local_storage?}"    # folder on the disk of each node, for copies
 : "${stage_data?}"       # yes: data sets are copied there, too, not only the image
 : "${devices?}"          # devices of the network that the site file names
+# A job of several nodes on a cluster with a named fabric also sets these, from the fabric's profile:
+: "${fabric:=}"           # name of the fabric
+: "${fabric_missing:=}"   # refuse or warn, if a node lacks what the fabric needs
+: "${fabric_settings:=}"  # NAME=VALUE;...: variables of the ranks
+: "${fabric_devices:=}"   # patterns of devices, of which a node needs one
+: "${fabric_libraries:=}" # NAME PATTERN...;...: libraries of the node for the container
+: "${fabric_contained:=}" # names of libraries that the image must have
 #
 # job.sh also defines these functions:
 #   start_ranks DO WORD...  DO (exec, command or shell_line) gets the command that starts all tasks
@@ -66,6 +73,15 @@ fi
 # These are InfiniBand, RoCE and Omni-Path, then Slingshot.
 fabrics='/sys/class/infiniband /dev/infiniband /dev/hfi1*
 /sys/class/cxi /dev/cxi*'
+
+# What network libraries write into their logs about the network that they use: NCCL and RCCL, then
+# UCX, then Open MPI, then the app's record of its backend.
+carrier='RCCL version|Using network [A-Za-z0-9_. -]+|via NET/[A-Za-z0-9_. -]+/[0-9]+'
+carrier="$carrier|NET/OFI Selected [Pp]rovider is [A-Za-z0-9_;-]+|NET/Socket : Using \\[0\\][A-Za-z0-9_.-]+"
+carrier="$carrier|NET/IB : (No device found|Using( \\[[0-9]+\\][A-Za-z0-9_.-]+:[0-9]+/[A-Za-z]+)+)"
+carrier="$carrier|((self|intra-node|inter-node) cfg#[0-9]+|ep_cfg\\[[0-9]+\\]):? ?[a-z_]+\\([A-Za-z0-9_/:. -]+\\)"
+carrier="$carrier|select: component (ob1|cm|ucx|ofi|psm|psm2|portals4) selected|Using [a-z0-9]+ btl for send"
+carrier="$carrier|mtl:ofi:prov: [A-Za-z0-9_;-]+|\"backend\": \"(gloo|mpi|nccl)\""
 
 # ------------------------------------------------------------------------ files of the run directory
 # Other users may write there, too. No link that somebody has put there is followed.
@@ -442,6 +458,67 @@ END
     done
 }
 
+# each_library DO: call DO with name and patterns of each library of the node that the fabric needs.
+# The shell expands the patterns.
+each_library() {
+    visit=$1
+    blanks=$IFS
+    IFS=';'
+    set -f
+    # shellcheck disable=SC2086 # split it
+    set -- $fabric_libraries
+    set +f
+    IFS=$blanks
+    for item; do
+        # shellcheck disable=SC2086 # a name, then patterns to expand
+        "$visit" $item
+    done
+}
+
+# check_library NAME PATH...: see to it that a library is at one of the paths; `-` before the name
+# stands for a library that may be missing.
+check_library() {
+    library=$1
+    shift
+    case $library in -*) return ;; esac
+    any "$@" || lacking "no $library in $*"
+}
+
+# lacking WHAT: end, or only warn, because this node lacks something that the fabric needs.
+lacking() {
+    if [ "$fabric_missing" = warn ]; then
+        printf 'job.sh: warning: %s: fabric %s: %s: the ranks may use TCP, with which no throughput passes\n' "$name" "$fabric" "$1"
+        return
+    fi
+    fail 69 "$name: fabric $fabric: $1" \
+        "the site file names the fabric, can name more folders (fabric_folders), or allow that it is missing (fabric_missing: warn)"
+}
+
+# in_image NAME...: print the names of those libraries that the image does not have.
+in_image() {
+    # shellcheck disable=SC2016 # the inner shell has these variables
+    env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
+        ${userns:+--userns} --pwd / "$image" sh -c 'for name; do
+            found=
+            for place in /lib /lib64 /usr/lib /usr/lib64 /usr/local/lib /lib/*-linux-gnu /usr/lib/*-linux-gnu; do
+                if [ -e "$place/$name" ]; then found=yes; fi
+            done
+            if [ -z "$found" ]; then printf "%s " "$name"; fi
+        done' sh "$@"
+}
+
+# check_profile: see to it that this node and the image have what the fabric needs.
+check_profile() {
+    # shellcheck disable=SC2086 # patterns to expand
+    if [ -n "$fabric_devices" ] && ! any $fabric_devices; then lacking "no device $fabric_devices"; fi
+    each_library check_library
+    # shellcheck disable=SC2086 # names
+    if [ -n "$fabric_contained" ]; then absent=$(in_image $fabric_contained); else absent=; fi
+    for library in $absent; do
+        lacking "no $library in the image, in its folders of libraries"
+    done
+}
+
 # check_node LINK SHA256: check this node before ranks are started, copy image and data to its disk,
 # and write facts of it into the file LINK.RANK. SHA256 is that of job.sh as it was submitted.
 check_node() {
@@ -473,6 +550,7 @@ check_node() {
         ${userns:+--userns} --pwd / "$image" true >&2; then
         fail 69 "$name: Apptainer cannot start a container here" "$(obstacle)"
     fi
+    if [ -n "$fabric" ]; then check_profile; fi
     if [ "$nodes" -gt 1 ]; then check_fabric; fi
     host_facts
     put "$1.$rank" <<END
@@ -513,6 +591,19 @@ $mount
 }$mount"
 }
 
+# bind_library NAME PATH...: have the container of the rank find a library of the node, if it is
+# there. Adds to `libraries`, a list with commas.
+bind_library() {
+    shift
+    for place; do
+        case $place in *,*) continue ;; esac
+        if [ -e "$place" ]; then
+            libraries="$libraries${libraries:+,}$place"
+            return
+        fi
+    done
+}
+
 # run_task WORD...: run one rank, whose command ends with the words. The rank gets the variables by
 # which its launcher tells it of the others, those of job.sh, and no other of the environment.
 run_task() {
@@ -523,6 +614,17 @@ run_task() {
         for name in $(env | sed -nE 's/^((SLURM|PMI|PMIX|OMPI|JSM)_[A-Za-z0-9_]*)=.*/\1/p'); do
             eval "value=\${$name-}"
             set -- "$@" "APPTAINERENV_$name=$value"
+        done
+    fi
+    if [ -n "$fabric" ]; then
+        libraries=
+        each_library bind_library
+        # Apptainer puts these libraries into a folder of the container that LD_LIBRARY_PATH names.
+        if [ -n "$libraries" ]; then set -- "$@" "APPTAINER_CONTAINLIBS=$libraries"; fi
+        rest=$fabric_settings
+        while [ -n "$rest" ]; do
+            set -- "$@" "APPTAINERENV_${rest%%;*}"
+            case $rest in *\;*) rest=${rest#*;} ;; *) rest= ;; esac
         done
     fi
     mounts=
@@ -585,8 +687,23 @@ newest() {
     printf '%s' "${step:-0}"
 }
 
+# carriers: print which networks the libraries of this link used, by their logs: each different text
+# once, with the number of its lines. Names and addresses of nodes are left out.
+carriers() {
+    {
+        said | head -c 67108864
+        for file in fabric/*; do
+            if [ -f "$file" ] && ! [ -L "$file" ]; then head -c 4194304 -- "$file"; fi
+        done
+        if [ -f environment.json ] && ! [ -L environment.json ]; then head -c 4194304 environment.json; fi
+    } 2>/dev/null | tr -d '\000' | fold -b -w 65536 | grep -aoE "$carrier" | sort | uniq -c | head -n 2000
+}
+
 # end CODE REASON: write down how this link ended, and say so.
 end() {
+    if [ -n "$fabric" ]; then
+        { if [ -f fabric.log ] && ! [ -L fabric.log ]; then cat fabric.log; fi; carriers; } | put fabric.log || :
+    fi
     put "$link.end.json" <<END
 {"ended": "$(now)", "exit_status": $1, "step": $(newest), "reason": $(json "$2"), "files": $(hashes)}
 END
@@ -715,7 +832,7 @@ look() {
     if [ "$code" -ne 0 ]; then
         tail -n 20 log.txt >&2
         rm -f -- "$link.json" "$link".[0-9]*
-        why=$(tail -c +$((length + 1)) log.txt | sed -nE 's/^job\.sh: //p' | head -n 1)
+        why=$(tail -c +$((length + 1)) log.txt | sed -nE '/^job\.sh: warning: /d; s/^job\.sh: //p' | head -n 1)
         if [ -n "$told" ]; then why="it was told to end (SIGTERM) before a rank was started"; fi
         refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
@@ -743,6 +860,7 @@ train() {
         exit 65
     fi
     rm -f job/.step # of the link before
+    if [ -n "$fabric" ]; then rm -rf fabric && mkdir fabric || :; fi
     # shellcheck disable=SC2034 # the command of job.sh that starts the ranks has it
     tasks=$((nodes * tasks_per_node))
     set --

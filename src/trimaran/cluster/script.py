@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from trimaran import __version__
-from trimaran.cluster import lsf, pbs, slurm
+from trimaran.cluster import job_fabric, lsf, pbs, slurm
+from trimaran.cluster.job_fabric import JobFabric
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
@@ -123,12 +124,19 @@ class Job:
 
     def site_settings(self) -> SiteSettings:
         """Return the settings of the site file, including those of the cluster."""
-        env = {name: value for name, value in self.cluster.env.items()
+        env = {name: value for name, value in {**self.profile.env, **self.cluster.env}.items()
                if name not in self.recipe.env}  # variables of the recipe take precedence
         return pipeline.site_settings(self.request).model_copy(update={
             "flags": list(self.cluster.flags), "env": env,
-            "devices": list(self.cluster.devices),
+            "devices": [*self.profile.devices, *self.cluster.devices],
+            "fabric": self.profile.name,
+            "libraries": [one.name for one in self.profile.libraries],
         })
+
+    @property
+    def profile(self) -> JobFabric:
+        """What the profile of the cluster's fabric adds to the job."""
+        return job_fabric.of(self.cluster, self.built.name, nodes=self.shape.nodes)
 
     @property
     def first(self) -> list[Mount]:
@@ -212,6 +220,7 @@ def render(job: Job) -> str:
             quote(f"{name}={value}") for name, value in given(cluster.env).items()
         ]),
         "devices": quote(" ".join(cluster.devices)) if cluster.devices else "",
+        "fabric": job.profile.assignments(overridden={*cluster.env, *recipe.env}),
         "rendezvous": job.meets,
         "resume": "" if unknown else OPTION,
         "min_nodes": recipe.resources.min_nodes if alone else "",

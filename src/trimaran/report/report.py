@@ -23,7 +23,8 @@ from trimaran.report.page import short
 from trimaran.report.panels import KeptCurve, Panel, collect, kept_curves
 from trimaran.report.run_evidence import Machine, describe
 from trimaran.report.time_breakdown import Part
-from trimaran.run import job_chain, run_directory
+from trimaran.run import carriers, job_chain, run_directory
+from trimaran.run.fabrics import PROFILES
 from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
@@ -127,6 +128,7 @@ def _write(judged: JudgedRun) -> None:
     values = _values(judged, panels)
     for name in ("report.md", "report.html"):
         write_atomic(directory / name, page.render(f"{name}.j2", values))
+    run_directory.keep_fabric(directory, record)
     evidence = Evidence(run=record, verdict=judged.verdict)
     write_atomic(directory / "verdict.json", evidence.model_dump_json(indent=2) + "\n")
 
@@ -185,6 +187,7 @@ def _values(judged: JudgedRun, panels: Sequence[Panel]) -> dict[str, Any]:
             for key, value in record.recipe.changed.items()
         ],
         "hosts": _hosts(record),
+        "networks": _networks(record),
         "facts": facts(record.environment),
         **_published(recipe, record, verdict),
     }
@@ -218,6 +221,15 @@ def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()
         kinds.setdefault(kind, ([], host))[0].append(host.hostname)
     return [(", ".join(dict.fromkeys(names)), host) for names, host in kinds.values()]
+
+
+def _networks(record: RunRecord) -> str | None:
+    """Return the wanted fabric and the networks that were used, None for a run without a fabric."""
+    used = record.fabric
+    if used is None:
+        return None
+    found = ", ".join(carriers.described(used.decisive)) or "not shown by the logs"
+    return f"{PROFILES[used.wanted].title} in the site file; used: {found}"
 
 
 def _shown(value: Argument | None) -> str:
@@ -294,6 +306,8 @@ def sentences(verdict: Verdict) -> list[str]:
 
 
 def _judged(row: Row) -> str:
+    if row.fault is not None:
+        return f"{row.metric}: {row.measured_text}, but {row.fault}."
     inside = {"PASS": "as accepted", "FAIL": "which is not accepted"}.get(row.outcome, "not judged")
     return f"{row.metric}: {row.measured_text}, {inside} ({_range(row)})."
 

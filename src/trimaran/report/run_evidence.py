@@ -12,8 +12,11 @@ from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.report.panels import KeptCurve
+from trimaran.run import carriers
+from trimaran.run.carriers import FabricRecord
 from trimaran.run.launch_spec import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
+from trimaran.site_file import FabricName
 from trimaran.strict import Sha256
 from trimaran.verdict.metrics import Row, Verdict, within, worst
 
@@ -108,6 +111,8 @@ class UsedSite(strict.Model):
     env: dict[str, str]
     binds: Annotated[dict[str, str], Field(max_length=0)]
     devices: list[str] = Field(default_factory=list)
+    fabric: FabricName | None = None
+    libraries: list[str] = Field(default_factory=list)
     changes: list[str]
 
     @model_validator(mode="after")
@@ -130,6 +135,7 @@ class Execution(strict.Model):
     initial: UsedFile | None = None
     git: GitRecord
     site: UsedSite | None = None
+    fabric: FabricRecord | None = None
     job: JobRecord | None = None
     host: Machine
     nodes: list[Machine] = Field(default_factory=list)
@@ -156,6 +162,7 @@ class JudgedRow(Row, extra="forbid"):
     @model_validator(mode="after")
     def _agrees(self) -> JudgedRow:
         inside = self.measured is not None and within(self.measured, self.low, self.high)
+        inside = inside and self.fault is None
         if self.outcome != "NO REFERENCE" and (self.outcome == "PASS") != inside:
             raise ValueError(f"{self.metric}: the outcome {self.outcome} contradicts its numbers")
         return self
@@ -190,6 +197,12 @@ class RunEvidence(strict.Model):
         if self.run.site and self.run.site.changes and self.verdict.outcome != "NO REFERENCE":
             raise ValueError(f"the outcome is {self.verdict.outcome}, but the site file changed the"
                              f" experiment: {', '.join(self.run.site.changes)}")
+        used, slow = self.run.fabric, carriers.fault(self.run.fabric)
+        if used and used.wanted != (self.run.site and self.run.site.fabric):
+            raise ValueError(f"fabric: the site file does not name {used.wanted}")
+        for row in self.verdict.rows:
+            if row.fault is not None and slow is None:
+                raise ValueError(f"{row.metric}: the networks of the run do not show the fault")
         return self
 
     @property

@@ -213,7 +213,7 @@ amd_gpu() {
 # hashes: print the SHA-256 of each file that the app has left for the verdict, as a JSON object.
 hashes() {
     set --
-    for file in metrics.jsonl result.json; do
+    for file in metrics.jsonl result.json fabric.log; do
         if [ -f "$file" ] && ! [ -L "$file" ]; then
             sum=$(sha256sum <"$file")
             set -- "$@" "$file=${sum%% *}"

@@ -32,7 +32,7 @@ from trimaran.launch.specification import (
 )
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.recipe import Recipe
-from trimaran.site_file import hides
+from trimaran.site_file import FabricName, hides
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -362,12 +362,17 @@ class SiteSettings(BaseModel):
         env: variables of the app, except those that the recipe sets: the recipe takes precedence.
         binds: path in the container -> folder of the host.
         devices: network devices that jobs on several nodes mount at the same path.
+        fabric: fabric of the cluster, whose profile is part of `env` and `devices`; None: the site
+            file names none, or the job has one node.
+        libraries: names of the libraries of the nodes that the fabric's profile adds.
     """
 
     flags: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
     binds: dict[str, str] = Field(default_factory=dict)
     devices: list[str] = Field(default_factory=list)
+    fabric: FabricName | None = None
+    libraries: list[str] = Field(default_factory=list)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -384,8 +389,10 @@ class SiteSettings(BaseModel):
     def words(self) -> list[str]:
         """All additions as text, for reports."""
         return [
+            *([f"fabric {self.fabric}"] if self.fabric else []),
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
             *(f"{source} at {place}" for place, source in self.binds.items()), *self.devices,
+            *self.libraries,
         ]
 
     def private(self) -> dict[str, set[str] | set[int]]:

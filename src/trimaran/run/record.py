@@ -10,6 +10,7 @@ from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
 from trimaran.recipes.cards import Argument
+from trimaran.run.carriers import FabricRecord
 from trimaran.run.launch_spec import Modification, SiteSettings
 from trimaran.strict import Digest, Sha256
 
@@ -148,6 +149,7 @@ class RunRecord(BaseModel):
         launch: the launch specification that `command` was rendered from; None in records of
             older versions.
         site: the additions of the site file; None in records of older versions.
+        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
         nodes: the machines in addition to `host`.
         seconds: duration of the training command over all parts of the run, except a part that
             was killed together with Trimaran.
@@ -166,6 +168,7 @@ class RunRecord(BaseModel):
     launch: LaunchSpec | None = None
     command: CommandRecord
     site: SiteSettings | None = None
+    fabric: FabricRecord | None = None
     job: JobRecord | None = None
     host: HostFacts
     nodes: list[HostFacts] = Field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,7 @@ from trimaran.parsing import parse_json
 from trimaran.recipes import cards, library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.run import job_chain, launch_spec
+from trimaran.run import carriers, job_chain, launch_spec
 from trimaran.run.launch_spec import Modification, SiteSettings
 from trimaran.run.record import (
     CommandRecord,
@@ -276,7 +277,7 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
 def hashes(directory: Path) -> dict[str, str]:
     """Return the SHA-256 of each file that the app has written and the verdict reads."""
     found = {}
-    for name in (METRICS, RESULT):
+    for name in (METRICS, RESULT, carriers.LOG):
         with suppress(OSError, UsageError):  # the verdict reports a fault of the file
             found[name] = hashlib.sha256(
                 read_plain(directory / name, LINES_BYTES)
@@ -308,9 +309,22 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
                          hint="use an undamaged copy of the run") from error
     if chain and record.job is not None:
         record = job_chain.fold(record, directory)
+    wanted = record.site and record.site.fabric
+    record = record.model_copy(
+        update={"fabric": carriers.read(directory, wanted) if wanted else None}
+    )
     if record.environment is None:  # run.sh of a bundle cannot check whether the file is JSON
         record = record.model_copy(update={"environment": _environment(directory)})
     return record
+
+
+def keep_fabric(directory: Path, record: RunRecord) -> None:
+    """Write into `run.json` which networks the job used, which its script cannot do."""
+    path = directory / "run.json"
+    content = parse_json(read_plain(path))
+    if record.fabric is not None and isinstance(content, dict):
+        content["fabric"] = record.fabric.model_dump()
+        write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def paste_line(command: Command) -> str:

@@ -17,6 +17,8 @@ from trimaran.files import LINES_BYTES, read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card, Metric
 from trimaran.recipes.recipe import Expectation, Recipe
+from trimaran.run import carriers
+from trimaran.run.carriers import FabricRecord
 
 BEGINNINGS = ("run_start", "resumed_from_step")
 """Keys of the events at the start and at each resumption; their metadata has the number `ranks`."""
@@ -143,6 +145,7 @@ class Row(BaseModel):
     """One metric of a verdict; values and bounds are in `unit`.
 
     `at` names the value that counts: `end` (the last one), `best` or `median-after-epoch-N`.
+    `fault` is the reason why the metric fails even with a value within the bounds.
     """
 
     metric: str
@@ -156,6 +159,7 @@ class Row(BaseModel):
     basis: str
     outcome: Outcome
     required: bool
+    fault: str | None = None
 
     @property
     def measured_text(self) -> str:
@@ -207,6 +211,7 @@ def judge_metrics(
     other_data: str | None = None,
     image_digest: str | None = None,
     checked: Sequence[str] = (),
+    fabric: FabricRecord | None = None,
 ) -> Verdict:
     """Judge a finished run.
 
@@ -220,9 +225,11 @@ def judge_metrics(
         other_data: how the data differ from those of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
+        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
     """
+    slow = carriers.fault(fabric)
     another = bool(changed or site or other_data)
-    rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
+    rows = [_row(expected, card, events, another, unlike, slow) for expected in recipe.expected]
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
@@ -236,27 +243,30 @@ def judge_metrics(
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
-        notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events)],
+        notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events),
+               *carriers.notes(fabric)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
 
 def _row(
     expected: Expectation, card: Card, events: Sequence[Event], another: bool,
-    unlike: Sequence[str],
+    unlike: Sequence[str], slow: str | None = None,
 ) -> Row:
     metric = card.metrics[expected.metric]
     low, high = expected.bounds
     measured = measure(events, metric, expected.at)
+    fault = slow if metric.hardware_bound else None
     outcome: Outcome = "FAIL"
     if another or (unlike and metric.hardware_bound):
         outcome = "NO REFERENCE"
-    elif measured is not None and within(measured, low, high):
+        fault = None
+    elif fault is None and measured is not None and within(measured, low, high):
         outcome = "PASS"
     return Row(
         metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
         measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
-        outcome=outcome, required=True,
+        outcome=outcome, required=True, fault=fault,
     )
 
 

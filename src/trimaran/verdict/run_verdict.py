@@ -24,7 +24,7 @@ from trimaran.recipes import targets
 from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
-from trimaran.run import inputs, job_chain, launch_spec, run_directory
+from trimaran.run import carriers, inputs, job_chain, launch_spec, run_directory
 from trimaran.run.job_chain import Link
 from trimaran.run.launch_spec import Extension, Places, SiteSettings
 from trimaran.run.record import JobRecord, RunRecord
@@ -73,6 +73,7 @@ def judge(directory: Path) -> JudgedRun:
         unlike=targets.unlike(recipe.recipe.target, record.hosts),
         image_digest=record.image.digest,
         checked=checked,
+        fabric=record.fabric,
     )
     return JudgedRun(directory, record, recipe, events, judged)
 
@@ -170,6 +171,8 @@ def ended(record: RunRecord) -> Iterator[str]:
 
 def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
     actual = run_directory.hashes(directory) if record.files else {}
+    if carriers.LOG in record.files and record.fabric is None:
+        yield f"{carriers.LOG}: the job kept it, but run.json names no fabric"
     for name, listed in record.files.items():
         if name not in actual:
             yield f"{name}: the file is missing, but run.json has its SHA-256"

@@ -32,7 +32,9 @@ def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": versions(packages),
         "argv": sys.argv,
-        "strategy": {"name": strategy.name, "device": facts["device"]} | asdict(strategy.ranks),
+        "strategy": {
+            "name": strategy.name, "device": facts["device"], "backend": strategy.backend,
+        } | asdict(strategy.ranks),
         "cpu": _cpu(),
         "gpu": facts["gpu"],
         "allocator": allocator(),

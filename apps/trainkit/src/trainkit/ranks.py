@@ -7,6 +7,7 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trainkit.exits import ArgumentError
 
@@ -149,6 +150,18 @@ def yield_when_idle() -> None:
     (`strategies` in benchmarks/README.md). A value that the user has set is kept.
     """
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+
+
+def horovod_backend(hvd: Any, *, gpu: bool) -> str:
+    """Return the library with which Horovod averages tensors: gloo, mpi or nccl.
+
+    Args:
+        hvd: the Horovod module of a framework, after `init`.
+        gpu: whether the tensors are on a GPU, for which Horovod uses NCCL if built with it.
+    """
+    if gpu and hvd.nccl_built():
+        return "nccl"
+    return "mpi" if hvd.mpi_enabled() else "gloo"
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:

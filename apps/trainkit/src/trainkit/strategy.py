@@ -53,6 +53,11 @@ class Strategy:
         return self.ranks.size
 
     @property
+    def backend(self) -> str | None:
+        """The library that averages tensors over the ranks: gloo, mpi or nccl; None: no library."""
+        return None
+
+    @property
     def is_main(self) -> bool:
         """Whether this process writes the metrics and the checkpoints, and prints."""
         return self.rank == 0

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import tensorflow as tf
 
 from trainkit.exits import ArgumentError, RanksDifferError
-from trainkit.ranks import Ranks, check_size, yield_when_idle
+from trainkit.ranks import Ranks, check_size, horovod_backend, yield_when_idle
 from trainkit.tensorflow.parts import Variables
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
@@ -44,6 +44,11 @@ class Horovod(TensorFlowStrategy):
         )
         super().__init__(found, device)
         self._prove()
+
+    @property
+    def backend(self) -> str:
+        """The library that averages tensors over the ranks: gloo, mpi or nccl."""
+        return horovod_backend(self._hvd, gpu=self.device.startswith("GPU"))
 
     def _prove(self) -> None:
         """Test at the start whether Horovod averages: the mean of one number per rank is known."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from trainkit.exits import ArgumentError
-from trainkit.ranks import Ranks, check_size, yield_when_idle
+from trainkit.ranks import Ranks, check_size, horovod_backend, yield_when_idle
 from trainkit.strategy import Pending
 from trainkit.torch.strategy import TorchStrategy, dense
 
@@ -45,6 +45,11 @@ class Horovod(TorchStrategy):
         self._last = True
         self._networks = 0
         self._under_way: list[tuple[Tensor, Any, Any]] = []
+
+    @property
+    def backend(self) -> str:
+        """The library that averages tensors over the ranks: gloo, mpi or nccl."""
+        return horovod_backend(self._hvd, gpu=self.device.type == "cuda")
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
         """Return `network` with the weights of rank 0; if `overlap`, hooks average gradients."""

@@ -157,7 +157,7 @@ class Ddp(TorchStrategy):
     ) -> None:
         super().__init__(ranks, device, compression)
         self._last_bucket = 0.0
-        chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
+        self._backend = chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
         # The agent of torchrun hosts the store at which the ranks connect; otherwise rank 0 does.
         if ranks.launcher == "torchrun":
             place = "env://"
@@ -173,6 +173,11 @@ class Ddp(TorchStrategy):
             raise PeerError(
                 f"rank {ranks.rank} cannot meet the others at {place}: {error}"
             ) from error
+
+    @property
+    def backend(self) -> str:
+        """The library that averages tensors over the ranks: gloo or nccl."""
+        return self._backend
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
         """Return `network` in a DistributedDataParallel, with the weights of rank 0.

@@ -1,0 +1,90 @@
+"""Turn the profile of a cluster's fabric into the variables of a job's script."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from trimaran.engines import commands
+from trimaran.launch.specification import quote
+from trimaran.run.fabrics import PROFILES, Accelerator, Library
+from trimaran.site_file import Cluster, FabricName
+
+
+@dataclass(frozen=True)
+class JobFabric:
+    """What the profile of a fabric adds to a job; all is empty if there is no profile.
+
+    Attributes:
+        name: name of the fabric.
+        missing: refuse or warn, as `fabric_missing` in the site file.
+        env: environment variables of the ranks.
+        devices: patterns of devices.
+        libraries: libraries of the node to bind into the container.
+        contained: names of libraries that the image must contain.
+    """
+
+    name: FabricName | None = None
+    missing: str = "refuse"
+    env: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    libraries: tuple[Library, ...] = ()
+    contained: tuple[str, ...] = ()
+
+    def assignments(self, *, overridden: Collection[str]) -> list[str]:
+        """Return the lines of the script that assign its variables; [] without a fabric.
+
+        `;` separates the items of a list, and a blank the words of an item. The first word of a
+        library is its name, after `-` if the library may be missing.
+
+        Args:
+            overridden: variables that the site file or the recipe sets, which are left out.
+        """
+        if self.name is None:
+            return []
+        settings = [f"{name}={value}" for name, value in self.env.items()
+                    if name not in overridden]
+        libraries = [
+            " ".join((one.name if one.needed else f"-{one.name}", *one.places))
+            for one in self.libraries
+        ]
+        lines = [
+            {"fabric": self.name, "fabric_missing": self.missing},
+            {"fabric_settings": ";".join(settings)},
+            {"fabric_devices": " ".join(self.devices),
+             "fabric_contained": " ".join(self.contained)},
+            {"fabric_libraries": ";".join(libraries)},
+        ]
+        return [
+            " ".join(f"{name}={quote(value)}" for name, value in line.items())
+            for line in lines if any(line.values())
+        ]
+
+
+def accelerator(image: str) -> Accelerator:
+    """Return the vendor of the GPUs that the image called `image` uses; cpu: it uses none."""
+    return commands.gpu_vendor(image) or "cpu"
+
+
+def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
+    """Return what the fabric of `cluster` adds to a job of the image called `image`.
+
+    A job with one node gets nothing: a network that NCCL must use, but that the container lacks,
+    would prevent the start.
+    """
+    if cluster.fabric is None or nodes == 1:
+        return JobFabric()
+    profile, on = PROFILES[cluster.fabric], accelerator(image)
+    refuses = cluster.fabric_missing == "refuse"
+    return JobFabric(
+        cluster.fabric, cluster.fabric_missing, profile.environment(on, forced=refuses),
+        profile.devices,
+        tuple(_also_in(one, cluster) for one in profile.bound(on)),
+        tuple(profile.contained(on)),
+    )
+
+
+def _also_in(library: Library, cluster: Cluster) -> Library:
+    """Return `library` with the folders of the site file as its first places."""
+    own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
+    return replace(library, places=(*own, *library.places))

@@ -1,0 +1,257 @@
+"""Read from the logs of a job which networks carried the bytes between its nodes.
+
+At the end of each link, the job's script collects from the logs of the network libraries the texts
+that name a network, each with the number of its lines, into `fabric.log` (`carriers` in
+`cluster/functions.sh`). Lines of that file have the form `NUMBER TEXT`. The texts are those of
+NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5;
+for the tests, UCX 1.13 and Open MPI 4.1 have printed them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from trimaran.errors import UsageError
+from trimaran.files import read_plain
+from trimaran.run.fabrics import PROFILES
+from trimaran.site_file import FabricName
+
+LOG = "fabric.log"
+"""File in the run directory with the texts of the logs."""
+
+LIMIT = 4 * 1024 * 1024
+"""Maximum size in bytes of `fabric.log`; a link adds at most 2,000 short lines."""
+
+Kind = Literal["fast", "tcp", "unknown"]
+"""fast: the network hardware moves the data past the kernel; tcp: sockets of the kernel do."""
+
+
+class Carrier(BaseModel):
+    """One network that a library used between nodes.
+
+    Attributes:
+        library: the library, such as NCCL.
+        transport: its name of the network, such as `rc_mlx5`, or the provider of libfabric.
+        interface: the devices, if the log names them.
+        kind: whether the network is fast.
+        lines: number of the lines in the logs.
+    """
+
+    library: str
+    transport: str
+    interface: str | None = None
+    kind: Kind
+    lines: int = Field(ge=0)
+
+
+class FabricRecord(BaseModel):
+    """The fabric of a cluster, and what a run on several of its nodes used.
+
+    Attributes:
+        wanted: fabric in the site file.
+        backend: the library that averages gradients, by the app's record; None: it has none.
+        carried: networks that the libraries used; empty: the logs do not show it.
+    """
+
+    wanted: FabricName
+    backend: Literal["gloo", "mpi", "nccl"] | None = None
+    carried: list[Carrier] = []
+
+    @property
+    def decisive(self) -> list[Carrier]:
+        """The networks of the library that averages gradients; all networks if it is unknown."""
+        if self.backend is None:
+            return self.carried
+        return [one for one in self.carried if one.library in _LIBRARIES[self.backend]]
+
+    @property
+    def slow(self) -> list[Carrier]:
+        """The decisive networks that are TCP although the fabric is faster."""
+        if not PROFILES[self.wanted].fast:
+            return []
+        return [one for one in self.decisive if one.kind == "tcp"]
+
+    @property
+    def known(self) -> bool:
+        """Whether the logs show the kind of at least one decisive network."""
+        return any(one.kind != "unknown" for one in self.decisive)
+
+
+MOST = 100
+"""Maximum number of networks in a record; those over TCP come first."""
+
+_NAME = r"([A-Za-z0-9_. ;-]{1,80})"
+
+_CARD = re.compile(r"\]([A-Za-z0-9_.-]{1,80}):[0-9]+/([A-Za-z]+)")
+
+_LIBRARIES = {
+    "gloo": ("Gloo",),
+    "mpi": ("UCX", "libfabric", "PSM", "PSM2", "Open MPI"),
+    "nccl": ("NCCL", "RCCL"),
+}
+"""Backend of an app -> libraries that then carry gradients between nodes.
+
+With NCCL, Horovod's MPI and PyTorch's Gloo send only small messages about the order of work.
+"""
+
+_FAST_PROVIDERS = ("cxi", "efa", "efa-direct", "gni", "opx", "psm", "psm2", "psm3", "verbs")
+_TCP_PROVIDERS = ("net", "sockets", "tcp", "udp")
+
+_LOCAL = ("cma", "cuda", "gdr", "knem", "memory", "mm", "posix", "rocm", "self", "sysv", "xpmem",
+          "ze")
+"""Beginnings of UCX's transports within a node."""
+
+_FAST_UCX = ("dc", "gga", "rc", "ud", "ugni")
+"""Beginnings of UCX's transports over InfiniBand, RoCE and Cray's older network."""
+
+
+def read(directory: Path, wanted: FabricName) -> FabricRecord:
+    """Return what the logs of the run in `directory` show; unreadable logs show nothing."""
+    try:
+        text = read_plain(directory / LOG, LIMIT).decode(errors="replace")
+    except (OSError, UsageError):
+        text = ""
+    return parse(wanted, text)
+
+
+def parse(wanted: FabricName, text: str) -> FabricRecord:
+    """Return what the content of `fabric.log` shows."""
+    texts: Counter[str] = Counter()
+    for line in text.splitlines():
+        if found := re.fullmatch(r" *([0-9]{1,12}) (.+)", line):
+            texts[found[2].rstrip()] += int(found[1])
+    backends = _matches(texts, r'"backend": "(gloo|mpi|nccl)"')
+    carried = [*_nccl(texts), *_ucx(texts), *_open_mpi(texts)]
+    if lines := backends["gloo"]:
+        carried.append(Carrier(library="Gloo", transport="TCP", kind="tcp", lines=lines))
+    # The links of a chain have the same arguments; a contradiction leaves the backend open.
+    backend = next(iter(backends)) if len(backends) == 1 else None
+    return FabricRecord.model_validate(
+        {"wanted": wanted, "backend": backend,
+         "carried": sorted(carried, key=lambda one: one.kind != "tcp")[:MOST]}
+    )
+
+
+def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
+    """Return the first group of each text that matches, with the number of its lines."""
+    found: Counter[str] = Counter()
+    for text, lines in texts.items():
+        if match := re.fullmatch(pattern, text):
+            found[match[1]] += lines
+    return found
+
+
+def _nccl(texts: Mapping[str, int]) -> Iterator[Carrier]:
+    library = "RCCL" if "RCCL version" in texts else "NCCL"
+    # The channels are what was used; without them, what was chosen.
+    networks = (_matches(texts, rf"via NET/{_NAME}/[0-9]+")
+                or _matches(texts, rf"Using network {_NAME}"))
+    for network, lines in networks.items():
+        if network.startswith("IB"):
+            cards = {name: kind for text in texts if text.startswith("NET/IB : Using")
+                     for name, kind in _CARD.findall(text)}
+            kinds = set(cards.values())
+            yield Carrier(library=library, transport="RoCE" if kinds == {"RoCE"} else network,
+                          interface=", ".join(sorted(cards)) or None, kind="fast", lines=lines)
+        elif network == "Socket":
+            names = _matches(texts, rf"NET/Socket : Using \[0\]{_NAME}")
+            yield Carrier(library=library, transport=network,
+                          interface=", ".join(sorted(names)) or None, kind="tcp", lines=lines)
+        elif network == "OFI" or network.endswith("Libfabric"):
+            providers = _matches(texts, rf"NET/OFI Selected [Pp]rovider is {_NAME}")
+            for provider in providers or {"libfabric": lines}:
+                yield Carrier(library=library, transport=provider, kind=_provider(provider),
+                              lines=lines)
+        else:
+            yield Carrier(library=library, transport=network, kind="unknown", lines=lines)
+
+
+def _provider(name: str) -> Kind:
+    """Return the kind of a provider of libfabric; `tcp;ofi_rxm` is a provider over another."""
+    core = [part for part in name.split(";") if not part.startswith("ofi_")]
+    if any(part in _TCP_PROVIDERS for part in core):
+        return "tcp"
+    return "fast" if core and all(part in _FAST_PROVIDERS for part in core) else "unknown"
+
+
+def _ucx(texts: Mapping[str, int]) -> Iterator[Carrier]:
+    """Yield the transports of endpoints to other nodes.
+
+    An endpoint to a rank of the same node also has a transport over shared memory.
+    """
+    lanes: Counter[tuple[str, str]] = Counter()
+    for text, lines in texts.items():
+        found = re.fullmatch(
+            r"(?:inter-node cfg#[0-9]+|ep_cfg\[[0-9]+\]):? ?[a-z_]+\(([A-Za-z0-9_/:. -]{1,4000})\)",
+            text,
+        )
+        used = [tuple(lane.partition("/")[::2]) for lane in found[1].split()] if found else []
+        if not any(transport.startswith(_LOCAL) for transport, _ in used):
+            for transport, device in dict.fromkeys(used):
+                lanes[transport, device] += lines
+    for (transport, device), lines in lanes.items():
+        kind: Kind = "tcp" if transport == "tcp" else "unknown"
+        yield Carrier(library="UCX", transport=transport, interface=device or None, lines=lines,
+                      kind="fast" if transport.startswith(_FAST_UCX) else kind)
+
+
+def _open_mpi(texts: Mapping[str, int]) -> Iterator[Carrier]:
+    """Yield the networks that Open MPI uses without UCX."""
+    components = _matches(texts, r"Using ([a-z0-9]+) btl for send")
+    for name, kind in (("tcp", "tcp"), ("openib", "fast"), ("uct", "fast"), ("usnic", "unknown"),
+                       ("ofi", "unknown")):
+        if name in components:
+            yield Carrier.model_validate({
+                "library": "Open MPI", "transport": name, "kind": kind, "lines": components[name],
+            })
+    for provider, lines in _matches(texts, rf"mtl:ofi:prov: {_NAME}").items():
+        if provider != "none":
+            yield Carrier(library="libfabric", transport=provider, kind=_provider(provider),
+                          lines=lines)
+    for name, lines in _matches(texts, r"select: component (psm2?) selected").items():
+        yield Carrier(library=name.upper(), transport=name, kind="fast", lines=lines)
+
+
+_REMEDIES = {
+    "Gloo": "Gloo has no other network; use Horovod with MPI or NCCL, or name `fabric: ethernet` in"
+            " the site file for a cluster that is used with Gloo",
+    "NCCL": "the job's log names the devices and libraries that a node lacks; `fabric_missing:"
+            " refuse` in the site file keeps such a job from starting",
+}
+_REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["NCCL"])
+
+
+def fault(record: FabricRecord | None) -> str | None:
+    """Return why a throughput of the run cannot pass, and the remedy; None: nothing prevents it."""
+    if record is None or not record.slow:
+        return None
+    libraries = list(dict.fromkeys(one.library for one in record.slow))
+    return (f"{' and '.join(libraries)} sent over TCP, although the fabric of the cluster is"
+            f" {PROFILES[record.wanted].title}: {_REMEDIES[libraries[0]]}")
+
+
+def notes(record: FabricRecord | None) -> list[str]:
+    """Return what readers of a verdict must know about the networks of a run."""
+    if record is None:
+        return []
+    title = PROFILES[record.wanted].title
+    if not record.known:
+        return [f"the fabric of the cluster is {title}; the logs do not show which network carried"
+                " the bytes between the nodes"]
+    slow = fault(record)
+    return [slow] if slow else []
+
+
+def described(carried: Iterable[Carrier]) -> list[str]:
+    """Return each network as text for reports."""
+    return [
+        f"{one.library}: {one.transport}" + (f" on {one.interface}" if one.interface else "")
+        + {"fast": "", "tcp": " (TCP)", "unknown": " (unknown kind)"}[one.kind]
+        for one in carried
+    ]
