@@ -108,6 +108,26 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
     return max(values) if metric.better == "higher" else min(values)
 
 
+NOT_READABLE = "not_readable"
+"""Key of the event that names the reason why a run cannot measure some metrics.
+
+The metadata have the keys of these metrics in `keys`.
+"""
+
+
+def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
+    """Return why the run could not measure `metric`, or None if it did not report a reason."""
+    for event in reversed(events):
+        keys = event.metadata.get("keys")
+        if event.key == NOT_READABLE and isinstance(keys, list) and metric.key in keys:
+            return f"{event.value}"[:REASON]
+    return None
+
+
+REASON = 500
+"""Maximum number of characters of a reason that is shown."""
+
+
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
     """Return the values that `measure` uses, in their unit; NaN for values that are not finite."""
     found = [event for event in events if event.key == metric.key]

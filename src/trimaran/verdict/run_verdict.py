@@ -20,7 +20,7 @@ from trimaran.run import run_directory
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
 from trimaran.verdict import consistency, metrics_log
-from trimaran.verdict.metrics_log import BEGINNINGS, Event, measure
+from trimaran.verdict.metrics_log import BEGINNINGS, Event, measure, not_readable
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 
 
 class Row(BaseModel):
-    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`."""
+    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`.
+
+    `readable` is false if the run reported that the machine cannot measure the metric.
+    """
 
     metric: str
     unit: str
@@ -100,12 +103,13 @@ class Row(BaseModel):
     basis: str
     outcome: Outcome
     required: bool
+    readable: bool = True
 
     @property
     def measured_text(self) -> str:
         """The measured value with its unit."""
         if self.measured is None:
-            return "not reported"
+            return "not reported" if self.readable else "not readable"
         return "not valid" if math.isnan(self.measured) else self._text(self.measured)
 
     @property
@@ -179,7 +183,8 @@ def judge_metrics(
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
-        notes=[*_other_images(recipe, image_digest), *_ranks(events)],
+        notes=[*_other_images(recipe, image_digest), *_ranks(events),
+               *_unreadable(recipe, card, events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
@@ -200,6 +205,7 @@ def _row(
         metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
         measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
         outcome=outcome, required=True,
+        readable=measured is not None or not_readable(events, metric) is None,
     )
 
 
@@ -227,6 +233,18 @@ def _ranks(events: Sequence[Event]) -> list[str]:
         for before, now in pairwise(begun)
         if before.number("ranks") != now.number("ranks")
     ]
+
+
+def _unreadable(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[str]:
+    """Return a note for each reason why the run could not measure some metrics of the verdict."""
+    judged = {expected.metric for expected in recipe.expected}
+    named: dict[str, list[str]] = {}
+    for name, metric in card.metrics.items():
+        if name in judged or metric.shown is not None:
+            reason = not_readable(events, metric)
+            if reason is not None:
+                named.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)} not readable: {reason}" for reason, names in named.items()]
 
 
 def _image(digest: str | None) -> str:
