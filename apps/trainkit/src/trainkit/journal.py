@@ -55,12 +55,12 @@ class Journal:
         words: names of the app's measurements.
         epochs: epochs of the whole training.
         last_step: steps of the whole training.
-        energy: the energy meters of the job.
+        energy: the energy meters of the job; None: the loop does not measure energy.
     """
 
     def __init__(
         self, log: MetricsLog, console: Console, words: Words, epochs: int, last_step: int,
-        energy: Energy,
+        energy: Energy | None = None,
     ) -> None:
         self.log, self.console, self.words, self._energy = log, console, words, energy
         self.epochs, self.last_step = epochs, last_step
@@ -110,8 +110,10 @@ class Journal:
         """Log energy and power of the window, and add the energy to that of the training."""
         for kind, use in window.energy.items():
             progress.energy.setdefault(kind, Use()).add(use)
+        if self._energy is None or self._energy.kind not in window.energy:
+            return
         kind = self._energy.kind
-        if kind not in window.energy or kind in self._energy.not_readable:
+        if kind in self._energy.not_readable:
             return
         use, where = window.energy[kind], progress.where
         self.log.event(metrics.INTERVAL_ENERGY, use.total, unit="J", seconds=use.seconds,
@@ -142,7 +144,8 @@ class Journal:
         seconds = progress.seconds + progress.window.seconds
         self.log.event(metrics.TRAINING_SECONDS, seconds, **progress.where)
         self.log.event(metrics.PEAK_MEMORY, max(memory), **progress.where, ranks=list(memory))
-        self._log_total_energy(progress)
+        if self._energy is not None:
+            self._log_total_energy(progress, self._energy)
         self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=progress.steps_done)
         return {
             "status": metrics.SUCCESS,
@@ -152,14 +155,14 @@ class Journal:
             "evaluation": progress.scores or None,
         }
 
-    def _log_total_energy(self, progress: Progress) -> None:
+    def _log_total_energy(self, progress: Progress, meters: Energy) -> None:
         """Log the energy of the whole training by kind, or why it is not readable."""
-        for kind in {self._energy.kind: None, CPU: None}:
+        for kind in {meters.kind: None, CPU: None}:
             use, where = Use(), progress.where
             for part in (progress.energy, progress.window.energy):
                 use.add(part.get(kind, Use()))
-            trains = kind == self._energy.kind
-            reason = self._energy.not_readable.get(kind)
+            trains = kind == meters.kind
+            reason = meters.not_readable.get(kind)
             if reason is None and use.steps != progress.steps_done:
                 reason = f"measured in {use.steps} of {progress.steps_done} steps only"
             if reason is not None:
