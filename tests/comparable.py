@@ -21,13 +21,15 @@ class Make(Protocol):
 
     def __call__(
         self, name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),
-        *, size: int | None = None, cores: int | None = None, **changed: Argument,
+        *, size: int | None = None, cores: int | None = None, joules: float | None = None,
+        **changed: Argument,
     ) -> Path: ...
 
 
 def leave(
     directory: Path, recipe: RecipeFile, accuracies: Sequence[float], speeds: Sequence[float],
     size: int | None, cores: int | None, changed: dict[str, Argument],
+    joules: float | None = None,
 ) -> Path:
     """Create a completed run: one step per second, an evaluation after every ten steps."""
     record = start(directory, recipe, changed, image=SIF)
@@ -37,13 +39,14 @@ def leave(
     if size is not None:
         told = {"strategy": {"size": size}}
         (directory / "environment.json").write_text(json.dumps(told))
-    _write(directory, accuracies, speeds, changed.get("seed"))
+    _write(directory, accuracies, speeds, changed.get("seed"), joules)
     run_directory.finish(directory, record, "completed", 0)
     return directory
 
 
 def _write(
-    directory: Path, accuracies: Sequence[float], speeds: Sequence[float], seed: object
+    directory: Path, accuracies: Sequence[float], speeds: Sequence[float], seed: object,
+    joules: float | None,
 ) -> None:
     lines: list[dict[str, Any]] = [{"time_ms": 0, "key": "run_start"}]
     if seed is not None:
@@ -58,6 +61,9 @@ def _write(
                       "eval_loss": 0.3}
             lines += [{**where, "key": key, "value": value} for key, value in values.items()]
     end = {"status": "success", "step": last, "epoch_num": 1}
+    if joules is not None:
+        lines.append({"time_ms": 1000 * last, "key": "energy_per_sample", "value": joules,
+                      "metadata": {"step": last, "epoch_num": 1}})
     lines.append({"time_ms": 1000 * last, "key": "run_stop", "metadata": end})
     (directory / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     scores = {"top1": accuracies[-1], "top5": 0.99, "loss": 0.3}

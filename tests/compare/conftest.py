@@ -18,8 +18,11 @@ def make(recipe: RecipeFile, own_place: Path) -> comparable.Make:
 
     def leave(
         name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),
-        *, size: int | None = None, cores: int | None = None, **changed: Argument,
+        *, size: int | None = None, cores: int | None = None, joules: float | None = None,
+        **changed: Argument,
     ) -> Path:
-        return comparable.leave(own_place / name, recipe, accuracies, speeds, size, cores, changed)
+        return comparable.leave(
+            own_place / name, recipe, accuracies, speeds, size, cores, changed, joules
+        )
 
     return leave

@@ -55,6 +55,16 @@ def test_the_speed_of_two_runs_is_judged_by_their_windows(make: Make) -> None:
         assert METHODS[STRETCHES] in found.notes
 
 
+def test_the_energy_of_runs_is_compared_where_both_measured_it(make: Make) -> None:
+    paths = [make("a", joules=2.0), make("b", joules=2.5), make("c", seed=2)]
+    for two in (paths[:2], [publish(paths[0]), paths[1]]):
+        energy = metric(compare(two)[0], "energy_per_sample")
+        assert [summary.values for summary in energy.groups] == [[2.0], [2.5]]
+        assert [one.percent for one in energy.differences] == [25.0]
+    found = compare([paths[0], paths[2]])[0]
+    assert "energy_per_sample" not in [one.metric for one in found.metrics]
+
+
 def test_other_machines_make_other_groups_unless_they_are_pooled(make: Make) -> None:
     paths = [make("a"), make("b", seed=2), make("c", cores=64)]
     assert [group.runs for group in compare(paths)[0].groups] == [["A1", "A2"], ["B"]]

@@ -176,10 +176,11 @@ def test_a_file_name_is_what_apt_takes() -> None:
     )
 
 
-def test_an_app_image_that_brings_nothing_has_no_locks_to_make() -> None:
-    with refused("lock-inherited", "resnet-imagenet-torch-cpu", kind=UsageError) as caught:
-        resolve.write_locks(definition.load("resnet-imagenet-torch-cpu"), Silent())
-    assert "`trimaran lock torch-cpu`" in str(caught.value.hint)
+def test_an_app_image_that_brings_nothing_has_no_locks_to_make(app: definition.Image) -> None:
+    (app.folder / "requirements.in").unlink()
+    with refused("lock-inherited", "app", kind=UsageError) as caught:
+        resolve.write_locks(app, Silent())
+    assert "`trimaran lock tiny`" in str(caught.value.hint)
 
 
 def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(

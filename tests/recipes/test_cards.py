@@ -122,8 +122,11 @@ def test_an_app_that_is_not_there_and_one_without_a_card(checkout: Path) -> None
 def test_units_and_what_depends_on_the_machine() -> None:
     found = cards.load("resnet-imagenet").card
     units = {name: metric.unit for name, metric in found.metrics.items() if metric.unit}
-    assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s"}
-    assert [n for n, metric in found.metrics.items() if metric.hardware_bound] == ["throughput"]
+    energy = {"energy_per_sample": "J/sample", "mean_power": "W", "energy": "kJ",
+              "host_energy": "kJ", "power": "W"}
+    assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s", **energy}
+    bound = [name for name, metric in found.metrics.items() if metric.hardware_bound]
+    assert bound == ["throughput", *energy]
     assert found.neutral_options == ["seed", "watchdog"]
 
 

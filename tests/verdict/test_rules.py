@@ -102,7 +102,8 @@ def test_each_metric_is_read_from_its_own_key_in_its_unit() -> None:
         event("throughput", 123.0, epoch_num=1), event("eval_loss", 2.0, epoch_num=1),
         event("train_loss", 3.0, epoch_num=1),
     ]
-    found = {name: measure(events, metric, "end") for name, metric in CARD.metrics.items()}
+    found = {name: value for name, metric in CARD.metrics.items()
+             if (value := measure(events, metric, "end")) is not None}
     assert found == {"val_top1": 50.0, "val_top5": 75.0, "throughput": 123.0, "val_loss": 2.0,
                      "train_loss": 3.0}
 
@@ -166,6 +167,46 @@ def test_values_are_shown_with_their_unit_and_range() -> None:
     assert (speed.measured_text, speed.accepted_text) == ("1,234 img/s", "900 img/s to 1,500 img/s")
     missing = judge_metrics(recipe(ACCURACY), CARD, [], changed=[], unlike=[]).rows[0]
     assert missing.measured_text == "not reported"
+
+
+ENERGY = {"metric": "energy_per_sample", "unit": "J/sample", "at": "end", "value": 2.0,
+          "upper": 0.1, "source": "a paper"}
+UNREADABLE = Event(1, "not_readable", "no RAPL counters",
+                   {"keys": ["energy_joules", "energy_per_sample"], "step": 9})
+
+
+@pytest.mark.parametrize(("joules", "outcome"), [(2.19, "PASS"), (2.21, "FAIL"), (0.5, "PASS")])
+def test_an_expectation_of_energy_is_judged(joules: float, outcome: str) -> None:
+    events = [event("energy_per_sample", joules)]
+    verdict = judge_metrics(recipe(ENERGY), CARD, events, changed=[], unlike=[])
+    assert (verdict.outcome, verdict.rows[0].readable, verdict.notes) == (outcome, True, [])
+
+
+@pytest.mark.parametrize(("unlike", "outcome"), [([], "FAIL"), (["8 cores"], "NO REFERENCE")])
+def test_energy_that_the_machine_cannot_measure_is_no_pass(
+    unlike: list[str], outcome: str
+) -> None:
+    verdict = judge_metrics(
+        recipe(ACCURACY, ENERGY), CARD, [event("eval_accuracy", 0.91), UNREADABLE],
+        changed=[], unlike=unlike,
+    )
+    top1, energy = verdict.rows
+    assert (top1.outcome, energy.outcome, verdict.outcome) == ("PASS", outcome, outcome)
+    assert (energy.measured_text, energy.readable) == ("not readable", False)
+    assert verdict.notes == ["energy_per_sample, energy not readable: no RAPL counters"]
+
+
+def test_energy_that_no_recipe_expects_fails_nothing_and_is_noted() -> None:
+    events = [event("eval_accuracy", 0.91), UNREADABLE]
+    verdict = judge_metrics(recipe(ACCURACY), CARD, events, changed=[], unlike=[])
+    assert (verdict.outcome, len(verdict.rows), len(verdict.notes)) == ("PASS", 1, 1)
+
+
+@pytest.mark.parametrize("keys", [None, "energy_per_sample", [["energy_per_sample"]], {}])
+def test_a_reason_without_keys_is_none(keys: Any) -> None:
+    events = [Event(1, "not_readable", "no RAPL", {"keys": keys})]
+    row = judge_metrics(recipe(ENERGY), CARD, events, changed=[], unlike=[]).rows[0]
+    assert (row.measured_text, row.outcome) == ("not reported", "FAIL")
 
 
 def test_throughput_has_no_reference_on_other_hardware_and_says_why() -> None:

@@ -55,7 +55,7 @@ class OfTwo(TensorFlowStrategy):
         return values + tf.constant([10.0, 0.0], values.dtype)
 
     def gather(self, value: Any) -> list[Any]:
-        return [value, self.other]
+        return [value, value if self.other is None else self.other]
 
 
 @pytest.fixture(scope="module")

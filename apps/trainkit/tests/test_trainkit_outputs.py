@@ -13,6 +13,7 @@ import pytest
 
 from trainkit import atomic, metrics, outputs
 from trainkit.checkpoint import Checkpoints
+from trainkit.energy import open_meters
 from trainkit.exits import ArgumentError, DataError
 from trainkit.outputs import Outputs
 from trainkit.strategy import Strategy
@@ -39,7 +40,8 @@ def stopped(tmp_path: Path) -> Path:
     """A run that stopped after step 6 of 9; with checkpoints of 3 and 6."""
     folder = tmp_path / "run"
     with begin(folder).log as log:
-        out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True, {"seed": 1})
+        out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True, {"seed": 1},
+                      open_meters(Strategy()))
         for step in range(1, 7):
             log.event(metrics.TRAIN_LOSS, 1.0 / step, step=step)
             if step % 3 == 0:

@@ -88,7 +88,7 @@ class Ranks3(Strategy):
         return 1000
 
     def gather(self, value: Any) -> list[Any]:
-        return [value, value + 7, value - 5]
+        return [value, value + 7, value - 5] if isinstance(value, int) else [value] * 3
 
 
 class Timed:

@@ -115,7 +115,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 def told(out: Path) -> list[Any]:
     """Return all metrics but those of time, and where the training went on."""
     timed = {"throughput", "data_wait_fraction", "communication_fraction", "training_seconds",
-             "peak_memory_bytes", "resumed_from_step"}
+             "peak_memory_bytes", "resumed_from_step", "not_readable"}
     return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
             if x["key"] not in timed]
 

@@ -115,6 +115,25 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
     return max(values) if metric.better == "higher" else min(values)
 
 
+NOT_READABLE = "not_readable"
+"""Key of the event that names the reason why a run cannot measure some metrics.
+
+The metadata have the keys of these metrics in `keys`.
+"""
+
+REASON = 500
+"""Maximum number of characters of a reason that is shown."""
+
+
+def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
+    """Return why the run could not measure `metric`, or None if it did not report a reason."""
+    for event in reversed(events):
+        keys = event.metadata.get("keys")
+        if event.key == NOT_READABLE and isinstance(keys, list) and metric.key in keys:
+            return f"{event.value}"[:REASON]
+    return None
+
+
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
     """Return the values that `measure` uses, in their unit; NaN for values that are not finite."""
     found = [event for event in events if event.key == metric.key]
@@ -145,7 +164,8 @@ class Row(BaseModel):
     """One metric of a verdict; values and bounds are in `unit`.
 
     `at` names the value that counts: `end` (the last one), `best` or `median-after-epoch-N`.
-    `fault` is the reason why the metric fails even with a value within the bounds.
+    `fault` is the reason why the metric fails even with a value within the bounds. `readable` is
+    false if the run reported that the machine cannot measure the metric.
     """
 
     metric: str
@@ -160,12 +180,13 @@ class Row(BaseModel):
     outcome: Outcome
     required: bool
     fault: str | None = None
+    readable: bool = True
 
     @property
     def measured_text(self) -> str:
         """The measured value with its unit."""
         if self.measured is None:
-            return "not reported"
+            return "not reported" if self.readable else "not readable"
         return "not valid" if math.isnan(self.measured) else self.text(self.measured)
 
     @property
@@ -244,7 +265,7 @@ def judge_metrics(
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
         notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events),
-               *carriers.notes(fabric)],
+               *carriers.notes(fabric), *_unreadable(recipe, card, events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
@@ -267,6 +288,7 @@ def _row(
         metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
         measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
         outcome=outcome, required=True, fault=fault,
+        readable=measured is not None or not_readable(events, metric) is None,
     )
 
 
@@ -304,6 +326,18 @@ def _ranks(events: Sequence[Event]) -> list[str]:
         for before, now in pairwise(begun)
         if before.number("ranks") != now.number("ranks")
     ]
+
+
+def _unreadable(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[str]:
+    """Return a note for each reason why the run could not measure some metrics of the verdict."""
+    judged = {expected.metric for expected in recipe.expected}
+    named: dict[str, list[str]] = {}
+    for name, metric in card.metrics.items():
+        if name in judged or metric.shown is not None:
+            reason = not_readable(events, metric)
+            if reason is not None:
+                named.setdefault(reason, []).append(name)
+    return [f"{', '.join(names)} not readable: {reason}" for reason, names in named.items()]
 
 
 def _image(digest: str | None) -> str:

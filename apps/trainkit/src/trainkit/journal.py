@@ -8,6 +8,8 @@ from typing import Any
 
 from trainkit import metrics
 from trainkit.console import Console
+from trainkit.energy import Energy, Use
+from trainkit.meters import CPU
 from trainkit.metrics import MetricsLog
 from trainkit.progress import Progress, Window
 
@@ -53,12 +55,14 @@ class Journal:
         words: names of the app's measurements.
         epochs: epochs of the whole training.
         last_step: steps of the whole training.
+        energy: the energy meters of the job; None: the loop does not measure energy.
     """
 
     def __init__(
-        self, log: MetricsLog, console: Console, words: Words, epochs: int, last_step: int
+        self, log: MetricsLog, console: Console, words: Words, epochs: int, last_step: int,
+        energy: Energy | None = None,
     ) -> None:
-        self.log, self.console, self.words = log, console, words
+        self.log, self.console, self.words, self._energy = log, console, words, energy
         self.epochs, self.last_step = epochs, last_step
 
     def began(self, facts: Mapping[str, int], ranks: int) -> None:
@@ -87,6 +91,7 @@ class Journal:
         self.log.event(metrics.DATA_WAIT, window.waiting / window.seconds, **progress.where)
         communication = window.communicating / window.seconds
         self.log.event(metrics.COMMUNICATION, communication, **progress.where)
+        self._log_energy(progress, window)
         progress.seconds += window.seconds
         words = {**self.words.losses, **self.words.rates}
         values = (losses | dict(rates)).items()
@@ -100,6 +105,20 @@ class Journal:
             f"step {progress.steps_done}/{self.last_step}",
             *shown, f"{pace} {self.words.unit}",
         ]))
+
+    def _log_energy(self, progress: Progress, window: Window) -> None:
+        """Log energy and power of the window, and add the energy to that of the training."""
+        for kind, use in window.energy.items():
+            progress.energy.setdefault(kind, Use()).add(use)
+        if self._energy is None or self._energy.kind not in window.energy:
+            return
+        kind = self._energy.kind
+        if kind in self._energy.not_readable:
+            return
+        use, where = window.energy[kind], progress.where
+        self.log.event(metrics.INTERVAL_ENERGY, use.total, unit="J", seconds=use.seconds,
+                       devices=use.joules, **where)
+        self.log.event(metrics.POWER, use.watts, unit="W", **where)
 
     def bad_record(self, text: str) -> None:
         """Report a tolerated record that cannot be decoded."""
@@ -125,6 +144,8 @@ class Journal:
         seconds = progress.seconds + progress.window.seconds
         self.log.event(metrics.TRAINING_SECONDS, seconds, **progress.where)
         self.log.event(metrics.PEAK_MEMORY, max(memory), **progress.where, ranks=list(memory))
+        if self._energy is not None:
+            self._log_total_energy(progress, self._energy)
         self.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=progress.steps_done)
         return {
             "status": metrics.SUCCESS,
@@ -133,3 +154,28 @@ class Journal:
             "training_seconds": seconds,
             "evaluation": progress.scores or None,
         }
+
+    def _log_total_energy(self, progress: Progress, meters: Energy) -> None:
+        """Log the energy of the whole training by kind, or why it is not readable."""
+        for kind in {meters.kind: None, CPU: None}:
+            use, where = Use(), progress.where
+            for part in (progress.energy, progress.window.energy):
+                use.add(part.get(kind, Use()))
+            trains = kind == meters.kind
+            reason = meters.not_readable.get(kind)
+            if reason is None and use.steps != progress.steps_done:
+                reason = f"measured in {use.steps} of {progress.steps_done} steps only"
+            if reason is not None:
+                keys = metrics.OF_ENERGY if trains else (metrics.HOST_ENERGY,)
+                self.log.event(metrics.NOT_READABLE, reason, keys=list(keys), **where)
+            elif trains:
+                self.log.event(metrics.ENERGY, use.total, unit="J", devices=use.joules, **where)
+                each = {name: joules / use.samples for name, joules in use.joules.items()}
+                self.log.event(metrics.ENERGY_PER_SAMPLE, use.per_sample, unit="J",
+                               samples=use.samples, devices=each, **where)
+                each = {name: joules / use.seconds for name, joules in use.joules.items()}
+                self.log.event(metrics.MEAN_POWER, use.watts, unit="W", seconds=use.seconds,
+                               devices=each, **where)
+            else:
+                self.log.event(metrics.HOST_ENERGY, use.total, unit="J", devices=use.joules,
+                               **where)

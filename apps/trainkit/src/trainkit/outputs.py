@@ -16,6 +16,7 @@ from typing import Any
 
 from trainkit import atomic, checkpoint, metrics, provenance
 from trainkit.checkpoint import Checkpoints, State
+from trainkit.energy import Energy, open_meters
 from trainkit.exits import FULL, ArgumentError, DataError
 from trainkit.strategy import Strategy
 
@@ -36,6 +37,7 @@ class Outputs:
         state: the checkpoint from which the training resumes, None for a new run.
         is_main: whether this rank writes.
         identity: the settings that checkpoints record: see `open_outputs`.
+        energy: the energy meters of the job.
     """
 
     folder: Path
@@ -44,6 +46,7 @@ class Outputs:
     state: State | None
     is_main: bool
     identity: Mapping[str, Any]
+    energy: Energy
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write `result.json`, which marks the run as finished."""
@@ -168,11 +171,13 @@ def open_outputs(
         DataError: no checkpoint can be used.
     """
     checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
+    energy = open_meters(strategy)
     with contextlib.ExitStack() as stack:
         log, state = metrics.MetricsLog(None), None
         if strategy.is_main:
             log = stack.enter_context(_take(folder))
-            _prepare(folder, resume, provenance.environment(packages, strategy))
+            environment = provenance.environment(packages, strategy)
+            _prepare(folder, resume, {**environment, "energy": energy.facts()})
             state = _find_state(checkpoints, resume, log, warn)
             if state is not None:
                 _same_training(state["identity"], identity)
@@ -180,7 +185,8 @@ def open_outputs(
             log.cut(0 if state is None else state["metrics_offset"])
         stack.pop_all()  # the caller closes the log
     return Outputs(
-        folder, checkpoints, log, strategy.share(state), strategy.is_main, dict(identity)
+        folder, checkpoints, log, strategy.share(state), strategy.is_main, dict(identity),
+        energy,
     )
 
 

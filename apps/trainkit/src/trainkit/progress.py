@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trainkit.energy import Use, Uses, uses_of
 from trainkit.exits import DataError
 from trainkit.strategy import Pending
 
@@ -20,6 +21,7 @@ class Window:
         seconds: wall time in seconds.
         waiting: part of `seconds` spent waiting for data.
         communicating: part of `seconds` spent waiting for other ranks.
+        energy: energy of these steps.
     """
 
     samples: int = 0
@@ -27,12 +29,24 @@ class Window:
     seconds: float = 0.0
     waiting: float = 0.0
     communicating: float = 0.0
+    energy: Uses = field(default_factory=dict)
 
     def add_losses(self, samples: int, losses: Sequence[float]) -> None:
         """Add the samples of one step on all ranks, and the sums of their losses."""
         self.samples += samples
         before = self.losses or [0.0] * len(losses)
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
+
+    def count_step(self, kinds: Sequence[str], samples: int) -> None:
+        """Count a step of `samples` samples whose energy of the kinds `kinds` is measured."""
+        for kind in kinds:
+            use = self.energy.setdefault(kind, Use())
+            use.steps, use.samples = use.steps + 1, use.samples + samples
+
+    def add_energy(self, measured: Uses) -> None:
+        """Add the energy of the counted steps."""
+        for kind, use in measured.items():
+            self.energy.setdefault(kind, Use()).add(use)
 
     def add_time(self, seconds: float, waiting: float, communicating: float) -> None:
         """Add the seconds of one step: wall time, waiting for data, and waiting for other ranks."""
@@ -54,6 +68,7 @@ class Progress:
         closed: completed steps when the last epoch and its evaluation ended; -1 before that.
         scores: scores of the last evaluation.
         window: sums for the next log line.
+        energy: energy of the steps before the window.
     """
 
     steps_per_epoch: int
@@ -64,6 +79,7 @@ class Progress:
     closed: int = -1
     scores: dict[str, float] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
+    energy: Uses = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Progress:
@@ -75,8 +91,11 @@ class Progress:
         try:
             # In older checkpoints all epochs have the same number of steps.
             before = {"before": state["epoch"] * state["steps_per_epoch"]}
-            return cls(**{**before, **state, "window": Window(**state["window"])})
-        except (KeyError, TypeError) as error:
+            window = dict(state["window"])
+            window["energy"] = uses_of(window.get("energy", {}))  # older ones have no energy
+            energy = uses_of(state.get("energy", {}))
+            return cls(**{**before, **state, "window": Window(**window), "energy": energy})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(
                 "the checkpoint has no progress of a training", code="checkpoint-mismatch"
             ) from error

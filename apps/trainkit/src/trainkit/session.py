@@ -88,7 +88,9 @@ class Session:
             parts.restore(training.parts(), out.state["parts"])
             self.progress = Progress.of(out.state["progress"])
         console = Console(course.last_step, self.progress.steps_done, quiet=not strategy.is_main)
-        self.journal = Journal(out.log, console, words, course.epochs, course.last_step)
+        self.journal = Journal(
+            out.log, console, words, course.epochs, course.last_step, out.energy
+        )
         self._watchdog = Watchdog(
             strategy.rank, strategy.size, out.folder / "hanging", course.patience
         )
@@ -145,6 +147,7 @@ class Session:
         """Return the next batch, and start the timer of the step."""
         if self._watch is not None:
             self._watch.before()
+        self._out.energy.begin()
         self._started, self._communicated = time.perf_counter(), self._strategy.communicating
         self._watchdog.beat("reading data")
         batch = next(batches)
@@ -178,10 +181,12 @@ class Session:
             self._strategy.communicating - self._communicated,
         )
         progress.window.add_time(*took)
+        progress.window.count_step(self._out.energy.kinds, samples)
         self.journal.console.step()
         if watch is not None and (report := watch.after(*took)):
             self.journal.console.line(report)
         if due:
+            self._meter()
             self.journal.stepped(progress, rates)
         self._between_steps()
 
@@ -196,6 +201,7 @@ class Session:
             DivergedError: a score or a weight is not finite.
         """
         self._settle()
+        self._meter()
         before = self._out.log.position()
         self._out.log.stop(metrics.EPOCH_STOP, **self.progress.where)
         if self._evaluation_is_due():
@@ -250,6 +256,13 @@ class Session:
                 if not math.isfinite(loss):
                     raise self._diverged(name, loss, step)
             self.progress.window.add_losses(step.samples, losses)
+
+    def _meter(self) -> None:
+        """Add the energy of all ranks since the first step that followed the last call.
+
+        Evaluations and checkpoints are not measured, as they are no part of the throughput.
+        """
+        self.progress.window.add_energy(self._out.energy.collect())
 
     def _diverged(self, name: str, loss: float, step: Step) -> DivergedError:
         rates = "".join(f", {k.replace('_', ' ')} {v:.4g}" for k, v in step.rates.items())
@@ -313,6 +326,7 @@ class Session:
                 weights from replacing a good checkpoint.
         """
         self._settle()
+        self._meter()
         self._watchdog.beat("writing a checkpoint", slow=True)
         self._training.before_save()
         kept = parts.snapshot(self._training.parts())  # on all ranks, because some parts gather

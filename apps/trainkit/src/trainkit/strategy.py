@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 from trainkit.exits import AppError, PeerError
+from trainkit.meters import Gpu
 from trainkit.ranks import Ranks
 
 T = TypeVar("T")
@@ -65,6 +66,10 @@ class Strategy:
     def facts(self) -> dict[str, Any]:
         """Return the facts of the framework for `environment.json`: device, GPU, threads."""
         return {"device": "cpu", "gpu": None, "threads": {}}
+
+    def gpu(self) -> Gpu | None:
+        """Return the GPU of this rank, for its energy meter; None: the rank uses a CPU."""
+        return None
 
     def sum(self, values: Iterable[float]) -> list[float]:
         """Return the sums of `values` over the ranks, in double precision."""

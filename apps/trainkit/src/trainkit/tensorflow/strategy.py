@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from trainkit.meters import Gpu
 from trainkit.ranks import Ranks
 from trainkit.strategy import Strategy
 
@@ -45,6 +46,12 @@ class TensorFlowStrategy(Strategy):
             "intra_op": tf.config.threading.get_intra_op_parallelism_threads(),  # 0: all cores
             "inter_op": tf.config.threading.get_inter_op_parallelism_threads(),
         }}
+
+    def gpu(self) -> Gpu | None:
+        """Return the GPU of this rank by its number, as TensorFlow reports no address."""
+        if not self.device.startswith("GPU"):
+            return None
+        return Gpu(int(tf.config.get_visible_devices("GPU")[0].name.rsplit(":", 1)[1]))
 
     def _gpu(self) -> dict[str, Any] | None:
         if not self.device.startswith("GPU"):

@@ -17,7 +17,7 @@ Leaves = dict[str, Any]
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
-    metrics.PEAK_MEMORY,
+    metrics.PEAK_MEMORY, metrics.HOST_ENERGY, metrics.NOT_READABLE, *metrics.OF_ENERGY,
 }
 """Keys of metrics whose values differ between equal runs."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}

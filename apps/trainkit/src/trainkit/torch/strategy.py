@@ -23,6 +23,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from trainkit.exits import PeerError
+from trainkit.meters import Gpu
 from trainkit.ranks import Ranks, rendezvous
 from trainkit.strategy import Pending, Strategy
 
@@ -65,6 +66,17 @@ class TorchStrategy(Strategy):
         """Return the facts of PyTorch for `environment.json`: device, GPU, threads."""
         threads = {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()}
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
+
+    def gpu(self) -> Gpu | None:
+        """Return the GPU of this rank with its PCI address, which PyTorch reports since 2.8."""
+        if self.device.type != "cuda":
+            return None
+        facts = torch.cuda.get_device_properties(self.device)
+        keys = ("pci_domain_id", "pci_bus_id", "pci_device_id")
+        known = all(hasattr(facts, key) for key in keys)
+        address = "{:08x}:{:02x}:{:02x}.0".format(*(getattr(facts, key) for key in keys)) \
+            if known else None
+        return Gpu(self.device.index or 0, address)
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
         """Give all ranks the weights of rank 0; return the module to call in the training.

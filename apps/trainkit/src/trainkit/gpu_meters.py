@@ -1,0 +1,161 @@
+"""The energy meter of the GPU of a rank, found through zeus: NVML for NVIDIA, AMD SMI for AMD."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from trainkit.meters import GPU, About, Gpu, Meter, MeterError, about
+
+
+class GpuMeter:
+    """The counter of a GPU, which zeus reads from its driver, in millijoules."""
+
+    def __init__(self, about: About, device: Any) -> None:
+        self.about, self._device = about, device
+        self._last = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Start to count."""
+        self._last = self._counter()
+
+    def gained(self) -> float:
+        """Return the energy since `start` or the last call, in joules."""
+        before, self._last = self._last, self._counter()
+        if self._last < before:
+            raise MeterError(f"{self.about.label}: the counter was reset")
+        return (self._last - before) / 1000
+
+    def _counter(self) -> float:
+        try:
+            return float(self._device.get_total_energy_consumption())
+        except Exception as error:  # a driver's fault must not end a training
+            raise MeterError(f"{self.about.label}: {error}") from error
+
+
+def gpu_meter(gpu: Gpu) -> Meter:
+    """Return the meter of `gpu`.
+
+    Raises:
+        MeterError: the GPU has no energy counter, or it cannot be found.
+    """
+    from zeus.device.gpu.amd import amdsmi_is_available
+    from zeus.device.gpu.nvidia import nvml_is_available
+
+    with _silent():
+        if nvml_is_available():
+            return nvidia_meter(gpu)
+        if amdsmi_is_available():
+            return amd_meter(gpu)
+    raise MeterError(
+        "neither NVML nor AMD SMI is available: in Apptainer they come with --nv and --rocm"
+    )
+
+
+def nvidia_meter(gpu: Gpu) -> Meter:
+    """Return the meter of an NVIDIA GPU.
+
+    All GPUs of the machine are compared by their address, because NVML and CUDA number them
+    differently, and `CUDA_VISIBLE_DEVICES` may contain names. Without an address, the number is
+    looked up as zeus documents it.
+
+    Raises:
+        MeterError: the GPU is older than Volta, divided by MIG, or not found.
+    """
+    import pynvml
+    from zeus.device.gpu.nvidia import NVIDIAGPU, NVIDIAGPUs
+
+    def address(one: Any) -> str:
+        found = pynvml.nvmlDeviceGetPciInfo(one.handle).busId
+        return found if isinstance(found, str) else str(found, "ascii")
+
+    every = NVIDIAGPUs().gpus if gpu.address is None else [
+        NVIDIAGPU(index) for index in range(pynvml.nvmlDeviceGetCount())
+    ]
+    device = _device(every, gpu, address)
+    with contextlib.suppress(pynvml.NVMLError):  # GPUs without MIG
+        if pynvml.nvmlDeviceGetMigMode(device.handle)[0]:
+            raise MeterError("the GPU is divided by MIG, and its counter is that of all parts")
+    if not device.supports_get_total_energy_consumption():
+        raise MeterError(f"{device.get_name()} has no energy counter: GPUs have it since Volta")
+    uuid = pynvml.nvmlDeviceGetUUID(device.handle)
+    return GpuMeter(About(uuid, f"{socket.gethostname()} {uuid}", GPU), device)
+
+
+def amd_meter(gpu: Gpu) -> Meter:
+    """Return the meter of an AMD GPU.
+
+    The two dies of an MI250 or MI250X are two GPUs with one counter, that of the first die. Both
+    have the same meter here.
+
+    Raises:
+        MeterError: the GPU has no valid energy counter, or it cannot be found.
+    """
+    import amdsmi
+    from zeus.device.gpu.amd import AMDGPUs
+
+    def address(one: Any) -> str:
+        return str(amdsmi.amdsmi_get_gpu_device_bdf(one.handle))
+
+    every = AMDGPUs().gpus
+    if gpu.address is None and "ROCR_VISIBLE_DEVICES" in os.environ:
+        raise MeterError("zeus does not follow ROCR_VISIBLE_DEVICES: use HIP_VISIBLE_DEVICES")
+    device = _device(every, gpu, address)
+    if not device.supports_get_total_energy_consumption():
+        device = _first_die(every, device)
+    # The address names the die in this machine; serial numbers are not readable everywhere.
+    return GpuMeter(about(f"GPU {address(device)}", GPU), device)
+
+
+def _first_die(every: Any, device: Any) -> Any:
+    """Return the GPU whose counter includes `device`, the second die of an MI250."""
+    name, number = device.get_name(), device.gpu_index
+    if "MI250" in name and number % 2 == 1:
+        for one in every:
+            if one.gpu_index == number - 1 and one.supports_get_total_energy_consumption():
+                return one
+        raise MeterError(f"the counter of {name} {number} is that of GPU {number - 1}, not visible")
+    raise MeterError(f"{name} has no valid energy counter (ROCm/amdsmi issue 38)")
+
+
+def _device(every: Sequence[Any], gpu: Gpu, address: Callable[[Any], str]) -> Any:
+    """Return the GPU of `every` with the address of `gpu`, or else with its number."""
+    if gpu.address is None:
+        if gpu.index >= len(every):
+            raise MeterError(f"GPU {gpu.index} is not among the {len(every)} GPUs that zeus finds")
+        return every[gpu.index]
+    wanted = place(gpu.address)
+    for device in every:
+        if place(address(device)) == wanted:
+            return device
+    raise MeterError(f"no GPU with the PCI address {gpu.address} among those that zeus finds")
+
+
+def place(address: str) -> tuple[int, int, int]:
+    """Return domain, bus and device of a PCI address such as 00000000:3B:00.0.
+
+    Raises:
+        MeterError: it is not such an address.
+    """
+    found = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.\d)?",
+                         address)
+    if found is None:
+        raise MeterError(f"{address!r} is not an address on a PCI bus")
+    return int(found[1] or "0", 16), int(found[2], 16), int(found[3], 16)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Suppress the log lines of zeus, whose content is in the reasons."""
+    log = logging.getLogger("zeus")
+    level, log.level = log.level, logging.CRITICAL
+    try:
+        yield
+    finally:
+        log.level = level

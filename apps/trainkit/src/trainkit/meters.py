@@ -1,0 +1,200 @@
+"""The energy meters of this machine, found through zeus (https://ml.energy/zeus).
+
+A meter is a counter that only grows: of the GPU of this rank (NVML, AMD SMI), or of a processor
+package and its memory (RAPL). Nothing is measured in the background: no thread, no process.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol
+
+Kind = Literal["gpu", "cpu"]
+GPU: Final[Kind] = "gpu"
+CPU: Final[Kind] = "cpu"
+
+RAPL = ("/sys/class/powercap/intel-rapl", "/zeus_sys/class/powercap/intel-rapl")
+"""The trees of RAPL domains on a host and, as zeus documents it, in a container of Docker."""
+
+MOST_WATTS = 1000.0
+"""No processor package draws more power; zeus 0.16 assumes the same (`zeus.device.cpu.rapl`)."""
+
+
+class MeterError(Exception):
+    """A meter that cannot be read; the message is the reason, with a remedy if there is one."""
+
+
+class About(NamedTuple):
+    """The description of a meter, which ranks send to each other.
+
+    Attributes:
+        identity: the same for each rank that can read this meter, and for no other meter.
+        label: name of the meter for readers: the host and the device.
+        kind: whether it counts the energy of a GPU, or of a package or its memory.
+    """
+
+    identity: str
+    label: str
+    kind: Kind
+
+
+class Meter(Protocol):
+    """A counter of energy."""
+
+    about: About
+
+    def start(self) -> None:
+        """Start to count; what was used before does not count.
+
+        Raises:
+            MeterError: the meter cannot be read.
+        """
+        ...
+
+    def gained(self) -> float:
+        """Return the energy since `start` or the last call of this method, in joules.
+
+        Raises:
+            MeterError: the meter cannot be read.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU of a rank.
+
+    Attributes:
+        index: number among the GPUs that the framework sees.
+        address: address on the PCI bus, None if the framework does not report it.
+    """
+
+    index: int
+    address: str | None = None
+
+
+@dataclass
+class Found:
+    """The meters that a rank can read, and kind -> reason for those that it cannot read."""
+
+    meters: list[Meter] = field(default_factory=list)
+    not_readable: dict[Kind, str] = field(default_factory=dict)
+
+
+def machine() -> str:
+    """Return what identifies this machine: the identifier that Linux chose when it booted.
+
+    Containers have it, too, unlike a host name of their own.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
+
+
+class RaplMeter:
+    """The counter of a RAPL domain, a file `energy_uj` of the kernel in microjoules.
+
+    The counter restarts at 0 after `span` microjoules, on many machines each few minutes. zeus
+    would start a process for each counter that polls it. Here the energy is the difference of two
+    readings modulo `span`, which is exact if the counter restarted at most once between them.
+    https://docs.kernel.org/power/powercap/powercap.html
+    """
+
+    def __init__(
+        self, about: About, file: Path, span: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.about, self._file, self._span, self._clock = about, file, span, clock
+        self._last = self._read = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Start to count."""
+        self._last, self._read = self._counter(), self._clock()
+
+    def gained(self) -> float:
+        """Return the energy since `start` or the last call, in joules."""
+        counter, now = self._counter(), self._clock()
+        if (now - self._read) * MOST_WATTS * 1e6 >= self._span:
+            raise MeterError(
+                f"{self.about.label}: {now - self._read:.0f} s passed between two readings, in "
+                f"which the counter, of {self._span / 1e6:.0f} J, may have restarted repeatedly"
+            )
+        joules = (counter - self._last) % self._span / 1e6
+        self._last, self._read = counter, now
+        return joules
+
+    def _counter(self) -> float:
+        try:
+            return float(self._file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise MeterError(f"{self.about.label}: {self._file}: {error}") from error
+
+
+def packages(folder: Path | None = None) -> list[Meter]:
+    """Return the meters of all processor packages of this machine, and of their memory.
+
+    The domain `psys`, the whole platform, is left out, because it includes the packages.
+
+    Args:
+        folder: the tree of RAPL; None: where zeus expects it, on a host or in a container.
+
+    Raises:
+        MeterError: there is no RAPL, or this user may not read it.
+    """
+    places = [Path(one) for one in RAPL] if folder is None else [folder]
+    place = next((one for one in places if one.is_dir()), None)
+    if place is None:
+        raise MeterError(
+            f"{places[0]} does not exist: no RAPL counters (a virtual machine, a processor other "
+            "than Intel or AMD, the kernel module intel_rapl_msr not loaded, or a container that "
+            "hides them)"
+        )
+    from zeus.device.cpu import rapl  # after the check: the import takes a quarter of a second
+    from zeus.device.cpu.common import ZeusCPUNoPermissionError
+
+    meters: list[Meter] = []
+    for index in sorted(_numbers(place)):
+        if not _domain(place / f"intel-rapl:{index}").startswith("package"):
+            continue
+        try:
+            cpu = rapl.RAPLCPU(index, str(place))
+        except (ZeusCPUNoPermissionError, PermissionError) as error:
+            raise MeterError(
+                f"{place}/intel-rapl:{index}: energy_uj is readable by root only (since "
+                "CVE-2020-8694): an administrator can permit it with chmod a+r"
+            ) from error
+        domains = {cpu.rapl_file.name: cpu.rapl_file}
+        if cpu.dram is not None:
+            domains[f"{cpu.rapl_file.name} dram"] = cpu.dram
+        meters += [
+            RaplMeter(about(name, CPU), Path(one.energy_uj_path), one.max_energy_range_uj)
+            for name, one in domains.items()
+        ]
+    if not meters:
+        raise MeterError(f"{place} has no processor package")
+    return meters
+
+
+def about(name: str, kind: Kind) -> About:
+    """Return the description of the meter called `name` of this machine."""
+    return About(f"{machine()} {name}", f"{socket.gethostname()} {name}", kind)
+
+
+def _numbers(place: Path) -> Iterator[int]:
+    """Yield the numbers of the domains in the tree `place`, without domains in other domains."""
+    for path in place.glob("intel-rapl:*"):
+        if found := re.fullmatch(r"intel-rapl:([0-9]{1,6})", path.name):
+            yield int(found[1])
+
+
+def _domain(path: Path) -> str:
+    try:
+        return (path / "name").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError as error:
+        raise MeterError(f"{path / 'name'}: {error.strerror}") from error

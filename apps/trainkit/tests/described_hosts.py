@@ -1,0 +1,130 @@
+"""Described hosts: trees of RAPL, and driver libraries of GPUs that exist nowhere here.
+
+No machine of the project has RAPL or an AMD GPU, so nothing here was recorded. The trees follow
+https://docs.kernel.org/power/powercap/powercap.html; the libraries have the functions that zeus
+0.16 calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+SPAN = 262_143_328_850
+"""max_energy_range_uj of many Intel processors, in microjoules."""
+
+XEON_2S: Mapping[str, tuple[str, int]] = {
+    "intel-rapl:0": ("package-0", 1_000_000), "intel-rapl:0/intel-rapl:0:0": ("dram", 2_000_000),
+    "intel-rapl:1": ("package-1", 3_000_000), "intel-rapl:1/intel-rapl:1:0": ("dram", 4_000_000),
+    "intel-rapl:2": ("psys", 9_000_000),
+}
+"""A server with two Intel packages, each with memory, and the domain of the whole platform."""
+
+EPYC: Mapping[str, tuple[str, int]] = {
+    "intel-rapl:0": ("package-0", 5_000_000), "intel-rapl:0/intel-rapl:0:0": ("core", 1_000_000),
+}
+"""A server with one AMD package; its processors count no memory."""
+
+
+def rapl(folder: Path, domains: Mapping[str, tuple[str, int]]) -> Path:
+    """Write a tree of RAPL domains; `domains` is path -> name and counter in microjoules."""
+    place = folder / "intel-rapl"
+    for path, (name, counter) in domains.items():
+        (place / path).mkdir(parents=True)
+        (place / path / "name").write_text(f"{name}\n")
+        (place / path / "max_energy_range_uj").write_text(f"{SPAN}\n")
+        (place / path / "energy_uj").write_text(f"{counter}\n")
+    return place
+
+
+def count(place: Path, path: str, counter: int) -> None:
+    """Set the counter of a domain, in microjoules."""
+    (place / path / "energy_uj").write_text(f"{counter}\n")
+
+
+class Nvml:
+    """NVML of a machine with two GPUs of one model, in the place of pynvml's functions."""
+
+    NAMES = ("00000000:3B:00.0", "00000000:AF:00.0")
+
+    def __init__(self) -> None:
+        self.millijoules = [5_000, 7_000]
+        self.mig, self.architecture = 0, 9
+
+    def install(self, monkeypatch: Any) -> Nvml:
+        """Replace the functions that zeus and trainkit call."""
+        import pynvml
+
+        def unsupported(handle: int) -> None:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+        functions: dict[str, Any] = {
+            "nvmlInit": lambda: None, "nvmlShutdown": lambda: None,
+            "nvmlDeviceGetCount": lambda: len(self.NAMES),
+            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetC2cModeInfoV": unsupported,
+            "nvmlDeviceGetPciInfo": lambda at: SimpleNamespace(busId=self.NAMES[at]),
+            "nvmlDeviceGetUUID": lambda at: f"GPU-{at}",
+            "nvmlDeviceGetName": lambda at: "A described GPU",
+            "nvmlDeviceGetMigMode": lambda at: [self.mig, self.mig],
+            "nvmlDeviceGetArchitecture": lambda at: self.architecture,
+            "nvmlDeviceGetTotalEnergyConsumption": lambda at: self.millijoules[at],
+        }
+        for name, function in functions.items():
+            monkeypatch.setattr(pynvml, name, function)
+        return self
+
+
+class AmdSmi(ModuleType):
+    """AMD SMI of a machine with two MI250X, each two GPUs of one counter: that of the even GPU."""
+
+    class AmdSmiException(Exception):  # noqa: N818 - the library's name
+        """Base class of the library's errors."""
+
+    class AmdSmiLibraryException(AmdSmiException):
+        """An error of the library."""
+
+    AmdSmiInitFlags = SimpleNamespace(INIT_AMD_GPUS=2)
+    WATTS = (400, 0, 300, 0)
+    BUSES = ("c1", "c6", "c9", "ce")
+
+    def __init__(self) -> None:
+        super().__init__("amdsmi")
+        self.seconds = 0.0
+
+    def amdsmi_init(self, flags: int) -> None:
+        """Do nothing."""
+
+    def amdsmi_shut_down(self) -> None:
+        """Do nothing."""
+
+    def amdsmi_get_processor_handles(self) -> list[int]:
+        """Return a handle of each GPU."""
+        return list(range(len(self.WATTS)))
+
+    def amdsmi_get_gpu_enumeration_info(self, handle: int) -> dict[str, int]:
+        """Return the number of a GPU in HIP."""
+        return {"hip_id": handle}
+
+    def amdsmi_get_gpu_asic_info(self, handle: int) -> dict[str, str]:
+        """Return the model of a GPU."""
+        return {"market_name": "AMD Instinct MI250X"}
+
+    def amdsmi_get_power_info(self, handle: int) -> dict[str, Any]:
+        """Return the power of a GPU."""
+        return {"current_socket_power": "N/A", "average_socket_power": self.WATTS[handle]}
+
+    def amdsmi_get_energy_count(self, handle: int) -> dict[str, float]:
+        """Return the counter, which has units of 15.3 microjoules."""
+        units = self.WATTS[handle] * self.seconds / 15.3e-6
+        return {"energy_accumulator": units, "counter_resolution": 15.3}
+
+    def amdsmi_get_gpu_device_bdf(self, handle: int) -> str:
+        """Return the PCI address of a GPU."""
+        return f"0000:{self.BUSES[handle]}:00.0"
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds
