@@ -126,6 +126,8 @@ CODES = {
     "job-not-found": "No job of the run is queued or running.",
     "run-not-submitted": "The run was started on this machine, not by a batch system.",
     "walltime-too-short": "The time limit of the job is shorter than the warning before it.",
+    "node-too-small": "A node has fewer cores or GPUs than the trainings of a job need.",
+    "chain-broken": "A recipe of a chain does not start from the end of the one before it.",
     "app-not-elastic": "The app cannot continue after the loss of a node.",
     # cli
     "argument-missing": "An argument that the command needs is missing.",

@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=f90bb1062ac86f86f114f671fc82327d15dc1b2bc4ffb1f2dece10c0d0728180
+functions_sha256=9626f671e984b1b3cd6bcf2f3a9a8d6902d24281d71eecf4f10dac4193747fb4
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data
@@ -43,6 +43,7 @@ mps=
 local_storage=
 stage_data=
 devices=
+initial='' next_run='' next_initial='' trainings=''
 
 # start_ranks DO WORD...: DO is exec, or shell_line to print the command. The words go to each rank.
 start_ranks() {
