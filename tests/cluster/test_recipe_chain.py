@@ -118,6 +118,14 @@ def test_the_next_run_records_the_checkpoint_when_it_starts(chain: tuple[Place, 
     recipe = second.job.recipe
     assert not [fault for fault in consistency.chain_faults(second.out, record, recipe, None)
                 if "npz" in fault]
+    [link] = (second.out / "job").glob("link-0001.json")
+    honest = link.read_text()
+    link.write_text(honest.replace(sha256(weights), "0" * 64))
+    other = record.initial.model_copy(update={"sha256": sha256(weights)})
+    faults = consistency.chain_faults(
+        second.out, record.model_copy(update={"initial": other}), recipe, None)
+    assert [fault for fault in faults if str(weights) in fault]
+    link.write_text(honest)
     weights.write_text("others\n")
     code, said = second.run(number="9")
     assert code == 65, said

@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=9626f671e984b1b3cd6bcf2f3a9a8d6902d24281d71eecf4f10dac4193747fb4
+functions_sha256=f11ba0c87db927e60fe80fb0dafc056f7e257cfa16df742d48bd52a37ffde1c0
 image=
 image_sha256=
 engine=

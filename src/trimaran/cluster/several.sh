@@ -218,7 +218,9 @@ lead() {
         printf 'job.sh: %s does not take the job once more: trimaran resume RUN goes on with a training\n' "$(title)" >>log.txt
         code=75
     fi
-    printf 'job.sh: exit status %s\n' "$code" | tee -a log.txt >&2
+    why=
+    if [ "$code" -ne 0 ]; then why=$(said | sed -nE '2,$s/^job\.sh: //p' | grep -v '^warning: ' | head -n 1) || :; fi
+    printf 'job.sh: exit status %s%s\n' "$code" "${why:+: $why}" | tee -a log.txt >&2
     exit "$code"
 }
 

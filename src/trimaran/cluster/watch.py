@@ -190,7 +190,10 @@ def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -
     elif (refused := job_chain.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
-        state, reason = _fate(directory, job, now)
+        logs = [directory / LOG]
+        if record.job and record.job.together:  # the shared job may have ended before the training
+            logs.append(directory.parent / LOG)
+        state, reason = _fate(logs, job, now)
     nodes = len(chain[-1].hosts) if chain else 0
     return Watched(
         directory, record.recipe.name, job, state, nodes, len(chain), _last_step(directory), reason,
@@ -225,8 +228,11 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
     return "waiting", f"starts when {before} has completed"
 
 
-def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
-    """Return the state and its reason for a run whose job ended without a record of its end."""
+def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
+    """Return the state and its reason for a run whose job ended without a record of its end.
+
+    The reason is in the first of the logs that has a message.
+    """
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:
@@ -234,16 +240,26 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     ended = now.name.lower().replace("_", " ")
     if now.name == "CANCELLED":
         return "cancelled", ended
+    found = (_message(log, failed=now.name == "FAILED") for log in logs)
+    return "failed", next(filter(None, found), ended)
+
+
+def _message(file: Path, *, failed: bool) -> str:
+    """Return the last message of the job script in a log; "" without one.
+
+    If the job failed, another line is returned where the script wrote no message. Other states,
+    such as TIMEOUT, are themselves the reason.
+    """
     try:
-        log = read_end(directory / LOG, LOG_TAIL).decode(errors="replace")
+        log = read_end(file, LOG_TAIL).decode(errors="replace")
     except FileNotFoundError:
         log = ""
     lines = [text for line in log.splitlines() if (text := line.strip())]
     began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
     messages = [line for line in lines[began:] if line.startswith("job.sh: ")]
-    if now.name == "FAILED" and not messages:  # other states, such as TIMEOUT, are the reason
+    if failed and not messages:
         messages = lines[began:]
-    return "failed", messages[-1] if messages else ended
+    return messages[-1] if messages else ""
 
 
 def _last_step(directory: Path) -> int | None:
