@@ -68,8 +68,8 @@ KillWait=10
 SlurmdTimeout=10
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
 SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=2 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=2 State=UNKNOWN
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs={cores} State=UNKNOWN
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs={cores} State=UNKNOWN
 PreemptType=preempt/partition_prio
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=5
 # What is in the partition `low` makes room for what is in `high`, and goes on afterwards.
@@ -117,8 +117,12 @@ def environment_line(folder: Path) -> str:
     return f"export SLURM_CONF={shlex.quote(str(folder / 'slurm.conf'))}"
 
 
-def start(folder: Path) -> None:
+def start(folder: Path, cores: int = 2) -> None:
     """Start the daemons, and wait until both nodes accept jobs.
+
+    Args:
+        folder: the folder of the cluster.
+        cores: number of cores with which each node is configured.
 
     Raises:
         UsageError: Slurm is not installed, or the path of the folder cannot be used for a socket.
@@ -133,7 +137,7 @@ def start(folder: Path) -> None:
     if ready(folder):
         return
     stop(folder)
-    configure(folder)
+    configure(folder, cores)
     run([programs["munged"], "--force", "--key-file", folder / "munge.key",
          "--socket", folder / "munge.sock", "--pid-file", folder / "munged.pid",
          "--log-file", folder / "munged.log", "--seed-file", folder / "munge.seed"], folder)
@@ -158,7 +162,7 @@ def find(name: str) -> str:
     return program
 
 
-def configure(folder: Path) -> None:
+def configure(folder: Path, cores: int) -> None:
     """Write munge's key and the configuration, with free ports."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)  # the folder contains munge's key
@@ -172,7 +176,7 @@ def configure(folder: Path) -> None:
     key.touch(mode=0o600)
     key.write_bytes(os.urandom(1024))
     write_atomic(folder / "slurm.conf", CONFIGURATION.format(
-        folder=folder, host=socket.gethostname().partition(".")[0],
+        folder=folder, cores=cores, host=socket.gethostname().partition(".")[0],
         ports=free_ports(1 + len(NODES)),
         user=process.run(["id", "-un"], check=RunError).stdout.strip(),
     ))

@@ -17,7 +17,7 @@ from jobplaces import describe, shaped
 from shards.kinds import FormatName
 from trimaran import cli, paths
 from trimaran.bundles import runscript
-from trimaran.cluster import docker, script
+from trimaran.cluster import docker, script, together
 from trimaran.cluster.scheduler import Scheduler
 from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
@@ -53,6 +53,12 @@ PBS = Cluster(
 LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
 JOBS = {"job.sh": SLURM, "job-pbs.sh": PBS, "job-lsf.sh": LSF}
 """Golden file -> batch system of its job."""
+
+TOGETHER = {"together.sh": SLURM, "together-pbs.sh": PBS, "together-lsf.sh": LSF}
+"""Golden file -> batch system of a job of four trainings."""
+
+CHAINED = {"chained.sh": SLURM, "chained-pbs.sh": PBS, "chained-lsf.sh": LSF}
+"""Golden file -> batch system of the second of three runs that start from each other."""
 
 
 def commands() -> list[list[str]]:
@@ -140,6 +146,30 @@ def fabrics_text() -> str:
     return "\n".join(parts)
 
 
+def together_script(cluster: Cluster) -> str:
+    """Return the script of a job of four trainings with a GPU each, for an example site."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
+        jobs = [
+            shaped(describe(Path("/example"), f"runs/four/{number}-a b", {}, cluster), "none",
+                   nodes=1, gpus_per_task=1, cpus_per_task=8)
+            for number in range(1, 5)
+        ]
+        return together.render(jobs, Path("/example/runs/four"))
+
+
+def chained_script(cluster: Cluster) -> str:
+    """Return the script of the second of three runs that start from each other."""
+    first, second, third = (Path("/example/runs/chain") / name for name in ("1-a", "2-b", "3-c"))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
+        job = describe(Path("/example"), "runs/chain/2-b", {}, cluster)
+        initial = first / "checkpoints/step-00000500.npz"
+        request = replace(job.request, initial=initial, to_come=True)
+        following = (third, second / "checkpoints/step-00000750.npz")
+        return script.render(replace(job, request=request, before=first, following=following))
+
+
 def docker_script(recipe: str, **more: Any) -> str:
     """Return the script for Docker of a recipe, with an example registry.
 
@@ -163,6 +193,9 @@ TEXTS: dict[str, Callable[[], str]] = {
     "docker.sh": lambda: docker_script(ON_DOCKER),
     "fabrics.txt": fabrics_text,
     **{name: lambda cluster=cluster: job_script(cluster) for name, cluster in JOBS.items()},
+    **{name: lambda cluster=cluster: together_script(cluster)
+       for name, cluster in TOGETHER.items()},
+    **{name: lambda cluster=cluster: chained_script(cluster) for name, cluster in CHAINED.items()},
 }
 """Golden file in `FOLDER` -> function that returns its content."""
 

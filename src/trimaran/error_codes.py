@@ -128,6 +128,8 @@ CODES = {
     "walltime-too-short": "The time limit of the job is shorter than the warning before it.",
     "job-not-started": "The batch system did not start a job of `doctor` in time.",
     "node-unsuitable": "A check of `doctor` shows that the job cannot work on the cluster.",
+    "node-too-small": "A node has fewer cores or GPUs than the trainings of a job need.",
+    "chain-broken": "A recipe of a chain does not start from the end of the one before it.",
     "app-not-elastic": "The app cannot continue after the loss of a node.",
     # cli
     "argument-missing": "An argument that the command needs is missing.",

@@ -16,7 +16,17 @@ from pathlib import Path
 import pytest
 
 from commandline import of_run
-from goldens import FOLDER, JOBS, PBS, SLURM, job_script
+from goldens import (
+    CHAINED,
+    FOLDER,
+    JOBS,
+    PBS,
+    SLURM,
+    TOGETHER,
+    chained_script,
+    job_script,
+    together_script,
+)
 from jobplaces import CHECKPOINT, RECIPE, SRUN, Place, describe, make, shaped, warn
 from refusals import refused
 from trimaran import hostfacts
@@ -44,12 +54,12 @@ VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
 """Name -> cluster, resources and launcher of a script, beginning with the golden files."""
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*JOBS, *TOGETHER, *CHAINED])
 def test_the_script_is_the_golden_file(name: str) -> None:
     assert variant(name) == (FOLDER / name).read_text(), "run: make generate"
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [*VARIANTS, *TOGETHER, *CHAINED])
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
     """With both files shellcheck finds variables that one uses and the other does not set."""
     (tmp_path / "job.sh").write_text(variant(name))
@@ -74,7 +84,7 @@ def shellcheck(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [*VARIANTS, *TOGETHER, *CHAINED])
 def test_an_administrator_reads_it_in_two_minutes(name: str) -> None:
     text = variant(name)
     assert len(text.splitlines()) <= 120
@@ -104,6 +114,10 @@ def test_the_functions_have_the_values_of_the_tool() -> None:
 
 def variant(name: str) -> str:
     """Return the script of a variant, for an example site."""
+    if name in TOGETHER:
+        return together_script(TOGETHER[name])
+    if name in CHAINED:
+        return chained_script(CHAINED[name])
     cluster, resources, launcher = VARIANTS[name]
     return job_script(cluster, launcher, **resources)
 

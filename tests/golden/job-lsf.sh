@@ -22,7 +22,7 @@ unset CDPATH
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=5e08c249ad148ac2d0f1dd46054be7d1122efaa23d8557772e37a45c7fd783c2
+functions_sha256=3734dd1487c687959d9d08917326fdbbccda888ee8db5816881caffe2403559e
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data
@@ -43,6 +43,7 @@ mps=
 local_storage=
 stage_data=
 devices=
+initial='' next_run='' next_initial='' trainings=''
 
 # start_ranks DO WORD...: DO is exec, or shell_line to print the command. The words go to each rank.
 start_ranks() {

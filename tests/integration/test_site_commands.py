@@ -61,7 +61,9 @@ def small(place: Path) -> Path:
     """A checkout where a small app stands for ResNet: its commands take seconds."""
     tinyapp.instead(place, "resnet-imagenet", IMAGE)
     for name, more in (
-        ("cpu-quickstart", {"purpose": "quickstart"}),
+        ("cpu-quickstart", {
+            "purpose": "quickstart", "resources": {"cpus_per_task": 1, "walltime": "00:05:00"},
+        }),
         ("cpu-2node-smoke", {
             "target": "cpu-2node", "launcher": "srun",
             "resources": {"nodes": 2, "cpus_per_task": 1, "walltime": "00:05:00"},

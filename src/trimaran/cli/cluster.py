@@ -11,7 +11,7 @@ import typer
 from trimaran.cli.common import (
     Json,
     Offline,
-    RecipeName,
+    RecipeNames,
     Settings,
     app,
     command,
@@ -20,13 +20,11 @@ from trimaran.cli.common import (
     terminal,
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
+from trimaran.cli.submissions import Ways, folders
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
-
-MOST_NODES = 100_000
-"""Maximum accepted number of nodes; no machine has more nodes."""
 
 LAST = 50
 """Maximum number of ended runs that `status` shows."""
@@ -110,13 +108,25 @@ def show_site(site: Site) -> None:
 @command(app, network=True)
 def submit(
     site: Site,
-    recipe: RecipeName,
+    named: RecipeNames,
     cluster: ClusterName = None,
     nodes: NodeCounts = None,
     data: DataFolders = None,
     initial: Initial = None,
     out: RunFolder = None,
     settings: Settings = None,
+    together: Annotated[
+        bool, typer.Option("--together", help="Train all recipes on one node, as one job.")
+    ] = False,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N[,N]...", help="With --together: train each recipe with each of "
+                                              "these seeds."),
+    ] = None,
+    chain: Annotated[
+        bool, typer.Option("--chain", help="Start each recipe from the last checkpoint of the "
+                                           "recipe before it.")
+    ] = False,
     offline: Offline = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the batch script and queue nothing.")
@@ -129,34 +139,43 @@ def submit(
         bool, typer.Option("--force", help="Submit even if a check shows that the job cannot work.")
     ] = False,
 ) -> None:
-    """Submit a recipe to the cluster's batch system.
+    """Submit a recipe, or several, to the cluster's batch system.
 
     The site file names Slurm, PBS or LSF. Data and image are made first, on this machine. The
     compute nodes need Apptainer and the file system of the run directory, but no Python. A job
     that reaches its time limit is queued again and continues. `trimaran report RUN` prints the
     verdict. The quick checks of `trimaran doctor` come first.
 
-    Example: trimaran submit resnet-imagenet/cpu-2node-smoke
+    With --together, each training gets an equal share of the cores and one GPU at most, and has a
+    verdict of its own; image and data are copied to the node once. With --chain, a run is queued
+    when the one before it has completed.
+
+    Examples:
+      trimaran submit resnet-imagenet/cpu-2node-smoke
+      trimaran submit resnet-imagenet/cpu-quickstart --together --seeds 1,2,3,4
+      trimaran submit APP/FIRST APP/SECOND --chain
     """
-    from trimaran.cluster import docker, jobs
+    from trimaran.cluster import docker, jobs, recipe_chain
+    from trimaran.cluster import together as shared
     from trimaran.doctor import examination
     from trimaran.engines import apptainer
     from trimaran.recipes import library
-    from trimaran.run import inputs
     from trimaran.run.pipeline import Request
 
+    ways = Ways(nodes, seeds, together, chain, form)
+    ways.check(named)
     name, facts = jobs.choose(site, cluster)
     elsewhere = dry_run and apptainer.program() is None
     engine = apptainer.Apptainer("apptainer" if elsewhere else None)
-    counts = _counts(nodes) if nodes else [None]
+    trainings = ways.trainings(named, library.parse_changes(settings or []))
+    files = [file for file, _ in trainings]
     requests = [
         Request(
-            recipe=file, engine=engine, changes=library.parse_changes(settings or []),
-            folders=inputs.given(file, data or []), initial=initial, out=out, offline=offline,
+            recipe=file, engine=engine, changes=changes,
+            folders=folders(file, files, data or []), initial=initial, out=out, offline=offline,
             site=site, queued=True,
         )
-        for count in counts
-        for file in [library.load(recipe) if count is None else library.sized(recipe, count)]
+        for file, changes in trainings
     ]
     if form not in (None, docker.FORM):
         raise UsageError(f"unknown --form {form}", code="argument-invalid",
@@ -164,7 +183,15 @@ def submit(
     if form is not None and not dry_run:
         raise UsageError(f"--form {form} needs --dry-run: Trimaran prints this form and cannot"
                          " submit it", code="arguments-conflict", hint="add --dry-run")
-    if dry_run:
+    if together or chain:
+        way = shared if together else recipe_chain
+        if dry_run:
+            say(way.preview(requests, facts).removesuffix("\n"))
+            return
+        done = way.submit(requests, name, facts, terminal())
+        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
+        say(done.directory.parent if chain else done.directory)
+    elif dry_run:
         for request in requests:
             render = jobs.preview if form is None else docker.render
             text = render(request, facts)
@@ -182,27 +209,14 @@ def submit(
         say(jobs.submit_series(requests, name, facts, terminal()))
 
 
-def _counts(text: str) -> list[int]:
-    """Return the numbers of nodes in `text`, the value of `--nodes`, sorted without duplicates."""
-    words = text.split(",")
-    longest = len(str(MOST_NODES))  # Python does not parse thousands of digits
-    if not all(
-        word.isascii() and word.isdigit() and len(word) <= longest and 1 <= int(word) <= MOST_NODES
-        for word in words
-    ):
-        raise UsageError(f"--nodes {text}: needs one or more numbers from 1 to {MOST_NODES:,}",
-                         code="argument-invalid", hint="such as --nodes 1,2,4,8")
-    return sorted({int(word) for word in words})
-
-
 @command(app)
 def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> None:
     """Show the state of submitted runs: queued, running or ended.
 
     Without arguments: all runs below runs/, here and on the clusters' scratch, that are queued or
-    running, and the 50 that were submitted last. For a scaling series, all its runs are shown. The
-    state of a run whose batch system does not answer is unknown; if that run was named, the exit
-    code is 4.
+    running, and the 50 that were submitted last. For a scaling series, and for the folder of runs
+    that were submitted together or as a chain, all its runs are shown. The state of a run whose
+    batch system does not answer is unknown; if that run was named, the exit code is 4.
 
     Example: trimaran status
     """
@@ -240,14 +254,13 @@ def logs(
 
     Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
-    from trimaran.cluster import watch
+    from trimaran.cluster import several, watch
     from trimaran.report import scaling
 
-    if points := scaling.folders(run):
-        raise UsageError(f"{run} is a scaling series: each of its runs has a separate log",
+    if points := [*scaling.folders(run).values(), *several.folders(run)]:
+        raise UsageError(f"{run} is a folder of runs: each of them has a separate log",
                          code="argument-invalid",
-                         hint="name one of its runs: "
-                         + ", ".join(str(point) for point in points.values()))
+                         hint="name one of its runs: " + ", ".join(map(str, points)))
     watch.follow(run, say, on=follow)
 
 
@@ -255,8 +268,9 @@ def logs(
 def cancel(site: Site, run: RunDirectory) -> None:
     """Cancel the job of a submitted run; its checkpoints stay.
 
-    `trimaran resume` continues the run. For a scaling series, all queued and running jobs are
-    cancelled. Copies that ended jobs of the run left on this machine's own disk are removed.
+    `trimaran resume` continues the run. For a scaling series or a folder of several runs, all
+    queued and running jobs are cancelled. A job that several trainings share ends for all of them.
+    Copies that ended jobs of the run left on this machine's own disk are removed.
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
@@ -276,13 +290,14 @@ def cancel(site: Site, run: RunDirectory) -> None:
 
 
 def _runs_of(run: Path) -> list[Path]:
-    """Return the submitted runs of the series `run`, or `run` itself if it is not a series.
+    """Return the submitted runs in the folder `run`, or `run` itself if it is a run directory.
 
-    A note names each run of the series that was not submitted.
+    A note names each run of the folder that was not submitted.
     """
+    from trimaran.cluster import several
     from trimaran.report import scaling
 
-    points = scaling.folders(run).values()
+    points = [*scaling.folders(run).values(), *several.folders(run)]
     for point in points:
         if not point.is_dir():
             terminal().note(f"{point} was not submitted")

@@ -154,6 +154,10 @@ ImageName = Annotated[
 RecipeName = Annotated[
     str, typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False)
 ]
+RecipeNames = Annotated[
+    list[str],
+    typer.Argument(metavar="RECIPE...", autocompletion=complete("recipes"), show_default=False)
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Replace an argument of the recipe "

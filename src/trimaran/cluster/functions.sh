@@ -1,7 +1,8 @@
 # shellcheck shell=sh
 # The functions of a job's script, job.sh. This file is the same for every job and every batch
 # system. job.sh checks the SHA-256 of this file, reads it, and calls `main`, which is at the end
-# of the first part. The second part has functions that jobs share with the run.sh of a bundle.
+# of the first part. The second part is for jobs of several trainings, and for runs that start from
+# each other. The third part has functions that jobs share with the run.sh of a bundle.
 #
 # The batch system runs job.sh without words. That process starts all others, by srun, mpirun or
 # jsrun:
@@ -9,6 +10,8 @@
 #   job.sh task WORD...      runs one rank (or all ranks of a node, where torchrun starts them)
 #   job.sh mps               once on each node: runs NVIDIA's Multi-Process Service
 #   job.sh clear             once on each node: removes the copies
+#
+# A job may also run several trainings on one node. See the part on such jobs below.
 #
 # A run may need several jobs, or several starts of one job. Each start that gets as far as its
 # nodes is a link of the run's chain, and has its own files job/link-NNNN.json and
@@ -44,12 +47,17 @@
 : "${fabric_devices:=}"   # patterns of devices, of which a node needs one
 : "${fabric_libraries:=}" # NAME PATTERN...;...: libraries of the node for the container
 : "${fabric_contained:=}" # names of libraries that the image must have
+: "${initial?}"          # the checkpoint that this run starts from and another run writes before
+: "${next_run?}"         # directory of a run that this job queues when it has completed
+: "${next_initial?}"     # the checkpoint of this run that the next run starts from
+: "${trainings?}"        # number of trainings that share the job; empty: one
 #
 # job.sh also defines these functions:
 #   start_ranks DO WORD...  DO (exec, command or shell_line) gets the command that starts all tasks
 #   start_nodes DO WORD...  the same for one task on each node, which runs `job.sh WORD...`
 #   rank_command DO...      DO gets the command of a rank: variables for `env -i`, then words
 #   each_data DO            DO gets name, folder and SHA-256 of a data set, for one after the other
+#   each_training DO        DO gets GPUs and directory of a training, for one after the other
 #   load_modules            calls `load` with the site's modules
 
 # ---------------------------------------------------------------- what every process of a job needs
@@ -131,7 +139,9 @@ right() {
 # submitted: succeed if the two files of the script are those that were submitted. Sets `script` to
 # the SHA-256 of job.sh in run.json, and `changed` to the message if one is another file.
 submitted() {
-    script=$(sed -nE 's/^ *"script_sha256": "([0-9a-f]{64})".*/\1/p' run.json)
+    record=run.json
+    if [ -n "$trainings" ]; then record=together.json; fi
+    script=$(sed -nE 's/^ *"script_sha256": "([0-9a-f]{64})".*/\1/p' "$record")
     changed="job/job.sh is another script than the one that was submitted"
     if [ -z "$script" ] || ! right job/job.sh "$script"; then return 1; fi
     changed="job/functions.sh is another file than the one that was submitted"
@@ -210,6 +220,7 @@ queue() {
     answer=$("$@") || return 1
     case $scheduler in
     slurm) set -- 'Submitted batch job ([0-9]+)( .*)?' '([0-9]+)(;[A-Za-z0-9_.-]+)?' ;;
+    lsf) set -- '.*\bJob <([0-9]+)> is submitted\b.*' ;;
     *)
         set -- '([0-9]+(\[[0-9]*\])?\.[A-Za-z][A-Za-z0-9_.-]*)' \
             '([0-9]+(\[[0-9]*\])?(\.[A-Za-z][A-Za-z0-9_.-]*)?)'
@@ -231,7 +242,7 @@ note() { { if [ -f job/ids ]; then cat job/ids; fi; printf '%s\n' "$1"; } | put 
 # noted: add the number of this job, if the command that queued it was killed before it did so.
 noted() {
     if [ -e job/queueing ]; then
-        grep -qxF -- "$job" job/ids 2>/dev/null || note "$job"
+        note_own "$job"
         rm -f job/queueing
     fi
 }
@@ -243,6 +254,7 @@ warn_ranks() {
     case $starter in
     mpirun) kill -URG "$child" ;;
     jsrun) kill -USR1 "$child" ;;
+    setsid) kill -URG "-$child" ;; # all processes of one training, see start_ranks below
     *) [ -s job/.step ] && scancel --signal=URG "$job.$(cat job/.step)" ;;
     esac
 }
@@ -349,23 +361,36 @@ hold() {
     if ! printf '%s\n' "$job" >"$staged/.job"; then fail 74 "$name: cannot write into $staged"; fi
 }
 
+# copy_of NAME SOURCE DIGEST: set `copy` to the path of a copy on this node. Trainings that share a
+# job also share copies, whose names therefore depend on the content.
+copy_of() {
+    copy=$staged/$1
+    if [ -n "$share" ]; then
+        sum=$3
+        if [ -z "$sum" ]; then sum=$(printf '%s' "$2" | sha256sum); fi
+        copy=$staged/$(printf '%.16s' "$sum")-${1%%[0-9.]*}
+    fi
+}
+
 # stage NAME SOURCE DIGEST: copy a file or folder to NAME on this node, unless a right copy is there.
 # The copy gets its name when it is complete: a killed process of this job may have left a part.
 stage() {
-    copy=$staged/$1
-    part=$staged/.$1
+    copy_of "$@"
+    part=$staged/.${copy##*/}
     if [ -e "$copy" ] && right "$copy" "$3"; then return; fi
     rm -rf -- "$copy" "$part"
     if ! why=$({ cp -RL -- "$2" "$part" && mv -- "$part" "$copy"; } 2>&1); then
         rm -rf -- "$part"
         fail 74 "$name: no copy of $2 in $staged: $(printf '%s' "${why:-cp was killed}" | tail -n 1)"
     fi
+    printf '%s: copied %s to %s\n' "$name" "$2" "$copy"
 }
 
-# use_copy NAME: have the rank read a data set from its copy, if there is one. NAME is the variable
-# of job.sh with its folder, such as data1.
+# use_copy NAME SOURCE DIGEST: have the rank read a data set from its copy, if there is one. NAME is
+# the variable of job.sh with its folder, such as data1.
 use_copy() {
-    if [ -e "$staged/$1" ]; then eval "$1=\$staged/$1"; fi
+    copy_of "$@"
+    if [ -e "$copy" ]; then eval "$1=\$copy"; fi
 }
 
 # attend WORD...: run a rank, and remove the copies if the rank is told to end and is the last one
@@ -402,7 +427,10 @@ ready() {
     # shellcheck disable=SC2034 # the command of a rank has it in PATH
     engine_folder=$(dirname -- "$engine")
     machine_flags
-    if [ -n "$staged" ] && [ -e "$staged/image.sif" ]; then image=$staged/image.sif; fi
+    if [ -n "$staged" ]; then
+        copy_of image.sif "$image" "$image_sha256"
+        if [ -e "$copy" ]; then image=$copy; fi
+    fi
     if [ -n "$stage_data" ]; then each_data use_copy; fi
 }
 
@@ -523,7 +551,7 @@ check_profile() {
 # and write facts of it into the file LINK.RANK. SHA256 is that of job.sh as it was submitted.
 check_node() {
     name=$(uname -n)
-    if [ -n "$staged" ]; then
+    if [ -n "$staged" ] && [ -z "$share" ]; then
         # If the job is ended now, nothing else on this node removes a copy that is not complete.
         trap 'rm -rf -- "$staged"; exit 143' TERM INT HUP
         tidy
@@ -534,9 +562,10 @@ check_node() {
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
     each_data check_data
     if [ -n "$staged" ]; then
-        hold
+        if [ -n "$share" ]; then wait_for_copies; else hold; fi
         stage image.sif "$image" "$image_sha256"
         if [ -n "$stage_data" ]; then each_data stage; fi
+        exec 9>&- # another training may copy
     fi
     ready
     if ! right "$image" "$image_sha256"; then
@@ -646,6 +675,9 @@ END
         done
     fi
     if [ -n "$mps" ]; then show "$mps_folder"; fi
+    if [ -n "$share_gpus" ]; then
+        set -- "$@" "APPTAINERENV_$(gpu_variable)=$share_gpus"
+    fi
     if [ -n "${HOME+set}" ]; then set -- "$@" "HOME=$HOME"; fi
     if [ -n "${LANG+set}" ]; then set -- "$@" "LANG=$LANG"; fi
     if [ -n "${TMPDIR+set}" ]; then set -- "$@" "TMPDIR=$TMPDIR"; fi
@@ -769,6 +801,7 @@ futile() {
 # and sets `warned`. SIGTERM, SIGINT and SIGHUP ask the job to end and set `told`.
 listen() {
     trap 'signalled=yes; warned=yes; tell' USR1
+    if [ -n "$share" ]; then trap 'signalled=yes; warned=yes; tell' URG; fi
     trap 'signalled=yes; told=yes; stop' TERM INT HUP
 }
 
@@ -848,7 +881,7 @@ look() {
         one=$((one + 1))
     done
     put "$link.json" <<END
-{"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]}
+{"number": $number, "job": $(json "$job"), "started": "$began", "step": $before, "hosts": [$hosts]$started_from}
 END
     rm -f job/refused.json
 }
@@ -879,7 +912,7 @@ train() {
     if [ -n "$warned" ]; then tell; fi # the warning came before `ranks` was set
     if [ -n "$told" ]; then stop; fi
     await "$child"
-    trap '' USR1 TERM INT HUP
+    trap '' USR1 URG TERM INT HUP
     if [ -n "$teller" ]; then kill "$teller" 2>/dev/null || :; fi
     child='' ranks='' teller=''
     # If ranks were stopped, the program that started them may exit with a status of its own. What
@@ -894,11 +927,18 @@ train() {
 # leave: end the timer, and remove the copies on the nodes.
 leave() {
     if [ -n "$timer" ]; then kill "$timer" 2>/dev/null || :; fi
-    if [ -n "$staged" ]; then
+    if [ -n "$staged" ] && [ -z "$share" ]; then
         if [ -n "$min_nodes" ]; then nodes=$alive; fi
         start_nodes command clear || :
     fi
     trap - EXIT
+}
+
+# set_timer: have this script get the signal before the time limit, where the batch system sends none.
+set_timer() {
+    if [ -z "$timer_seconds" ]; then return; fi
+    (sleep "$timer_seconds" & trap 'kill $!; exit' TERM; wait $! && kill -USR1 $$) >/dev/null 2>&1 &
+    timer=$!
 }
 
 # begin_mps: start NVIDIA's Multi-Process Service on the nodes, beside the ranks.
@@ -934,6 +974,7 @@ main() {
         ;;
     task)
         shift
+        if [ -n "$trainings" ]; then run_trainings; fi
         run_task "$@"
         ;;
     mps)
@@ -945,8 +986,9 @@ main() {
     warned='' told='' child='' ranks='' teller='' timer=''
     # shellcheck disable=SC2034 # see begin_mps
     beside=
-    all_nodes=$nodes alive=$nodes lost=''
+    all_nodes=$nodes alive=$nodes lost='' started_from=''
     listen
+    if [ -n "$trainings" ]; then lead; fi
     other=$(foreign)
     if [ -n "$other" ]; then
         why="$other is not a plain file of this run alone: remove it, then trimaran resume"
@@ -956,6 +998,8 @@ main() {
     # The batch system runs a copy of job.sh, but the tasks run job/job.sh.
     if ! submitted; then stopped 65 "$changed: run the recipe again"; fi
     noted || :
+    if [ -n "$share" ]; then note_own "$job" || :; fi
+    if [ -n "$initial" ]; then check_initial; fi
     # mpirun itself may be in a module.
     if [ "$starter" = mpirun ]; then load_modules || stopped 69 "$why"; fi
     check_srun
@@ -964,17 +1008,13 @@ main() {
     fi
     begin
     TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
-    TRIMARAN_PORT=$((20000 + 1$TRIMARAN_PORT % 10000))
+    TRIMARAN_PORT=$((20000 + (1$TRIMARAN_PORT + ${share:-0}) % 10000))
     export TRIMARAN_PORT
     if [ -n "$srun_mpi" ]; then
         TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')
         export TRIMARAN_TMPFS
     fi
-    if [ -n "$timer_seconds" ]; then
-        # This batch system sends no signal before it ends a job.
-        (sleep "$timer_seconds" & trap 'kill $!; exit' TERM; wait $! && kill -USR1 $$) >/dev/null 2>&1 &
-        timer=$!
-    fi
+    if [ -z "$share" ]; then set_timer; fi
     trap leave EXIT
     look
     in_time
@@ -994,6 +1034,7 @@ main() {
         why=$(explain)
         if [ -z "$why" ] && [ -n "$told" ] && [ "$code" -ne 0 ]; then why="it was told to end (SIGTERM)"; fi
         end "$code" "$why"
+        if [ "$code" -eq 0 ]; then follow; fi
         exit "$code"
     fi
     case $warned in
@@ -1009,12 +1050,11 @@ main() {
         exit 75
     fi
     end 75 "$why: it goes on from step $(newest)"
+    if [ -n "$share" ]; then exit "$unfinished"; fi # the job of all trainings is queued again
     leave # as long as the job has its nodes
     again || {
         end 75 "$why, and $(title) does not take the job once more: trimaran resume goes on from step $(newest)"
         exit 75
     }
 }
-
-# ------------------------------------------------- functions that jobs share with run.sh of a bundle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -11,17 +12,18 @@ from pathlib import Path
 
 from shards.description import DATASET
 from trimaran import process
-from trimaran.cluster import script
+from trimaran.cluster import script, several
 from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError
 from trimaran.files import add_line, read_plain, sha256, touch_plain, write_atomic
+from trimaran.launch.specification import quote
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, pipeline, run_directory
 from trimaran.run.job_chain import CANCELLED, QUEUED, numbers
 from trimaran.run.pipeline import Request
-from trimaran.run.record import DataRecord, JobRecord, RunRecord
+from trimaran.run.record import DataRecord, ImageRecord, JobRecord, RunRecord
 from trimaran.site_file import Cluster, Site
 
 STEPS = 3
@@ -85,16 +87,34 @@ def preview(request: Request, cluster: Cluster) -> str:
         UsageError: the recipe cannot be a job, or the batch system cannot use the run directory.
     """
     request = at_home(request, cluster)
-    _check_place(request.out, cluster)
+    check_place(request.out, cluster)
+    job, missing = plan(request, cluster)
+    return with_missing(script.render(job), missing)
+
+
+def plan(request: Request, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
+    """Return the job that `submit` would queue, and the steps that must be done before.
+
+    Raises:
+        UsageError: the request is invalid.
+    """
     planned = pipeline.plan(request)
     request = replace(request, initial=planned.initial)
     data = [
         DataRecord(name=name, path=str(path), sha256=_digest(path))
         for name, path in inputs.places(request.recipe, request.folders).items()
     ]
-    text = script.render(Job(request, cluster, planned.built, data, planned.directory))
+    return Job(request, cluster, planned.built, data, planned.directory), planned.missing
+
+
+def with_missing(text: str, missing: Sequence[str], place: Path | None = None) -> str:
+    """Return the script `text` with a comment for each step that must be done before.
+
+    If several scripts are printed, another comment names the run directory `place` of this script.
+    """
     shebang, _, rest = text.partition("\n")
-    return "\n".join([shebang, *(f"# first: {what}" for what in planned.missing), rest])
+    file = [] if place is None else [f"# file: {quote(place / SCRIPT)}"]
+    return "\n".join([shebang, *file, *(f"# first: {what}" for what in missing), rest])
 
 
 def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) -> Submitted:
@@ -108,27 +128,62 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     """
     request = at_home(request, cluster)
     pipeline.check(request)
-    _check_place(request.out, cluster)
+    check_place(request.out, cluster)
     SCHEDULERS[cluster.scheduler].check()
     with run_directory.claim(request.recipe, request.out) as (directory, lock):
-        request, data, built, used = pipeline.prepare(request, STEPS, reporter)
-        job = Job(request, cluster, built, data, directory)
-        text, functions = script.render(job), script.functions()
+        job, used = prepare(request, cluster, directory, reporter)
         with reporter.step(3, STEPS, f"job: {request.recipe.name}"):
-            begun = JobRecord(scheduler=cluster.scheduler, cluster=name,
-                              script_sha256=hashlib.sha256(text.encode()).hexdigest(),
-                              functions_sha256=hashlib.sha256(functions.encode()).hexdigest(),
-                              name=job.name)
-            run_directory.start(
-                directory, request.recipe, request.changes, used, data, job.launch(),
-                request.extension.modifications(), inputs.initial_record(request.initial),
-                job.site_settings(), begun,
-            )
-            (directory / job_chain.FOLDER).mkdir()
-            write_atomic(directory / FUNCTIONS, functions)
-            write_atomic(directory / SCRIPT, text)
-            touch_plain(directory / "log.txt")
-            return _queue(directory, begun, job.scheduler, lock)
+            begun = write(job, used, name)
+            return queue([directory], begun.name, job.scheduler, [lock])
+
+
+def prepare(
+    request: Request, cluster: Cluster, directory: Path, reporter: Reporter
+) -> tuple[Job, ImageRecord]:
+    """Prepare the data and the image of a run; return its job, and the image for `run.json`.
+
+    Raises:
+        BuildError: the image cannot be built or fetched.
+        RunError: the data cannot be prepared.
+    """
+    request, data, built, used = pipeline.prepare(request, STEPS, reporter)
+    return Job(request, cluster, built, data, directory), used
+
+
+def write(job: Job, used: ImageRecord, cluster: str) -> JobRecord:
+    """Write the record and the script of a run into its run directory, and return its submission.
+
+    Args:
+        job: the job of the run.
+        used: the image, as `run.json` records it.
+        cluster: name of the cluster in the site file.
+    """
+    request, text = job.request, script.render(job)
+    begun = JobRecord(
+        scheduler=job.cluster.scheduler, cluster=cluster, name=job.name, together=job.together,
+        before=None if job.before is None else str(job.before), **digests(text),
+    )
+    initial = inputs.initial_record(request.initial, to_come=request.to_come)
+    run_directory.start(
+        job.directory, request.recipe, request.changes, used, job.data, job.launch(),
+        request.extension.modifications(), initial, job.site_settings(), begun,
+    )
+    write_script(job.directory, text)
+    return begun
+
+
+def write_script(directory: Path, text: str) -> None:
+    """Write the script of a job, its functions and an empty log into `directory`."""
+    (directory / job_chain.FOLDER).mkdir()
+    write_atomic(directory / FUNCTIONS, script.functions())
+    write_atomic(directory / SCRIPT, text)
+    touch_plain(directory / "log.txt")
+
+
+def digests(text: str) -> dict[str, str]:
+    """Return the entries of a record for the script of a job with its functions."""
+    files = {"script_sha256": text, "functions_sha256": script.functions()}
+    return {name: hashlib.sha256(file.encode()).hexdigest() for name, file in files.items()}
 
 
 def submit_series(
@@ -146,7 +201,7 @@ def submit_series(
     folder = first.out or run_directory.new_directory(
         replace(first.recipe, name=f"{name_of_all}/scaling"), None, cluster.scratch
     )
-    _check_place(folder, cluster)
+    check_place(folder, cluster)
     places = scaling.begin(
         folder, name_of_all, [request.recipe.recipe.resources.nodes for request in requests]
     )
@@ -169,6 +224,7 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
     scheduler = scheduler_of(record)
     scheduler.check()
     _refuse_completed(directory, record)
+    _refuse_early(record)
     with run_directory.alone(directory) as lock, asking(scheduler, reporter):
         run_directory.refuse_foreign(directory)
         if active := still_active(directory, record, scheduler):
@@ -178,13 +234,24 @@ def again(directory: Path, reporter: Reporter | None = None) -> Submitted:
         _refuse_completed(directory, submitted(directory))  # its job may have ended just now
         assert record.job is not None  # noqa: S101 - `submitted` refuses None
         _check_submitted(directory, record.job)
-        return _queue(directory, record.job, scheduler, lock)
+        return queue([directory], record.job.name, scheduler, [lock])
 
 
 def _refuse_completed(directory: Path, record: RunRecord) -> None:
     if record.status == "completed":
         raise UsageError(f"the run in {directory} has already completed", code="run-completed",
                          hint=f"`trimaran report {directory}` judges it")
+
+
+def _refuse_early(record: RunRecord) -> None:
+    """Check that the run from which this one starts has completed."""
+    if record.job is None or record.job.before is None:
+        return
+    before = Path(record.job.before)
+    if submitted(before).status != "completed":
+        raise UsageError(f"the run starts from {before}, which has not completed",
+                         code="initial-missing",
+                         hint=f"trimaran resume {before}; it then queues this run")
 
 
 def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[str]:
@@ -203,7 +270,7 @@ def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[st
     faults: list[TrimaranError] = []
     for directory in directories:
         try:
-            _end(directory, ended, reporter)
+            _end(directory, directories, ended, reporter)
         except TrimaranError as error:
             faults.append(error)
     if faults:
@@ -219,11 +286,14 @@ def cancel(directories: list[Path], reporter: Reporter | None = None) -> list[st
     return ended
 
 
-def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
+def _end(
+    directory: Path, directories: list[Path], ended: list[str], reporter: Reporter
+) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    If the batch system does not report which jobs are active, the newest job is cancelled:
-    cancelling a job that has ended has no effect.
+    A note names other runs than `directories` that share a job. If the batch system does not report
+    which jobs are active, the newest job is cancelled: cancelling a job that has ended has no
+    effect.
     """
     record = submitted(directory, chain=False)  # damaged links must not prevent it
     scheduler = scheduler_of(record)
@@ -237,9 +307,17 @@ def _end(directory: Path, ended: list[str], reporter: Reporter) -> None:
             reporter.warn(f"{error}; job {jobs[0]} is cancelled without knowing its state")
         faults = []
         for job in jobs:
+            if job in ended:  # a run that shares the job was cancelled before
+                continue
+            every_run = several.sharing(directory, record, job)
+            others = [run for run in every_run[1:] if run not in directories]
+            if others:
+                reporter.note(f"job {job} ends for the other trainings, too: "
+                              + ", ".join(map(str, others)))
             try:
                 # Recorded first: a job that requeues itself reads this file (functions.sh).
-                _note(directory, CANCELLED, job)
+                for run in every_run:
+                    _note(run, CANCELLED, job)
             except (TrimaranError, OSError) as error:  # a full disk must not keep the job running
                 faults.append(f"job {job} is cancelled, but this cannot be recorded: {error}")
             scheduler.cancel(job)
@@ -294,9 +372,10 @@ def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]
     Raises:
         RunError: the batch system does not answer.
     """
-    own, name = numbers(directory), record.job.name if record.job else None
+    own = numbers(directory)
+    names = [record.job.name, record.job.together] if record.job else []
     try:
-        known = scheduler.named(name) if name else []
+        known = [number for name in names if name for number in scheduler.named(name)]
     except UsageError:  # PBS needs qselect to find names, and it may be missing
         if is_queueing(directory):
             raise
@@ -326,7 +405,7 @@ def still_active(
     return active
 
 
-def _check_place(out: Path | None, cluster: Cluster) -> None:
+def check_place(out: Path | None, cluster: Cluster) -> None:
     """Check that the batch system uses the path of the run directory unchanged."""
     scheduler, directory = SCHEDULERS[cluster.scheduler], (out or Path.cwd()).absolute()
     for read in scheduler.reads:
@@ -339,23 +418,33 @@ def _check_place(out: Path | None, cluster: Cluster) -> None:
             )
 
 
-def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> Submitted:
-    """Queue the job of a run, so that the job can be found even if this process is killed.
+def queue(
+    directories: Sequence[Path], name: str | None, scheduler: Scheduler, locks: Sequence[int]
+) -> Submitted:
+    """Queue a job, so that the job can be found even if this process is killed.
 
-    The command of the batch system inherits the descriptor `lock`, so that the run stays locked if
-    the command outlives this process.
+    Args:
+        directories: the folder of the job, followed by the run directories of its trainings if
+            the job runs several.
+        name: name of the job.
+        scheduler: the batch system.
+        locks: descriptors of the locks of the runs, which the command of the batch system inherits,
+            so that the runs stay locked if the command outlives this process.
     """
-    intent = job_chain.place(directory) / QUEUEING
-    write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
+    directory = directories[0]
+    for each in directories:
+        intent = job_chain.place(each) / QUEUEING
+        write_atomic(intent, f"{datetime.now(timezone.utc):%Y-%m-%dT%H:%M:%SZ}\n")
     way = (f"`trimaran status {directory}` shows whether the job was queued;"
            " `trimaran cancel` ends it")
     number = None
     try:
         with process.put_off():
-            number = _taken(directory, job, scheduler, lock)
-            if number not in numbers(directory):
-                _note(directory, QUEUED, number)
-            intent.unlink(missing_ok=True)
+            number = _taken(directory, name, scheduler, locks)
+            for each in directories:
+                if number not in numbers(each):
+                    _note(each, QUEUED, number)
+                (job_chain.place(each) / QUEUEING).unlink(missing_ok=True)
     except KeyboardInterrupt:
         if number is None:
             raise Interrupted(f"stopped by the user while {scheduler.title} accepted the job",
@@ -365,18 +454,20 @@ def _queue(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> 
     return Submitted(directory, number)
 
 
-def _taken(directory: Path, job: JobRecord, scheduler: Scheduler, lock: int) -> str:
+def _taken(
+    directory: Path, name: str | None, scheduler: Scheduler, locks: Sequence[int]
+) -> str:
     """Queue a job, and return its number, which the command of the batch system prints.
 
     If the command fails although the job was queued, the job's name identifies it.
     """
     try:
-        return scheduler.submit(Path(SCRIPT), directory, (lock,))
+        return scheduler.submit(Path(SCRIPT), directory, locks)
     except RunError as error:
         # The command may fail although the job was queued: sbatch fails if its connection breaks
         # before the response.
         with suppress(TrimaranError):
-            named = scheduler.named(job.name or "")
+            named = scheduler.named(name or "")
             known = scheduler.states(named) if named else {}
             if active := [number for number in named if number in known and known[number].active]:
                 return max(active, key=_order)

@@ -49,6 +49,9 @@ SCHEDULERS: Mapping[str, Scheduler] = {
 WIDTH = 100
 """Maximum width of a script's lines in characters; only a single long word may exceed it."""
 
+TOGETHER_STARTER = ("setsid",)
+"""Words that start a training in a job of several trainings (several.sh)."""
+
 PLANNED = "ranks"
 """Name of the app's option for the number of ranks that share the work (app contract)."""
 
@@ -63,6 +66,10 @@ class Job:
         built: the image, on a file system that all nodes share.
         data: the packed data sets.
         directory: the run directory.
+        together: name of the job that runs this training together with others; None: its own job.
+        before: directory of the run that writes the initial checkpoint; None: the file exists.
+        following: directory of the run that is queued when this run has completed, and the
+            checkpoint of this run that it starts from.
     """
 
     request: Request
@@ -70,6 +77,9 @@ class Job:
     built: BuiltImage
     data: list[DataRecord]
     directory: Path
+    together: str | None = None
+    before: Path | None = None
+    following: tuple[Path, Path] | None = None
 
     @property
     def engine(self) -> Apptainer:
@@ -115,7 +125,7 @@ class Job:
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
         """Return `task` with the task starter and the settings of the site file added."""
-        starts = self.scheduler.ranks(
+        starts = TOGETHER_STARTER if self.together else self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
         facts = self.site_settings()
@@ -159,7 +169,7 @@ def check(job: Job) -> None:
     """
     recipe, wanted = job.recipe, job.recipe.resources
     early = job.scheduler.early(job.cluster)
-    if early >= _seconds(wanted.walltime):
+    if early >= seconds(wanted.walltime):
         raise UsageError(
             f"signal_seconds of the cluster in the site file: a job is warned {early} s before its"
             f" time limit, but the recipe's walltime is only {wanted.walltime}",
@@ -192,34 +202,22 @@ def render(job: Job) -> str:
     elastic = recipe.resources.min_nodes is not None
     by_srun = scheduler.name == "slurm" and shape.ranks_told and not shape.mpirun
     unknown = cards.argument_faults(recipe.app, recipe.verb, {"resume": "auto"}).get("resume")
-    starts = scheduler.ranks(shape, cluster, NODES, TASKS)
-    each = scheduler.each_node(NODES)
     alone = elastic and not shape.restarts  # the script itself continues without lost nodes
-    return node_scripts.fill("trimaran.cluster", "job.sh.j2", {
-        "version": __version__,
+    following = job.following or ()
+    return fill(scheduler, cluster, shape, job.name, job.directory, elastic=elastic, **{
         "recipe": job.request.recipe.name,
-        "scheduler": scheduler,
-        "options": scheduler.options(job.name, shape, cluster, elastic),
-        "shape": shape,
-        "commands": quote(scheduler.folder()),
-        "out": quote(job.directory),
-        "functions_sha256": hashlib.sha256(functions().encode()).hexdigest(),
         "image": quote(job.built.reference),
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
             (f"data{number}", quote(one.path), _digest(one))
             for number, one in enumerate(job.data, 1)
         ],
-        "modules": [quote(name) for name in cluster.modules],
         "apptainer": quote(cluster.apptainer or job.engine.executable),
         "gpu_device": node_scripts.gpu_device(job.built.name),
-        "local": quote(cluster.local_storage) if cluster.local_storage else "",
-        "stage_data": cluster.stage_data,
         "srun_mpi": quote(cluster.mpi) if by_srun else "",
         "network": _lines([
             quote(f"{name}={value}") for name, value in given(cluster.env).items()
         ]),
-        "devices": quote(" ".join(cluster.devices)) if cluster.devices else "",
         "fabric": job.profile.assignments(overridden={*cluster.env, *recipe.env}),
         "rendezvous": job.meets,
         "resume": "" if unknown else OPTION,
@@ -227,21 +225,65 @@ def render(job: Job) -> str:
         "all_ranks": (
             f"--{PLANNED}={shape.nodes * recipe.resources.tasks_per_node}" if elastic else ""
         ),
-        "timer": _seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else "",
         "mps": recipe.resources.mps or "",
-        "starter": starts[0],
-        "ranks": _launch(starts, elastic=alone),
-        "each_node": _launch(each, elastic=alone, beside=recipe.resources.mps is not None),
+        "initial": quote(job.request.initial) if job.before and job.request.initial else "",
+        "next_run": quote(following[0]) if following else "",
+        "next_initial": quote(following[1]) if following else "",
         "environment": _lines(node_scripts.assignments(line.environment)),
         "words": _lines(line.shell_words()),
     })
 
 
+def fill(
+    scheduler: Scheduler, cluster: Cluster, shape: Shape, name: str, directory: Path, *,
+    elastic: bool = False, **own: object,
+) -> str:
+    """Return the text of a job script.
+
+    Args:
+        scheduler: the batch system.
+        cluster: the cluster in the site file.
+        shape: the nodes, tasks and resources of the job.
+        name: name of the job.
+        directory: the folder in which the script works.
+        elastic: whether the job continues after the loss of a node.
+        own: values of the template that differ from those of a script without image and data.
+    """
+    starts, each = scheduler.ranks(shape, cluster, NODES, TASKS), scheduler.each_node(NODES)
+    alone = elastic and not shape.restarts
+    return node_scripts.fill("trimaran.cluster", "job.sh.j2", {
+        **dict.fromkeys(EMPTY, ""),
+        "version": __version__,
+        "scheduler": scheduler,
+        "options": scheduler.options(name, shape, cluster, elastic),
+        "shape": shape,
+        "commands": quote(scheduler.folder()),
+        "out": quote(directory),
+        "functions_sha256": hashlib.sha256(functions().encode()).hexdigest(),
+        "modules": [quote(module) for module in cluster.modules],
+        "local": quote(cluster.local_storage) if cluster.local_storage else "",
+        "stage_data": cluster.stage_data,
+        "devices": quote(" ".join(cluster.devices)) if cluster.devices else "",
+        "timer": seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else "",
+        "starter": starts[0],
+        "ranks": _launch(starts, elastic=alone),
+        "each_node": _launch(each, elastic=alone, beside=bool(own.get("mps"))),
+        **own,
+    })
+
+
+EMPTY = ("image", "hex", "data", "apptainer", "gpu_device", "srun_mpi", "network", "rendezvous",
+         "resume", "min_nodes", "all_ranks", "mps", "fabric", "initial", "next_run", "next_initial",
+         "trainings", "environment", "words")
+"""Variables of the template that are empty unless the caller of `fill` gives a value."""
+
+
 @cache
 def functions() -> str:
-    """Return the text of `functions.sh`, which every job script sources."""
-    own = Path(__file__).with_name("functions.sh").read_text(encoding="utf-8")
-    return own + node_scripts.functions()
+    """Return the text of the job's `functions.sh`, which every job script sources."""
+    own = [Path(__file__).with_name(name).read_text(encoding="utf-8")
+           for name in ("functions.sh", "several.sh")]
+    return "".join(own) + node_scripts.functions()
 
 
 def _command(job: Job) -> CommandLine:
@@ -286,6 +328,7 @@ def _lines(words: Iterable[str]) -> list[str]:
     return lines
 
 
-def _seconds(walltime: str) -> int:
+def seconds(walltime: str) -> int:
+    """Return the seconds of a time limit in the form HH:MM:SS."""
     hours, minutes, seconds = (int(part) for part in walltime.split(":"))
     return (hours * 60 + minutes) * 60 + seconds

@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.cluster import jobs
+from trimaran.cluster import jobs, several
 from trimaran.cluster.scheduler import Scheduler, State
 from trimaran.cluster.script import SCRIPT
-from trimaran.errors import TrimaranError
+from trimaran.errors import TrimaranError, UsageError
 from trimaran.files import open_lines, read_end
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.run import job_chain, run_directory
 from trimaran.run.app_process import LOG
-from trimaran.run.record import RunRecord
+from trimaran.run.job_chain import Link
+from trimaran.run.record import RunRecord, status_after
 from trimaran.run.run_directory import RUNS
 from trimaran.site_file import Site
 
@@ -28,7 +29,7 @@ TAIL, LOG_TAIL = 4096, 1 << 20
 LONGEST = 1 << 16
 """Maximum number of characters of a log to print at once; longer lines are printed in parts."""
 
-ENDED = ("completed", "failed", "interrupted", "cancelled", "lost")
+ENDED = ("completed", "failed", "interrupted", "cancelled", "lost", "blocked")
 """States of a run that continues only after `trimaran resume`."""
 
 UNKNOWN = "unknown"
@@ -78,7 +79,8 @@ def find(places: list[Path]) -> list[Path]:
     """Return the submitted run directories below `places`, the oldest first."""
     scripts = [script for place in places for script in place.glob(f"**/{SCRIPT}")]
     scripts.sort(key=lambda path: (_time(path), path))
-    return [path.parent.parent for path in scripts]
+    runs = [path.parent.parent for path in scripts]
+    return [run for run in runs if not several.shares_job(run)]
 
 
 def _time(path: Path) -> int:
@@ -113,7 +115,10 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
     answers = _ask(records, {run: job_chain.numbers(run) for run in records}, reporter)
-    return [_watched(run, answers[run]) for run in records]
+    rows: dict[Path, Watched] = {}
+    for run in records:
+        rows[run] = _watched(run, answers[run], rows)
+    return list(rows.values())
 
 
 def overview(directories: list[Path], reporter: Reporter | None = None) -> list[Watched]:
@@ -130,7 +135,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
     answers = _ask(records, own, reporter)
     for directory in records:
         with _unknown(rows, directory):
-            rows[directory] = _watched(directory, answers[directory])
+            rows[directory] = _watched(directory, answers[directory], rows)
     return [rows[directory] for directory in directories]
 
 
@@ -165,7 +170,8 @@ def _ask(
     return answers
 
 
-def _watched(directory: Path, answer: _Answer) -> Watched:
+def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -> Watched:
+    """Return the status of a run; `others` has that of runs from which it may start."""
     # Read after the answer: an end that a job wrote in between would be missed.
     record = jobs.submitted(directory)
     chain, job, now = job_chain.read(directory), answer.job, answer.state
@@ -175,22 +181,58 @@ def _watched(directory: Path, answer: _Answer) -> Watched:
         state, reason = UNKNOWN, answer.silence
     elif state == "completed":
         pass
-    elif now is not None and now.active:
+    elif job == "-" and record.job and record.job.before and job_chain.refusal(directory) is None:
+        state, reason = _waiting(Path(record.job.before), others)
+    elif now is not None and now.active and not _over(directory, record, chain, job):
         state, reason = now.name.lower(), now.reason if now.reason != "None" else reason
     elif job in job_chain.numbers(directory, job_chain.CANCELLED):
         state, reason = "cancelled", "cancelled"
     elif (refused := job_chain.refusal(directory)) is not None and refused.job == job:
         state, reason = "failed", refused.reason
     elif state in ("queued", "running"):
-        state, reason = _fate(directory, job, now)
+        logs = [directory / LOG]
+        if record.job and record.job.together:  # the shared job may have ended before the training
+            logs.append(directory.parent / LOG)
+        state, reason = _fate(logs, job, now)
     nodes = len(chain[-1].hosts) if chain else 0
     return Watched(
         directory, record.recipe.name, job, state, nodes, len(chain), _last_step(directory), reason,
     )
 
 
-def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
-    """Return the state and its reason for a run whose job ended without a record of its end."""
+def _over(directory: Path, record: RunRecord, chain: list[Link], job: str) -> bool:
+    """Return whether a training has failed although the job that it shares with others is active.
+
+    The job does not start it again.
+    """
+    if record.job is None or record.job.together is None:
+        return False
+    if (refused := job_chain.refusal(directory)) is not None and refused.job == job:
+        return True
+    end = chain[-1].end if chain and chain[-1].job == job else None
+    return end is not None and status_after(end.exit_status) == "failed"
+
+
+def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
+    """Return the state and its reason for a run that starts when the run `before` has completed."""
+    known = {directory.absolute(): row for directory, row in others.items()}
+    try:
+        first = known.get(before) or look([before])[0]
+    except UsageError as error:
+        return "blocked", f"the run before is not there: {error}"
+    if first.state == "completed":
+        return "lost", "the run before has completed: `trimaran resume` queues this one"
+    if first.state in ENDED:
+        return "blocked", (f"the run before is {first.state}: `trimaran resume {before}` continues"
+                           " the chain")
+    return "waiting", f"starts when {before} has completed"
+
+
+def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
+    """Return the state and its reason for a run whose job ended without a record of its end.
+
+    The reason is in the first of the logs that has a message.
+    """
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
     if now is None:
@@ -198,16 +240,26 @@ def _fate(directory: Path, job: str, now: State | None) -> tuple[str, str]:
     ended = now.name.lower().replace("_", " ")
     if now.name == "CANCELLED":
         return "cancelled", ended
+    found = (_message(log, failed=now.name == "FAILED") for log in logs)
+    return "failed", next(filter(None, found), ended)
+
+
+def _message(file: Path, *, failed: bool) -> str:
+    """Return the last message of the job script in a log; "" without one.
+
+    If the job failed, another line is returned where the script wrote no message. Other states,
+    such as TIMEOUT, are themselves the reason.
+    """
     try:
-        log = read_end(directory / LOG, LOG_TAIL).decode(errors="replace")
+        log = read_end(file, LOG_TAIL).decode(errors="replace")
     except FileNotFoundError:
         log = ""
     lines = [text for line in log.splitlines() if (text := line.strip())]
     began = max((at for at, line in enumerate(lines, 1) if _BEGAN.match(line)), default=0)
     messages = [line for line in lines[began:] if line.startswith("job.sh: ")]
-    if now.name == "FAILED" and not messages:  # other states, such as TIMEOUT, are the reason
+    if failed and not messages:
         messages = lines[began:]
-    return "failed", messages[-1] if messages else ended
+    return messages[-1] if messages else ""
 
 
 def _last_step(directory: Path) -> int | None:

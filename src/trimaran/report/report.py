@@ -55,6 +55,7 @@ _PRIVATE: dict[str, IncEx | bool] = {
     "image": {"reference"},
     "data": {"__all__": {"path"}},
     "initial": {"path"},
+    "job": {"before"},
     "host": {"hostname"},
     "nodes": {"__all__": {"hostname"}},
     "resumed": {"__all__": {"host": {"hostname"}, "nodes": {"__all__": {"hostname"}}}},

@@ -158,13 +158,16 @@ OTHER_RUN = Path("/RUN/checkpoints")
 """Placeholder in a printed command for the checkpoints of the run that must precede this run."""
 
 
-def check_initial(recipe: RecipeFile, given: Path | None, *, to_print: bool = False) -> None:
+def check_initial(
+    recipe: RecipeFile, given: Path | None, *, to_print: bool = False, to_come: bool = False
+) -> None:
     """Check that `given` is the initial checkpoint of the recipe.
 
     Args:
         recipe: the recipe.
         given: value of `--initial`.
         to_print: whether the command is only printed, which needs no file; see `planned_initial`.
+        to_come: whether another run writes the file later.
 
     Raises:
         UsageError: the file is missing or not the right file, or the recipe starts from no file.
@@ -192,7 +195,7 @@ def check_initial(recipe: RecipeFile, given: Path | None, *, to_print: bool = Fa
     hint = f"give --initial {files}, of a run of that recipe"
     if given is None:
         raise UsageError(what, code="initial-missing", hint=hint)
-    if not given.is_file():
+    if not given.is_file() and not to_come:
         raise UsageError(f"--initial {given}: no such file", code="file-missing", hint=hint)
     if given.name not in asked.files:
         raise UsageError(f"--initial {given}: {what}", code="initial-invalid", hint=hint)
@@ -235,6 +238,11 @@ def initial_mounts(given: Path | None) -> list[Mount]:
     return [Mount(str(given.absolute()), INITIAL_INSIDE + given.suffix)] if given else []
 
 
-def initial_record(given: Path | None) -> InitialRecord | None:
-    """Return the entry of `run.json` for the initial checkpoint `given`, or None without one."""
-    return InitialRecord(path=str(given.absolute()), sha256=sha256(given)) if given else None
+def initial_record(given: Path | None, *, to_come: bool = False) -> InitialRecord | None:
+    """Return the entry of `run.json` for the initial checkpoint `given`, or None without one.
+
+    If `to_come` is true, another run writes the file later, and the job records its SHA-256.
+    """
+    if given is None:
+        return None
+    return InitialRecord(path=str(given.absolute()), sha256=None if to_come else sha256(given))

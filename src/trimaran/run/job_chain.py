@@ -16,6 +16,7 @@ from trimaran.errors import UsageError
 from trimaran.files import read_plain, read_text
 from trimaran.hostfacts import HostFacts
 from trimaran.run.record import JobRecord, ResumptionRecord, RunRecord, status_after
+from trimaran.strict import Sha256
 from trimaran.terminal_safety import excerpt
 
 FOLDER = "job"
@@ -68,6 +69,9 @@ class Link(BaseModel):
     started: AwareDatetime
     step: Step = Field(description="of the newest checkpoint; 0: none")
     hosts: list[HostFacts] = Field(min_length=1)
+    initial: Sha256 | None = Field(
+        default=None, description="hash of the initial checkpoint, which another run has written"
+    )
     end: End | None = None
 
 
@@ -172,7 +176,11 @@ def fold(record: RunRecord, directory: Path) -> RunRecord:
     if not links:
         return record
     first, last = links[0], links[-1]
+    initial = record.initial
+    if initial is not None and initial.sha256 is None:
+        initial = initial.model_copy(update={"sha256": first.initial})
     return record.model_copy(update={
+        "initial": initial,
         "status": status_after(last.end.exit_status) if last.end else "running",
         "started": first.started,
         "host": first.hosts[0], "nodes": first.hosts[1:],

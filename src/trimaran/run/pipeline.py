@@ -42,6 +42,7 @@ class Request:
         site: the site file: registry, accepted signers, binds.
         extension: additions to the image.
         queued: whether a batch system starts the tasks on the nodes that the recipe requests.
+        to_come: whether another run writes `initial` before this run starts.
     """
 
     recipe: RecipeFile
@@ -55,6 +56,7 @@ class Request:
     site: Site = field(default_factory=Site)
     extension: Extension = field(default_factory=Extension)
     queued: bool = False
+    to_come: bool = False
 
     @cached_property
     def image(self) -> Image:
@@ -277,7 +279,9 @@ def check(request: Request, *, to_print: bool = False) -> None:
             hint="use --engine apptainer; the recipe (image.signed_by) or the site file demands it",
         )
     inputs.check(request.recipe, request.folders, request.engine)
-    inputs.check_initial(request.recipe, request.initial, to_print=to_print)
+    inputs.check_initial(
+        request.recipe, request.initial, to_print=to_print, to_come=request.to_come
+    )
     for source in request.site.binds:
         if not source.exists():
             raise UsageError(f"binds of the site file: {source} does not exist",

@@ -79,10 +79,15 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
 
 
 class InitialRecord(BaseModel):
-    """The file that a run started from."""
+    """The file that a run started from.
+
+    Attributes:
+        path: path of the file.
+        sha256: hash of the file; None: another run writes the file before this run starts.
+    """
 
     path: str
-    sha256: str
+    sha256: str | None
 
 
 class DataRecord(BaseModel):
@@ -118,6 +123,8 @@ class JobRecord(BaseModel):
         functions_sha256: hash of the functions file beside the script; None in records of older
             versions, whose scripts contain the functions.
         name: unique name of the jobs of this run; None in records of older versions.
+        together: name of the job in which the run was submitted together with others.
+        before: directory of the run that must complete first, and then queues this run.
     """
 
     scheduler: str
@@ -125,6 +132,8 @@ class JobRecord(BaseModel):
     script_sha256: str
     functions_sha256: str | None = None
     name: str | None = None
+    together: str | None = None
+    before: str | None = None
 
 
 class ResumptionRecord(BaseModel):

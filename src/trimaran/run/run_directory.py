@@ -64,13 +64,16 @@ RECIPE, CARD = "recipe.yaml", "app.yaml"
 """Copies of the recipe and the app card for the verdict, because the originals may change."""
 
 
-def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = None) -> Path:
+def new_directory(
+    recipe: RecipeFile, out: Path | None, place: Path | None = None, name: str | None = None
+) -> Path:
     """Return the path for a new run directory, without creating it.
 
     Args:
         recipe: the recipe of the run.
         out: the path, which must not exist or must be empty; None: a path below `runs` in `place`.
         place: the folder that contains `runs`; None: the working directory.
+        name: path below `runs`; None: the name of the recipe.
 
     Raises:
         UsageError: `out` contains files.
@@ -79,7 +82,7 @@ def new_directory(recipe: RecipeFile, out: Path | None, place: Path | None = Non
         refuse_used(out)
         return out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    base = (place or Path.cwd()) / RUNS / recipe.name / stamp
+    base = (place or Path.cwd()) / RUNS / (name or recipe.name) / stamp
     path, number = base, 1
     while path.exists():
         number += 1

@@ -27,7 +27,7 @@ from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.run import carriers, inputs, job_chain, launch_spec, run_directory
 from trimaran.run.job_chain import Link
 from trimaran.run.launch_spec import Extension, Places, SiteSettings
-from trimaran.run.record import JobRecord, RunRecord
+from trimaran.run.record import InitialRecord, JobRecord, RunRecord
 from trimaran.run.run_directory import METRICS, RESULT, recipe_as_run
 from trimaran.verdict import metrics
 from trimaran.verdict.metrics import Event, Verdict
@@ -308,6 +308,8 @@ def chain_faults(
     if not links:
         yield f"run.json: the status is {record.status}, but {job_chain.FOLDER} has no link"
         return
+    if record.initial is not None:
+        yield from _initial(record.initial, links)
     queued = {_sequence(number) for number in job_chain.numbers(directory)}
     for link in links:
         name = f"{job_chain.FOLDER}/link-{link.number:04}.json"
@@ -354,6 +356,16 @@ def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
         yield f"the step is {max(steps)}, but {METRICS} ends at step {last_step}"
     if link.end is not None and link.end.ended < link.started:
         yield f"the job started {link.started}, but ended {link.end.ended}"
+
+
+def _initial(initial: InitialRecord, links: Sequence[Link]) -> Iterator[str]:
+    """Yield the faults in the records of the checkpoint that the run started from."""
+    if initial.sha256 is None:
+        yield f"{job_chain.FOLDER}/link-0001.json: the SHA-256 of {initial.path} is missing"
+    for link in links:
+        if link.initial not in (None, initial.sha256):
+            yield (f"{job_chain.FOLDER}/link-{link.number:04}.json: the SHA-256 of {initial.path}"
+                   f" is {link.initial}, but the run started from {initial.sha256}")
 
 
 def _sequence(number: str) -> str:

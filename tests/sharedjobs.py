@@ -1,0 +1,46 @@
+"""Create run directories of trainings that share one job, with stand-ins for Apptainer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from jobplaces import Place, make, shaped
+from trimaran.cluster import jobs, several, together
+from trimaran.cluster.several import TOGETHER, Runs
+from trimaran.run.record import ImageRecord
+from trimaran.site_file import Cluster
+
+JOB = "7"
+"""Number of the shared job, unless a real batch system gives one."""
+
+
+def share(
+    root: Path, count: int, cluster: Cluster, gpus: int = 0, job: str | None = JOB
+) -> tuple[Place, list[Path]]:
+    """Return the place of a shared job, and the run directories of its `count` trainings."""
+    place = make(root, cluster=cluster)
+    one = shaped(place.job, "none", nodes=1, gpus_per_task=gpus)
+    folder = place.root / "four $(touch owned)"
+    name = together.job_name(folder, one.scheduler)
+    members = [
+        replace(one, directory=folder / f"{number}-x y", together=name)
+        for number in range(1, count + 1)
+    ]
+    for member in members:
+        jobs.write(member, used(place), "test")
+    runs = [member.directory for member in members]
+    text = together.render(members, folder)
+    several.write(folder, TOGETHER, Runs(runs=[run.name for run in runs], **jobs.digests(text)))
+    jobs.write_script(folder, text)
+    if job is not None:
+        for each in (folder, *runs):
+            (each / "job/ids").write_text(f"{job}\n")
+    return Place(place.root, replace(place.job, directory=folder)), runs
+
+
+def used(place: Place) -> ImageRecord:
+    """Return the entry of `run.json` for the image of a place."""
+    built = place.job.built
+    return ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
+                       digest=built.digest, inputs=built.inputs)
