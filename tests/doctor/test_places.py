@@ -77,6 +77,15 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert caused("place-missing", places.check(situation(cache_only))).level == "warn"
 
 
+def test_run_directories_may_be_elsewhere(tmp_path: Path) -> None:
+    node = mounted("ro", tmp_path)
+    runs = with_facts(node, {"place.runs": node.facts["place.scratch"].text})
+    del runs.facts["place.scratch"]
+    assert caused("place-missing", places.check(situation(runs)), "fail")
+    assert caused("place-missing", places.check(situation(runs, recipe=None)), "warn")
+    assert caused("place-missing", places.check(situation(runs, cluster=Cluster())), "warn")
+
+
 def test_folder_that_a_compute_node_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     login = probed(place_scratch=str(tmp_path / "runs"), place_local="/nonexistent")

@@ -44,8 +44,8 @@ FINDINGS: dict[str, Explained] = {
     "place-missing": Explained(
         "places", "fail",
         "A folder of the run cannot be written, or a compute node does not share it with the login"
-        " node: the run ends before it begins. It is a WARN for a cache that cannot be written, and"
-        " for a folder that does not answer within 5 s.",
+        " node: the run ends before it begins. It is a WARN if another folder may be used, and for"
+        " one that does not answer within 5 s.",
         "name another folder, which all nodes share: scratch and local_storage of the site file,"
         " --out, TRIMARAN_CACHE",
         "for real: a read-only mount, and a folder that is missing in a mount namespace",
@@ -87,20 +87,31 @@ def check(situation: Situation) -> list[Finding]:
     """Return the findings about the folders, the queue and the clock, one at most for each ID."""
     known = relevant(situation)
     subjects = (
-        _missing(situation, known), _space(known), _inodes(known), _quota(situation.facts, known),
-        _clock(situation),
+        _missing(situation, known), _space(situation, known), _inodes(situation, known),
+        _quota(situation, known), _clock(situation),
     )
     own = [finding for finding in subjects if finding is not None]
     return [*queues.check(situation), *own, *data_folders.check(situation, known)]
+
+
+def _level(situation: Situation, place: Place) -> Level:
+    """Return the level of a place that cannot be written: "fail" if the run certainly needs it.
+
+    A run may use an image that the cache already has, and `submit --out` may name another folder
+    than that of the run directories.
+    """
+    if place.name in {"scratch", "local"}:
+        return "fail"
+    runs = place.name == "runs" and situation.recipe is not None and not situation.before_job
+    return "fail" if runs else "warn"
 
 
 def _missing(situation: Situation, known: list[Place]) -> Finding | None:
     faults = _absent(situation)
     for place in written(known):
         if not place.writable:
-            level: Level = "warn" if place.name == "cache" else "fail"
             where = "" if place.folder == place.wanted else f": it would be made in {place.folder}"
-            faults.append((level, f"{title(place)} is not writable{where}"))
+            faults.append((_level(situation, place), f"{title(place)} is not writable{where}"))
     for key, fact in situation.facts.facts.items():
         name = key.removeprefix("place.")
         if key.startswith("place.") and fact.status == 124 and name in TITLES:
@@ -122,25 +133,25 @@ def _absent(situation: Situation) -> list[tuple[Level, str]]:
     ]
 
 
-def _space(known: list[Place]) -> Finding | None:
+def _space(situation: Situation, known: list[Place]) -> Finding | None:
     faults: list[tuple[Level, str]] = []
     used = [place for place in written(known) if place.name != "cache"]  # see `cache-space`
     for place in used:
         need = IMAGE_BYTES if place.name == "local" else RUN_BYTES
         if place.free < need:
-            level: Level = "fail" if place.free == 0 else "warn"
+            level = _level(situation, place) if place.free == 0 else "warn"
             faults.append((level, f"{title(place)}: {place.free / GIB:.2f} GiB free, less than"
                                   f" {need / GIB:.1f}"))
     good = [f"{title(place)}: {place.free / GIB:.0f} GiB free" for place in used]
     return joined(FINDINGS, "disk-space", faults, ", ".join(good))
 
 
-def _inodes(known: list[Place]) -> Finding | None:
+def _inodes(situation: Situation, known: list[Place]) -> Finding | None:
     faults: list[tuple[Level, str]] = []
     counted = [place for place in written(known) if place.inodes is not None]
     for place in counted:
         if (left := place.inodes or 0) < INODES:
-            level: Level = "fail" if left == 0 and place.name != "cache" else "warn"
+            level = _level(situation, place) if left == 0 else "warn"
             faults.append((level, f"{title(place)}: {left} free inodes"))
     good = ", ".join(f"{title(place)}: {place.inodes} free" for place in counted)
     return joined(FINDINGS, "inodes", faults, good)
@@ -176,8 +187,8 @@ def quotas(line: str) -> tuple[str, list[Quota]]:
     ]
 
 
-def _quota(facts: NodeFacts, known: list[Place]) -> Finding | None:
-    lines = [line for key, fact in facts.facts.items()
+def _quota(situation: Situation, known: list[Place]) -> Finding | None:
+    lines = [line for key, fact in situation.facts.facts.items()
              if key == "quota" or key.startswith("lustre-quota.") for line in fact.lines]
     faults: list[tuple[Level, str]] = []
     seen: list[str] = []
@@ -191,7 +202,7 @@ def _quota(facts: NodeFacts, known: list[Place]) -> Finding | None:
             cause = f"{title(place)}: {quota.used} of {limit} {quota.what} of the quota used"
             seen += [cause] if limit else []
             if quota.hard and quota.used >= quota.hard:
-                faults.append(("warn" if place.name == "cache" else "fail", cause))
+                faults.append((_level(situation, place), cause))
             elif limit and (quota.used > (quota.soft or limit) or quota.used > 0.9 * limit):
                 faults.append(("warn", cause))
     return joined(FINDINGS, "quota", faults, ", ".join(seen))
