@@ -57,8 +57,6 @@ def test_a_data_set_belongs_to_the_recipes_that_read_it() -> None:
     words = [f"{own}=/a", f"{other}=/b"]
     assert [folders(file, files, words) for file in files] == [
         {own: Path("/a")}, {other: Path("/b")}]
-    with refused("data-unused", "/c"):
-        folders(files[0], files, ["unknown=/c"])
 
 
 @pytest.mark.usefixtures("own_place")

@@ -150,10 +150,11 @@ def submit(
     verdict of its own; image and data are copied to the node once. With --chain, a run is queued
     when the one before it has completed.
 
-    Examples:
-      trimaran submit resnet-imagenet/cpu-2node-smoke
-      trimaran submit resnet-imagenet/cpu-quickstart --together --seeds 1,2,3,4
-      trimaran submit APP/FIRST APP/SECOND --chain
+    Example: trimaran submit resnet-imagenet/cpu-2node-smoke
+
+    Example: trimaran submit resnet-imagenet/cpu-quickstart --together --seeds 1,2,3,4
+
+    Example: trimaran submit APP/FIRST APP/SECOND --chain
     """
     from trimaran.cluster import docker, jobs, recipe_chain
     from trimaran.cluster import together as shared

@@ -156,7 +156,7 @@ RecipeName = Annotated[
 ]
 RecipeNames = Annotated[
     list[str],
-    typer.Argument(metavar="RECIPE...", autocompletion=complete("recipes"), show_default=False)
+    typer.Argument(metavar="RECIPE", autocompletion=complete("recipes"), show_default=False)
 ]
 Settings = Annotated[
     list[str] | None,
