@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Compare the times that the app collectives measures with those of plain programs, in C and Python.
+"""Compare the times that the app collectives measures with those of two plain programs.
 
     python benchmarks/mpi_collectives.py --markdown benchmarks/README.md
 
 All three call the same MPI library on the same two ranks. The C program
-(`baselines/plain_mpi.c`) is an independent measurement, with which the app must agree where the time
-of a call in Python is small against that of the operation. The loop in Python
-(`baselines/plain_mpi4py.py`) shows what the app itself costs at the smallest size. It needs the
-compiler of Open MPI (Debian: libopenmpi-dev).
+(`baselines/plain_mpi.c`) is an independent measurement, with which the app must agree where a call
+in Python takes little time compared with the operation. The loop in Python
+(`baselines/plain_mpi4py.py`) shows what the app itself costs at the smallest size. The benchmark
+needs the compiler of Open MPI (Debian: libopenmpi-dev).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from sidebyside import cli, contestants, machine
+from sidebyside import cli, contestants
 from sidebyside.report import Comparison, Plan
 from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestant
 
@@ -72,7 +72,9 @@ def always(argv: list[str]) -> Callable[[Path], list[str]]:
     return lambda _folder: argv
 
 
-def app(name: str, operation: str, size: int, calls: int, environment: dict[str, str]) -> Contestant:
+def app(
+    name: str, operation: str, size: int, calls: int, environment: dict[str, str]
+) -> Contestant:
     """Return the contestant that measures one size with the app."""
 
     def argv(folder: Path) -> list[str]:

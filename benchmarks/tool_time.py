@@ -83,8 +83,7 @@ def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None)
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
     from trimaran.run import inputs, launch_spec, run_directory
-    from trimaran.run.additions import Extension, SiteSettings
-    from trimaran.run.launch_spec import Places
+    from trimaran.run.launch_spec import Extension, Places, SiteSettings
     from trimaran.run.record import DataRecord, ImageRecord
 
     recipe = library.load(recipe_name)

@@ -156,7 +156,7 @@ class Tree:
     def pytest(self, tests: Sequence[str], limit: float) -> int | None:
         """Return pytest's exit status; None: it took longer than `limit` seconds.
 
-        Slow tests are excluded, because a quick test must fail.
+        Tests with the mark `slow` are excluded: at least one quick test must detect each fault.
         """
         interpreter = python(self.root, tests[0])
         if interpreter not in self._warm:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from trimaran.data import contracts, weights
-from trimaran.data.origins import UrlSource
+from trimaran.data.contracts import UrlSource
 from trimaran.data.packing.zip_reader import Zipped
 from trimaran.data.weights import Weights
 from trimaran.reporting import Silent

@@ -17,8 +17,7 @@ from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import inputs, job_chain, launch_spec, run_directory
-from trimaran.run.additions import Extension, SiteSettings
-from trimaran.run.launch_spec import Places
+from trimaran.run.launch_spec import Extension, Places, SiteSettings
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord, RunRecord
 
 IMAGE = ImageRecord(

@@ -8,7 +8,7 @@ from shards import formats
 from shards.description import Dataset
 from shards.formats.records import Read
 from trimaran.data import dataset_json
-from trimaran.data.packing import class_folders, packer, verification
+from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
@@ -44,6 +44,6 @@ def files(place: Path) -> dict[str, bytes]:
 
 
 def faults(out: Path) -> list[str]:
-    return verification.faults(
+    return dataset_json.file_faults(
         out, dataset_json.read(out), records=True, workers=1, reporter=Silent()
     )

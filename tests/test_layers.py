@@ -26,7 +26,8 @@ BELOW: dict[str, set[str]] = {"ground": set()}
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
-    ("images", "net"), ("launch", "images"), ("engines", "launch"), ("provenance", "engines"),
+    ("images", "net"), ("launch", "ground"), ("engines", "images", "launch"),
+    ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
     ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
     ("inventory", "report"), ("doctor", "cluster"),

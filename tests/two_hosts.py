@@ -63,15 +63,20 @@ def main() -> int:
     forwarding = threading.Thread(target=forward, args=(options.delay_ms / 1000,), daemon=True)
     forwarding.start()
     ranks = [
-        subprocess.Popen(
-            ["ip", "netns", "exec", f"host{number}", *options.command],
-            env={**os.environ, "RANK": str(number), "WORLD_SIZE": "2", "LOCAL_RANK": "0",
-                 "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": HOSTS[0], "MASTER_PORT": PORT,
-                 "GLOO_SOCKET_IFNAME": "eth0"},
-        )
+        subprocess.Popen(["ip", "netns", "exec", f"host{number}", *options.command],
+                         env={**os.environ, **variables(number)})
         for number in range(2)
     ]
     return max(abs(rank.wait()) for rank in ranks)
+
+
+def variables(rank: int) -> dict[str, str]:
+    """Return the variables of a launcher, for the process and for Apptainer's containers."""
+    found = {
+        "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
+        "MASTER_ADDR": HOSTS[0], "MASTER_PORT": PORT, "GLOO_SOCKET_IFNAME": "eth0",
+    }
+    return {**found, **{f"APPTAINERENV_{name}": value for name, value in found.items()}}
 
 
 def add_host(number: int, address: str, rate_mbit: float) -> None:

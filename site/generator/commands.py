@@ -6,8 +6,8 @@ from pathlib import Path, PurePath
 
 from generator.recipe_status import RecipeStatus
 from trimaran.cluster.script import Job
+from trimaran.data.cache import getting
 from trimaran.data.contracts import load as contract
-from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer

@@ -10,8 +10,8 @@ from generator.evidence import Piece
 from generator.pages import Page, fill
 from generator.recipe_status import STATUS, RecipeStatus
 from generator.sources import Sources
+from trimaran.data.cache import getting
 from trimaran.data.contracts import load as contract
-from trimaran.data.places import getting
 from trimaran.data.weights import load as weights
 from trimaran.recipes import targets
 from trimaran.report.run_evidence import RunEvidence

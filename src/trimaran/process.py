@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from trimaran import paths
 from trimaran.errors import Interrupted, RunError, TrimaranError, UsageError, code_of, way_out
 from trimaran.files import named, open_plain
 from trimaran.reporting import Reporter
@@ -120,6 +122,14 @@ def run(
         raise check(f"`{shell_line(argv)}` failed with status {done.returncode}:\n{tail}",
                     code="program-failed")
     return done
+
+
+def git(folder: Path, *words: str) -> str | None:
+    """Return the output of git in the checkout of `folder`; None without a checkout or git."""
+    if shutil.which("git") is None or paths.is_installed(folder):
+        return None
+    result = run(["git", "-C", str(folder), *words])
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def ask(
@@ -347,7 +357,10 @@ class _Stopper:
         return self
 
     def watch(self, child: subprocess.Popen[str]) -> None:
-        """Stop `child` at each signal, including signals that have already arrived."""
+        """Start the thread that stops `child` when this process receives a signal in `STOPS`.
+
+        Signals that arrived before this call count as well.
+        """
         self._child = child
         self._thread.start()
 

@@ -18,7 +18,7 @@ from bundles import NAME, SIF, image
 from refusals import refused
 from trimaran import cli, paths
 from trimaran.bundles import archive, pack, unpack
-from trimaran.data import cache, contracts
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines.host import Host
 from trimaran.reporting import Silent
 from trimaran.run import run_directory
@@ -139,7 +139,7 @@ def test_an_import_makes_image_and_data_those_of_run(
     assert found.digest == manifest.image.digest
     contract = contracts.load("small")
     place = cache.get(contract, offline=True, reporter=told)
-    assert cache.verify_folder(contract, place, records=True, reporter=told) == []
+    assert dataset_json.verify_folder(contract, place, records=True, reporter=told) == []
     definition = paths.repository() / "containers/frameworks/tiny/selftest.py"
     definition.write_text("another")
     unpack.take_in(folder, manifest, told)

@@ -16,7 +16,7 @@ from trimaran import cli, process
 @pytest.mark.parametrize(
     ("words", "work"),
     [
-        ("data verify .", "trimaran.data.cache.verify_folder"),
+        ("data verify .", "trimaran.data.dataset_json.verify_folder"),
         ("data pack . -o packed", "trimaran.data.packing.class_folders.listing"),
         ("report .", "trimaran.report.report.write"),
         ("fetch torch-cpu --offline", "trimaran.images.wheelhouse.fetch"),

@@ -11,7 +11,7 @@ from trimaran.cli.common import say
 from trimaran.cli.terminal import Screen, Terminal, show_error, show_table, show_verdict
 from trimaran.errors import UsageError
 from trimaran.terminal_safety import message
-from trimaran.verdict.run_verdict import Row, Verdict
+from trimaran.verdict.metrics import Row, Verdict
 
 
 def test_a_terminal_that_is_gone_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from trimaran.launch.specification import quote
 from trimaran.recipes import library
 from trimaran.run import job_chain, run_directory
 from trimaran.site_file import Cluster
-from trimaran.verdict import consistency
+from trimaran.verdict import run_verdict
 
 VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
     **{name: (cluster, {}, "srun") for name, cluster in JOBS.items()},
@@ -227,7 +227,7 @@ def test_the_clock_of_another_node_may_be_an_hour_behind(place: Place) -> None:
     found = run_directory.load(place.out)
     assert (found.status, found.exit_status) == ("completed", 0)
     assert 0 < found.seconds < 60
-    assert not list(consistency.ended(found))
+    assert not list(run_verdict.ended(found))
 
 
 def test_a_signal_that_the_engine_passes_on_is_no_failure_where_there_is_a_checkpoint(

@@ -331,4 +331,4 @@ def test_folder_of_the_user_needs_no_origin(
     del document["origin"]
     (own / DATASET).write_text(json.dumps(document))
     cache.check(contract, own, {"train": 23}, "webdataset", ["class"])
-    assert cache.verify_folder(contract, own, records=True, reporter=told) == []
+    assert dataset_json.verify_folder(contract, own, records=True, reporter=told) == []

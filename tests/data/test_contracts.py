@@ -11,7 +11,7 @@ import pytest
 import datasets
 from refusals import refused
 from trimaran.data import contracts
-from trimaran.data.origins import DebianSource, UrlSource
+from trimaran.data.contracts import DebianSource, UrlSource
 from trimaran.data.packing import pictures
 
 Edit = Callable[[dict[str, Any]], object]

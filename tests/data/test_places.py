@@ -15,7 +15,7 @@ from refusals import refused
 from shards.kinds import FormatName
 from tinyapp import RECIPE
 from trimaran import cli, paths
-from trimaran.data import cache, contracts, places
+from trimaran.data import cache, contracts
 from trimaran.data.contracts import AnyContract
 from trimaran.reporting import Silent
 
@@ -127,7 +127,7 @@ def test_what_a_format_cannot_hold_is_refused_before_anything_is_downloaded() ->
     ("fashion-mnist", "hdf5", "trimaran data get fashion-mnist --format hdf5"),
 ])
 def test_the_command_is_whole(name: str, form: FormatName, command: str) -> None:
-    assert places.getting(contracts.load(name), form) == command
+    assert cache.getting(contracts.load(name), form) == command
 
 
 @pytest.mark.parametrize(("recipe", "form"), [

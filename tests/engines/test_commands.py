@@ -103,7 +103,7 @@ def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None
     paths.cache("images").mkdir(parents=True)
     record = store.Record(
         name="tiny", engine="apptainer", reference="/x.sif", digest="sha256:0", inputs="a" * 64,
-        size=1, content=store.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
+        size=1, content=definition.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
         base_digest="sha256:1",
     )
     newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})

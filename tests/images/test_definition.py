@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from refusals import refused
-from trimaran.engines import store
 from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.images.parts import Source
@@ -125,21 +124,21 @@ def test_content_changes_with_every_file_that_goes_into_the_image(
     tmp_path: Path, name: str
 ) -> None:
     path = edited(tmp_path, "schema", "schema")
-    before = store.content_of(definition.read(path))
-    assert before == store.content_of(definition.read(path))
+    before = definition.content_of(definition.read(path))
+    assert before == definition.content_of(definition.read(path))
     with (path.parent / name).open("a") as file:
         file.write("# changed\n")
-    assert store.content_of(definition.read(path)) != before
+    assert definition.content_of(definition.read(path)) != before
 
 
 def test_a_shared_self_test_is_found_unless_the_image_has_its_own(tmp_path: Path) -> None:
     path = edited(tmp_path, "files: {selftest.py:", "files: {selftest_common.py:")
     image = definition.read(path)
     assert definition.file_of(image, "selftest_common.py").parent.name == "selftests"
-    shared = store.content_of(image)
+    shared = definition.content_of(image)
     (path.parent / "selftest_common.py").write_text("its own\n")
     assert definition.file_of(image, "selftest_common.py").parent == path.parent
-    assert store.content_of(image) != shared
+    assert definition.content_of(image) != shared
 
 
 def test_a_self_test_is_told_whose_gpus_the_image_is_for() -> None:

@@ -15,7 +15,6 @@ import pytest
 import tinyapp
 from registries import running
 from trimaran import __version__, paths
-from trimaran.engines import store
 from trimaran.files import sha256
 from trimaran.images import definition, indexes
 
@@ -130,9 +129,8 @@ def test_it_lists_and_shows_what_the_checkout_has(
 def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
     """Else what one of them has built would be unknown to the other."""
     code = (
-        "from trimaran.engines import store as s\n"
         "from trimaran.images import definition as d\n"
-        "print('\\n'.join(f'{n} {s.content_of(d.load(n))}' for n in d.names()))"
+        "print('\\n'.join(f'{n} {d.content_of(d.load(n))}' for n in d.names()))"
     )
     done = subprocess.run(
         [str(trimaran.place / "bin/python"), "-I", "-c", code], capture_output=True, text=True,
@@ -140,7 +138,7 @@ def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
     )
     found = dict(line.split() for line in done.stdout.splitlines())
     images = map(definition.load, definition.names())
-    assert found == {image.name: store.content_of(image) for image in images}
+    assert found == {image.name: definition.content_of(image) for image in images}
 
 
 @pytest.mark.parametrize(

@@ -456,7 +456,7 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
     monkeypatch.setattr(store, "sha256", lambda *_: "another")
     sif = tmp_path / "tiny.sif"
     sif.write_bytes(b"12345")
-    content = store.content_of(TINY)
+    content = definition.content_of(TINY)
     for name, kept, size, origin in (
         ("a", content, 5, "host.example/team/tiny@sha256:1"), ("b", "old", 5, None),
         ("c", content, 6, None),

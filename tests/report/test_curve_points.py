@@ -10,7 +10,7 @@ from finished import SIF, finish
 from samples import CARD
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import panels, report
-from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.metrics import Event
 
 
 def events(count: int) -> list[Event]:

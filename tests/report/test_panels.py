@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hostile import quick
 from samples import CARD
 from trimaran.report.panels import MOST, Line, Panel, Point, collect, drawable, thinned
-from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.metrics import Event
 
 
 def events(key: str, values: list[Any]) -> list[Event]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trimaran.report.report import facts, sentences
-from trimaran.verdict.run_verdict import Outcome, Row, Verdict
+from trimaran.verdict.metrics import Outcome, Row, Verdict
 
 
 def verdict(outcome: Outcome, *rows: dict[str, Any], reasons: list[str] | None = None) -> Verdict:

@@ -12,7 +12,7 @@ from finished import start
 from trimaran.recipes.library import RecipeFile
 from trimaran.report.time_breakdown import REST, split
 from trimaran.run.record import RunRecord
-from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.metrics import Event
 
 BEGUN = 1_000_000
 

@@ -30,7 +30,7 @@ from trimaran.recipes.library import RecipeFile, parse_changes
 from trimaran.report import report
 from trimaran.report.run_evidence import RunEvidence
 from trimaran.run import run_directory
-from trimaran.verdict import metrics_log
+from trimaran.verdict import metrics
 
 REPOSITORY = paths.repository()
 HASH = "sha256:" + "a" * 64
@@ -265,7 +265,7 @@ def test_a_report_of_any_metrics_is_one_or_one_error(
 @given(text=hostile.json_texts, value=hostile.json_values)
 def test_metrics_of_any_kind_are_one_error(tmp_path: Path, text: str, value: object) -> None:
     event = json.dumps({"time_ms": 1, "key": "a", "value": value, "metadata": {"step": value}})
-    check(tmp_path / "metrics.jsonl", f"{event}\n{text}\n{event}\n", metrics_log.read_events)
+    check(tmp_path / "metrics.jsonl", f"{event}\n{text}\n{event}\n", metrics.read_events)
 
 
 @hostile.quick

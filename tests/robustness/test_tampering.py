@@ -21,14 +21,14 @@ from bundles import Member
 from finished import finish
 from shards.description import DATASET
 from trimaran.bundles import pack, unpack
-from trimaran.data import cache, contracts
+from trimaran.data import cache, contracts, dataset_json
 from trimaran.data.contracts import Contract
 from trimaran.errors import ExitCode, RunError, TrimaranError
 from trimaran.files import sha256
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
 from trimaran.reporting import Silent
-from trimaran.verdict.run_verdict import Verdict
+from trimaran.verdict.metrics import Verdict
 
 FOREIGN = b"Dear reader,\nthis is something else.\n"
 Damage = Callable[[Path, Path], object]
@@ -210,7 +210,7 @@ def data_faults(place: Path) -> str:
         assert error.exit_code in REFUSED
         return error.message
     return "\n".join(
-        cache.verify_folder(contract, place, records=False, reporter=Silent())
+        dataset_json.verify_folder(contract, place, records=False, reporter=Silent())
     )
 
 
@@ -226,7 +226,7 @@ def test_no_run_reads_damaged_data(
     found = data_faults(place)
     assert name in found
     contract = contracts.load("small")
-    assert cache.verify_folder(contract, place, records=True, reporter=Silent())
+    assert dataset_json.verify_folder(contract, place, records=True, reporter=Silent())
 
 
 def test_an_index_with_the_classes_shifted_is_named(world: World, own_place: Path) -> None:

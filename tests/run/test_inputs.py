@@ -21,7 +21,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.recipes import library
 from trimaran.reporting import Silent
-from trimaran.run import inputs, pipeline, run_directory
+from trimaran.run import inputs, launch_spec, pipeline, run_directory
 from trimaran.run.record import GitRecord
 
 NAME = "resnet-imagenet/cpu-smoke"
@@ -106,7 +106,7 @@ def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: P
 def test_the_host_shows_one_folder(checkout: Path) -> None:
     with refused("engine-unsuitable", NAME, "host"):
         pipeline.check(pipeline.Request(write(checkout, ["a", "b"], "several"), Host(), {}))
-    assert inputs.argument({}, container=False) is None
+    assert launch_spec.data_argument({}, container=False) is None
 
 
 @pytest.mark.parametrize(("names", "words", "found"), [

@@ -17,7 +17,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import history, report, run_evidence
 from trimaran.run import run_directory
-from trimaran.run.additions import SiteSettings
+from trimaran.run.launch_spec import SiteSettings
 from trimaran.verdict import run_verdict
 
 NEUTRAL = [

@@ -13,8 +13,7 @@ from refusals import refused
 from samples import CARD, GOOD
 from trimaran.errors import RunError
 from trimaran.recipes.recipe import Recipe
-from trimaran.verdict.metrics_log import Event, measure, read_events
-from trimaran.verdict.run_verdict import EXIT_CODES, judge_metrics
+from trimaran.verdict.metrics import EXIT_CODES, Event, judge_metrics, measure, read_events
 
 
 def event(key: str, value: Any, **metadata: int) -> Event:

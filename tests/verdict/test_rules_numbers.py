@@ -13,8 +13,7 @@ from hostile import quick
 from samples import CARD, GOOD
 from trimaran.recipes.cards import Metric
 from trimaran.recipes.recipe import Recipe
-from trimaran.verdict.metrics_log import Event, measure
-from trimaran.verdict.run_verdict import judge_metrics, worst
+from trimaran.verdict.metrics import Event, judge_metrics, measure, worst
 
 SPEED = CARD.metrics["throughput"]
 

@@ -20,7 +20,7 @@ from trimaran import __version__, strict
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.origins import FileName
+from trimaran.data.contracts import FileName
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
@@ -110,7 +110,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     """
     archive.check_new(output)
     folder, engine, recipe = _folder_name(request.recipe.name), _engine(request), request.recipe
-    with reporter.step(1, STEPS, pipeline.data_title(recipe)):
+    with reporter.step(1, STEPS, inputs.title(recipe)):
         data = inputs.prepare(recipe, request.folders, offline=request.offline, reporter=reporter)
     with reporter.step(2, STEPS, f"image: {request.image.name}"):
         built = pipeline.prepare_image(request, reporter)

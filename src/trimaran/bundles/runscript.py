@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran import __version__
-from trimaran.data import contracts, places
+from trimaran.data import cache, contracts
 from trimaran.engines import BuiltImage, commands
 from trimaran.engines.apptainer import Apptainer
 from trimaran.launch import apptainer
@@ -62,7 +62,7 @@ class Contents:
     def getting(self) -> dict[str, str]:
         """The command that downloads and packs each data set, by the name of the data set."""
         used = self.recipe.recipe.data
-        return {name: places.getting(contracts.load(name), used[name].format)
+        return {name: cache.getting(contracts.load(name), used[name].format)
                 for name in self.datasets}
 
 
@@ -102,7 +102,10 @@ def render(contents: Contents) -> str:
 
 
 def _launch(contents: Contents) -> LaunchSpec:
-    """Return the launch specification, with shell variables for values of the other machine."""
+    """Return the launch specification of the run that the bundle starts.
+
+    Shell variables stand for values that only the machine that unpacks the bundle can provide.
+    """
     recipe = contents.recipe.recipe
     data = {
         name: inputs.mount(recipe, name, join(Variable("data"), inputs.below(recipe, name)))

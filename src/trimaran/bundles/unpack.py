@@ -100,7 +100,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (
-        store.content_of(definition.load(image.name)) != image.content
+        definition.content_of(definition.load(image.name)) != image.content
     ):
         reporter.warn(
             f"this checkout defines {image.name} differently, so `trimaran run` does not take "

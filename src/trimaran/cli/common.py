@@ -289,7 +289,7 @@ def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) 
     """Print the verdict of a run and exit with its code."""
     from trimaran.cli.terminal import show_verdict
     from trimaran.report import report
-    from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
+    from trimaran.verdict.metrics import EXIT_CODES as VERDICT_CODES
 
     if as_json:
         say((directory / "verdict.json").read_text(encoding="utf-8"))

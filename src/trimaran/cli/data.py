@@ -215,16 +215,16 @@ def data_verify(
 
     Example: trimaran data verify fashion-mnist
     """
-    from trimaran.data import cache, contracts, places
+    from trimaran.data import cache, contracts, dataset_json
 
     place = Path(what)
     if what in contracts.names():
         contract = contracts.load(what)
         faults = cache.verify(contract, reporter=terminal(), workers=workers)
         forms = cache.damaged(contract) or [contract.own_format]
-        hint = f"{'; '.join(places.getting(contract, form) for form in forms)} repairs it"
+        hint = f"{'; '.join(cache.getting(contract, form) for form in forms)} repairs it"
     elif place.is_dir():
-        faults = cache.verify_folder(
+        faults = dataset_json.verify_folder(
             None, place, records=True, reporter=terminal(), workers=workers
         )
         hint = "pack it again into a new folder"

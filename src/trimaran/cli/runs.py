@@ -85,14 +85,14 @@ def run(
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
     from trimaran.recipes import library
-    from trimaran.run import additions, inputs, pipeline
+    from trimaran.run import inputs, launch_spec, pipeline
 
     chosen, file = selection.select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=library.parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
-        extension=additions.extension(
+        extension=launch_spec.extension(
             load_image(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
@@ -162,8 +162,8 @@ def report_run(
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
     from trimaran.report import scaling
-    from trimaran.verdict.run_verdict import EXIT_CODES as VERDICT_CODES
-    from trimaran.verdict.run_verdict import worst
+    from trimaran.verdict.metrics import EXIT_CODES as VERDICT_CODES
+    from trimaran.verdict.metrics import worst
 
     if evidence is not None:
         raise UsageError(f"--evidence: {folder} is a scaling series, and evidence is written for"

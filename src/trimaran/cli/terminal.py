@@ -21,7 +21,7 @@ from rich.text import Text
 from trimaran.errors import Interrupted, TrimaranError
 from trimaran.reporting import Advance
 from trimaran.terminal_safety import message
-from trimaran.verdict.run_verdict import Outcome, Verdict
+from trimaran.verdict.metrics import Outcome, Verdict
 
 NARROWEST = 12
 """Smallest width, in characters, of a table column on a narrow terminal."""

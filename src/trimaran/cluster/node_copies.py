@@ -103,9 +103,10 @@ def _folders(place: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _ended(schedulers: Collection[str], jobs: Collection[str]) -> dict[str, bool | None]:
-    """Return job -> whether it has ended, according to all batch systems that use the disk.
+    """Return job -> True if it has ended, and False if a batch system lists it as active.
 
-    The value is None if a batch system does not answer.
+    All of `schedulers` are asked, because a job number does not show its batch system. If one of
+    them does not answer, the value is None for every job.
     """
     try:
         answers = [SCHEDULERS[name].states(sorted(jobs)) for name in schedulers]

@@ -33,8 +33,7 @@ from trimaran.launch.specification import (
 from trimaran.recipes import cards, targets
 from trimaran.recipes.recipe import Recipe
 from trimaran.run import inputs, job_chain, node_scripts, pipeline
-from trimaran.run.additions import SiteSettings
-from trimaran.run.launch_spec import Places
+from trimaran.run.launch_spec import Places, SiteSettings
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord
 from trimaran.run.resume import OPTION

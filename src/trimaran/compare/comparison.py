@@ -14,7 +14,7 @@ from trimaran.compare.result import Comparison
 from trimaran.compare.sources import Experiment, Side
 from trimaran.errors import UsageError, unknown_name
 from trimaran.report import scaling
-from trimaran.verdict.run_verdict import Row
+from trimaran.verdict.metrics import Row
 
 Groups = dict[str, list[Side]]
 

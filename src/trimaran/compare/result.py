@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from trimaran.compare import noise
 from trimaran.recipes.cards import Argument
-from trimaran.verdict.run_verdict import Outcome
+from trimaran.verdict.metrics import Outcome
 
 
 class Run(BaseModel):

@@ -16,8 +16,9 @@ from trimaran.report import panels
 from trimaran.report.page import short
 from trimaran.report.panels import LARGEST, KeptCurve
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
-from trimaran.verdict import metrics_log, run_verdict
-from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict
+from trimaran.verdict import metrics, run_verdict
+from trimaran.verdict.metrics import Row, Verdict
+from trimaran.verdict.run_verdict import JudgedRun
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
         ranks=_ranks(record.environment) or asked.nodes * asked.tasks_per_node,
         seconds=record.seconds or 0.0, verdict=judged.verdict,
         windows={
-            row.metric: [value for value in metrics_log.readings(
+            row.metric: [value for value in metrics.readings(
                 judged.events, card.metrics[row.metric], row.at) if abs(value) < LARGEST]
             for row in judged.verdict.rows if row.at.startswith("median")
         },

@@ -7,7 +7,7 @@ A data set has the folder `cache("data", NAME)`, which contains:
 - `download/`: unfinished downloads.
 - `unpacked/`: files that were unpacked from archives for the packing.
 - `packed/`: the shards for training. Shards in a format other than that of the contract
-  have a folder of their own (`places.Place`).
+  have a folder of their own (`Place`).
 - `replaced/`: a damaged packed data set, kept until its replacement is complete.
 """
 
@@ -16,20 +16,78 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from shards.description import DATASET, Dataset
+from shards.description import DATASET
 from shards.kinds import FormatName, SampleWord
-from trimaran import locks
+from trimaran import locks, paths
 from trimaran.data import dataset_json, squashfs
 from trimaran.data.contracts import AnyContract, Contract, Licensed, OfArrays, OfFiles
-from trimaran.data.places import Place, getting
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
 
 State = Literal["absent", "downloaded", "packed", "damaged"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """The folders in the cache of a data set in one format."""
+
+    contract: AnyContract
+    form: FormatName
+
+    @classmethod
+    def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
+        """Return the place of a data set in a format (None: the format in the contract)."""
+        return cls(contract, form or contract.own_format)
+
+    @classmethod
+    def every(cls, contract: AnyContract) -> list[Place]:
+        """Return the places of a data set in every format; that in the contract comes first."""
+        forms: tuple[FormatName, ...] = get_args(FormatName)
+        own = contract.own_format
+        return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
+
+    @property
+    def home(self) -> Path:
+        """The folder of the data set, common to all formats."""
+        return paths.cache("data", self.contract.name)
+
+    @property
+    def packed(self) -> Path:
+        """The folder of the shards; it need not exist."""
+        return self.home / f"packed{self._suffix}"
+
+    @property
+    def damaged(self) -> Path:
+        """The file in which `verify` lists the faults that it finds.
+
+        If the file exists, the next `get` also checks every record.
+        """
+        return self.home / f".damaged{self._suffix}"
+
+    @property
+    def replaced(self) -> Path:
+        """The folder of a damaged packed data set, kept until its replacement is complete."""
+        return self.home / f"replaced{self._suffix}"
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.form == self.contract.own_format else f"-{self.form}"
+
+
+def getting(contract: AnyContract, form: FormatName) -> str:
+    """Return the command that gets a data set in the format `form`.
+
+    If the data set needs a licence, the user replaces DIR by the folder with its files.
+    """
+    words = ["trimaran data get", contract.name]
+    words += [] if form == contract.own_format else ["--format", form]
+    words += ["--from DIR"] if isinstance(contract, Licensed) else []
+    return " ".join(words)
 
 
 def folder(contract: AnyContract, form: FormatName | None = None) -> Path:
@@ -205,7 +263,7 @@ def verify(contract: AnyContract, *, reporter: Reporter, workers: int | None = N
     common = _raw_faults(contract, raw) if isinstance(contract, Contract) else []
     found = list(common)
     for place in here:
-        own = verify_folder(
+        own = dataset_json.verify_folder(
             contract, place.packed, records=True, reporter=reporter, workers=workers
         )
         found += own
@@ -234,39 +292,6 @@ def _raw_faults(contract: Contract, raw: Path) -> list[str]:
         except OSError as error:
             faults.append(f"{path} cannot be read: {error.strerror}")
     return faults
-
-
-def verify_folder(
-    contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
-    workers: int | None = None,
-) -> list[str]:
-    """Hash the shards of the packed data set in the folder `place`, and return its faults.
-
-    Args:
-        contract: the expected data set (None: any).
-        place: the folder with `dataset.json`.
-        records: also read every record and decode every image.
-        reporter: shows progress.
-        workers: number of processes (None: one for each core).
-
-    Returns:
-        One line for each fault, which names the file.
-    """
-    from trimaran import pool  # slow to import, as is Pillow
-    from trimaran.data.packing import verification
-
-    try:
-        dataset = dataset_json.read(place)
-    except UsageError as error:
-        return error.message.splitlines()
-    own: list[str] = []
-    if contract is not None:
-        own = dataset_json.mismatches(contract, dataset, {})
-        own += _unpinned(contract, dataset, sha256(place / DATASET))
-    found = [f"{place}: {fault}" for fault in own] + verification.faults(
-        place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
-    )
-    return list(dict.fromkeys(found))  # both checks count the samples and report the same fault
 
 
 def check(
@@ -298,7 +323,7 @@ def check(
         digest = sha256(place / DATASET)
         faults = dataset.missing_files(place)
     faults = [*dataset_json.mismatches(contract, dataset, samples),
-              *_unpinned(contract, dataset, digest), *faults]
+              *dataset_json.unpinned(contract, dataset, digest), *faults]
     hint = f"run `{getting(contract, form)}`"
     if dataset.kind.word not in kinds:
         faults.append(f"its samples are '{dataset.kind.word}', the app reads {', '.join(kinds)}")
@@ -321,16 +346,6 @@ def is_image(place: Path) -> bool:
     return place.is_file()
 
 
-def _unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
-
-    A contract has a SHA-256 only for its own format, so other formats have no such fault.
-    """
-    if dataset.format != contract.own_format:
-        return []
-    return dataset_json.unpinned(contract, digest)
-
-
 def _is_complete(place: Place) -> bool:
     """Return True if all shards have their sizes and were made from the files of the contract."""
     try:
@@ -339,7 +354,7 @@ def _is_complete(place: Place) -> bool:
         return False
     return (
         dataset.format == place.form
-        and _is_made_from(place.contract, dataset)
+        and dataset_json.is_made_from(place.contract, dataset)
         and not dataset_json.mismatches(place.contract, dataset, {})
         and not dataset.missing_files(place.packed)
     )
@@ -353,16 +368,10 @@ def _faults(place: Place, reporter: Reporter, *, records: bool = False) -> list[
         dataset = dataset_json.read(place.packed)
     except UsageError as error:
         return error.message.splitlines()
-    if not _is_made_from(place.contract, dataset):
+    if not dataset_json.is_made_from(place.contract, dataset):
         return [f"{place.packed} was made from other files than those of {place.contract.name}"]
     if dataset.format != place.form:
         return [f"{place.packed} is in the format {dataset.format}, not {place.form}"]
-    return verify_folder(place.contract, place.packed, records=records, reporter=reporter)
-
-
-def _is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
-    contents = (
-        {name: content.sha256 for name, content in contract.files.items()}
-        if isinstance(contract, Contract) else {}
+    return dataset_json.verify_folder(
+        place.contract, place.packed, records=records, reporter=reporter
     )
-    return dataset.origin is not None and dataset.origin.contents == contents

@@ -11,23 +11,21 @@ from __future__ import annotations
 
 import importlib
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
 from shards.kinds import FormatName, Kind
 from trimaran import paths, strict
-from trimaran.data import origins
-from trimaran.data.origins import Described, FileName, Made, Md5, Name, Obtainable, Size
-from trimaran.errors import RunError
+from trimaran.errors import RunError, UsageError
 from trimaran.files import md5
+from trimaran.files import sha256 as sha256_of
+from trimaran.strict import Sha256
 
 if TYPE_CHECKING:
-    from PIL import Image
-
-    from trimaran.data.packing.listing import Listing
+    from trimaran.data.packing.listing import Listing, Samples
     from trimaran.reporting import Advance, Reporter
 
 READERS = {
@@ -38,6 +36,178 @@ READERS = {
 
 The constant `MODEL` of the module is the pydantic model of the contracts with this reader.
 """
+
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Url = Annotated[str, Field(pattern=r"^(https?|file)://\S+$")]
+
+
+def _stays_inside(path: str) -> str:
+    if any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError("must be a relative path without '.', '..' and '//'")
+    return path
+
+
+RelativePath = Annotated[str, Field(pattern=r"^[^\s\\]+$"), AfterValidator(_stays_inside)]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")]
+Size = Annotated[int, Field(gt=0)]
+
+
+class Licence(strict.Model):
+    """The terms of use of the data."""
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+-]+$", description="SPDX identifier")]
+    url: Url
+    holder: str
+
+
+class Content(strict.Model):
+    """The SHA-256 and size in bytes of a file after decompression."""
+
+    sha256: Sha256
+    size: Size
+
+    def is_in(self, path: Path) -> bool:
+        """Return True if the file at `path` exists and has this size and SHA-256."""
+        return (
+            path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
+        )
+
+
+class Sent(strict.Model):
+    """A file as a server sends it; it is compressed if its path ends with `.gz`."""
+
+    path: RelativePath
+    sha256: Sha256
+    size: Size
+    md5: Annotated[Md5 | None, Field(description="published MD5, if no SHA-256 is")] = (
+        None
+    )
+
+
+class UrlSource(strict.Model):
+    """A web server with single files below one URL."""
+
+    kind: Literal["url"]
+    base: Annotated[Url, Field(pattern=r"/$")]
+    files: dict[FileName, Sent] = Field(min_length=1)
+
+    @property
+    def gives(self) -> set[str]:
+        """The names of the files that this source has."""
+        return set(self.files)
+
+    @property
+    def title(self) -> str:
+        """The name of this source in messages."""
+        return self.base
+
+
+class Archive(strict.Model):
+    """An archive that contains the files.
+
+    `members` maps the name of each file to its path below `folder` in the archive.
+    """
+
+    publisher: ClassVar[str]
+
+    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+:~-]+$")]
+    path: RelativePath
+    sha256: Sha256
+    size: Size
+    folder: RelativePath
+    members: dict[FileName, RelativePath] = Field(min_length=1)
+
+    @property
+    def gives(self) -> set[str]:
+        """The names of the files that this source has."""
+        return set(self.members)
+
+    @property
+    def title(self) -> str:
+        """The name of this source in messages."""
+        return f"{self.publisher} package {self.package}"
+
+
+class DebianSource(Archive):
+    """A Debian package; `path` is its path on a Debian mirror (`pool/…`)."""
+
+    publisher = "Debian"
+
+    kind: Literal["debian"]
+    snapshot: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
+
+
+class PypiSource(Archive):
+    """A wheel on PyPI; `path` is its path on the file server (`ab/cd/…/name.whl`)."""
+
+    publisher = "PyPI"
+
+    kind: Literal["pypi"]
+
+
+Source = UrlSource | DebianSource | PypiSource
+
+
+class Described(strict.Model):
+    """The keys of every file below `recipes/data/`: name, licence, citation and homepage."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: Name
+    title: str
+    licence: Licence
+    citation: str
+    homepage: Url
+
+
+class Obtainable(Described):
+    """Data that Trimaran can download; the sources are tried in the given order."""
+
+    files: dict[FileName, Content] = Field(min_length=1)
+    sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
+
+    @property
+    def getting(self) -> str:
+        """The command that gets the files."""
+        return f"trimaran data get {self.name}"
+
+
+D = TypeVar("D", bound=Described)
+
+
+def load_file(choose: Callable[[object], type[D]], path: Path) -> D:
+    """Load the YAML file of a data set or of weights.
+
+    `choose` gets the parsed content of the file, and returns the model that validates it.
+
+    Raises:
+        UsageError: the file is invalid, or its name differs from its key `name`.
+    """
+    found = strict.load_one(choose, path)
+    if found.name != path.stem:
+        raise UsageError(
+            f"{path}: name: '{found.name}' must be '{path.stem}', the name of the file",
+            code="file-invalid",
+        )
+    return found
+
+
+class Made(strict.Model):
+    """The SHA-256 of the `dataset.json` that packing writes on every machine.
+
+    Attributes:
+        earlier: the hashes from earlier versions of Trimaran; runs with such data get a verdict.
+    """
+
+    sha256: Sha256
+    earlier: list[Sha256] = Field(default_factory=list)
+
+    @property
+    def known(self) -> list[str]:
+        """The hashes of `dataset.json` from this version and from earlier versions of Trimaran."""
+        return [self.sha256, *self.earlier]
 
 
 Percent = Annotated[int, Field(ge=0, le=100)]
@@ -142,32 +312,6 @@ class Contract(Common, Obtainable):
         if faults:
             raise ValueError("; ".join(faults))
         return self
-
-
-class Samples(Protocol):
-    """The checked samples of one split.
-
-    Each sample has the same number of grey frames, and all frames have one size.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name of the split."""
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """The number of frames of a sample, and their height and width in pixels."""
-
-    def __len__(self) -> int: ...
-
-    def labels(self, number: int) -> tuple[int, ...]:
-        """Return the classes of the sample `number`."""
-
-    def frames(self, number: int) -> Iterable[Image.Image]:
-        """Return the frames of the sample `number`."""
-
-    def histogram(self) -> list[int]:
-        """Return for each of the 256 grey values how many pixels in all frames have it."""
 
 
 class OfArrays(Contract):
@@ -286,7 +430,7 @@ def load(name: str) -> AnyContract:
         UsageError: no contract has this name (the hint lists similar names), or its file is
             invalid.
     """
-    return origins.load(_model, file_of(name))
+    return load_file(_model, file_of(name))
 
 
 def _model(content: object) -> type[AnyContract]:

@@ -1,17 +1,23 @@
-"""Read and write `dataset.json` of a packed data set, and compare it with a contract."""
+"""Read and write `dataset.json` of a packed data set, and verify the data set by it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shards import description, entries, formats
-from shards.description import DATASET, Dataset
+from shards.description import DATASET, Dataset, Shard
+from shards.formats.records import Read
 from shards.kinds import FormatName, Kind
 from trimaran import strict
 from trimaran.data.contracts import AnyContract, Contract
 from trimaran.errors import UsageError
-from trimaran.files import write_atomic
+from trimaran.files import sha256, write_atomic
+from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 
@@ -89,12 +95,251 @@ def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, in
     return faults
 
 
-def unpinned(contract: AnyContract, digest: str) -> list[str]:
-    """Return one fault if `digest` is not the SHA-256 of `dataset.json` that `contract` pins."""
+def verify_folder(
+    contract: AnyContract | None, place: Path, *, records: bool, reporter: Reporter,
+    workers: int | None = None,
+) -> list[str]:
+    """Hash the shards of the packed data set in the folder `place`, and return its faults.
+
+    Args:
+        contract: the expected data set (None: any).
+        place: the folder with `dataset.json`.
+        records: also read every record and decode every image.
+        reporter: shows progress.
+        workers: number of processes (None: one for each core).
+
+    Returns:
+        One line for each fault, which names the file.
+    """
+    from trimaran import pool  # slow to import, as is Pillow
+
+    try:
+        dataset = read(place)
+    except UsageError as error:
+        return error.message.splitlines()
+    own: list[str] = []
+    if contract is not None:
+        own = mismatches(contract, dataset, {})
+        own += unpinned(contract, dataset, sha256(place / DATASET))
+    found = [f"{place}: {fault}" for fault in own] + file_faults(
+        place, dataset, records=records, workers=workers or pool.cores(), reporter=reporter
+    )
+    return list(dict.fromkeys(found))  # both checks count the samples and report the same fault
+
+
+def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
+
+    A contract has a SHA-256 only for its own format, so other formats have no such fault.
+    """
     pinned = contract.packed if isinstance(contract, Contract) else None
-    if pinned is None or digest == pinned.sha256:
+    if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:
         return []
     return [
         f"its {DATASET} has the SHA-256 {digest}, the contract pins {pinned.sha256}: it was"
         " changed, or another version of Trimaran wrote it"
     ]
+
+
+def is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
+    """Return True if the data set was made from exactly the files of the contract."""
+    contents = (
+        {name: content.sha256 for name, content in contract.files.items()}
+        if isinstance(contract, Contract) else {}
+    )
+    return dataset.origin is not None and dataset.origin.contents == contents
+
+
+SMALL = 1 << 26
+"""Size of a data set in bytes below which one process is faster than several."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One shard to check: its hash and, if `records` is true, all of its records."""
+
+    folder: Path
+    format: FormatName
+    shard: Shard
+    classes: int
+    kind: Kind
+    encoding: str
+    records: bool
+
+
+def file_faults(
+    folder: Path, dataset: Dataset, *, records: bool, workers: int, reporter: Reporter
+) -> list[str]:
+    """Return a line for each fault of the shards in `folder`, with the shard and the record.
+
+    Args:
+        folder: the packed data set.
+        dataset: its `dataset.json`.
+        records: also read every record and decode every image.
+        workers: number of processes. If `records` is false, it is the number of threads, which
+            start faster.
+        reporter: shows progress.
+    """
+    from trimaran import pool
+
+    found = _described_wrongly(folder, dataset)
+    shards = {shard.file: shard for shard in dataset.shards}
+    sizes = _sizes(folder, shards.values(), found)
+    found += dataset.wrong_sizes(folder, sizes)
+    tasks = [
+        Task(folder, dataset.format, shard, len(dataset.classes), dataset.kind,
+             dataset.image.encoding, records)
+        for shard in shards.values()
+        if shard.file in sizes
+    ]
+    total = sum(task.shard.bytes for task in tasks)
+    with reporter.bar(f"verifying {dataset.name}", total, unit="B") as advance:
+        if records:
+            results = dict(pool.run(look_at, tasks, workers if total >= SMALL else 1, advance))
+        else:
+            with ThreadPoolExecutor(workers) as threads:
+                results = dict(threads.map(partial(look_at, advance=advance), tasks))
+    found += [fault for task in tasks for fault in results[task.shard.file]]
+    return list(dict.fromkeys(found))
+
+
+def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str, int]:
+    """Return the sizes in bytes of all existing files of `shards`; add access errors to `found`."""
+    sizes = {}
+    for shard in shards:
+        listed = {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
+        for name, size in listed.items():
+            try:
+                if (folder / name).is_file():
+                    sizes[name] = (folder / name).stat().st_size
+            except OSError as error:
+                found.append(_unreadable(folder / name, error))
+                sizes[name] = size  # the size may be right; do not also report the file as missing
+    return sizes
+
+
+def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
+    """Return the contradictions within `dataset.json`."""
+    found = []
+    shards = dataset.shards
+    if not dataset.splits:
+        found.append("no split is listed")
+    for name, split in dataset.splits.items():
+        if split.samples != sum(shard.samples for shard in split.shards):
+            found.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
+    files = Counter(name for shard in shards for name in (shard.file, shard.index) if name)
+    found += [f"{name} is listed {count} times" for name, count in files.items() if count > 1]
+    if formats.FORMATS[dataset.format].indexed:
+        found += [f"{one.file} is listed without its index" for one in shards if one.index is None]
+    channels = dataset.image.channels
+    for name, values in (("mean", dataset.image.mean), ("std", dataset.image.std)):
+        if len(values) != channels:
+            found.append(f"image.{name} has {len(values)} numbers for {channels} channels")
+    return [f"{folder}: {fault}" for fault in found]
+
+
+def _unreadable(path: Path, error: OSError) -> str:
+    return f"{error.filename or path} cannot be read: {error.strerror or error}"
+
+
+def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
+    """Return the name of the shard of `task` and its faults, except a wrong size."""
+    found: list[str] = []
+    try:
+        for fault in _shard_faults(task, advance):
+            found.append(fault)  # one by one, to keep the faults before an error
+    except OSError as error:
+        found.append(_unreadable(task.folder / task.shard.file, error))
+    return task.shard.file, found
+
+
+def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
+    share = 0.1 if task.records else 1.0  # approximate share of hashing in the time
+    right = False
+    if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
+        digest = sha256(task.folder / task.shard.file, lambda read: advance(share * read))
+        right = digest == task.shard.sha256
+        if not right:
+            yield (f"{task.folder / task.shard.file} is damaged: SHA-256 {digest},"
+                   f" {task.shard.sha256} is listed")
+    if (index := task.shard.index) is not None and (task.folder / index).is_file():
+        digest = sha256(task.folder / index)
+        if digest != task.shard.index_sha256:
+            yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
+                   f" {task.shard.index_sha256} is listed")
+    # A shard with a wrong size was reported when the sizes were compared.
+    if task.records and (right or formats.FORMATS[task.format].reads_damaged):
+        yield from _record_faults(task, 1 - share, advance)
+
+
+def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
+    from trimaran.data.packing import pictures
+
+    path = task.folder / task.shard.file
+    index = task.folder / task.shard.index if task.shard.index else None
+    if formats.FORMATS[task.format].indexed if index is None else not index.is_file():
+        return  # the missing index was reported already
+    count, encodings = 0, set[str]()
+    faults = _Faults(path)
+    try:
+        for found in formats.load(task.format).scan(path, index, task.kind):
+            if isinstance(found, str):
+                yield from faults.end()
+                yield f"{path} {found}"
+                continue
+            advance(share * sum(map(len, found.frames)))
+            encodings.update(map(pictures.encoding, found.frames))
+            for fault in [found.fault] if found.fault else _sample_faults(found, task):
+                yield from faults.add(count, found.name, fault)
+            count += 1
+    except OSError as error:
+        yield from faults.end()
+        yield _unreadable(path, error)
+        return
+    yield from faults.end()
+    if count != task.shard.samples:
+        yield f"{path} has {count:,} records, {task.shard.samples:,} are listed"
+    # A shard may contain a PNG among JPEG files: ImageNet has a PNG with the name of a JPEG.
+    if encodings - {""} and task.encoding not in encodings:
+        yield f"{path} has no images in the format of image.encoding: {task.encoding}"
+
+
+def _sample_faults(found: Read, task: Task) -> Iterator[str]:
+    from trimaran.data.packing import pictures, sequences
+
+    labels = found.labels
+    if task.kind.labels == "class" and len(labels) != 1:
+        yield f"has {len(labels)} classes, not one class"
+    elif not all(0 <= label < task.classes for label in labels):
+        yield f"has no class from 0 to {task.classes - 1}"
+    elif list(labels) != sorted(set(labels)):
+        yield f"has unsorted or repeated classes: {', '.join(map(str, labels))}"
+    if not found.frames or (task.kind.sample == "image" and len(found.frames) > 1):
+        yield f"has {len(found.frames)} images, not one image"
+    try:
+        sequences.each(found.frames, pictures.verified)
+    except pictures.BadImage as error:
+        yield str(error)
+
+
+class _Faults:
+    """Merges equal faults of adjacent records, of which a truncated shard has thousands."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
+
+    def add(self, number: int, name: str, fault: str) -> Iterator[str]:
+        """Add the fault of a record; yield the previous fault unless both can be merged."""
+        if fault != self._fault or number != self._last + 1:
+            yield from self.end()
+            self._first, self._name, self._fault = number, name, fault
+        self._last = number
+
+    def end(self) -> Iterator[str]:
+        """Yield the fault that was added last, if it was not yielded yet."""
+        if self._fault:
+            name = f" ({self._name})" if self._name else ""
+            more = self._last - self._first
+            also = f", and the {more:,} after it too" if more else ""
+            yield f"{self._path}: record {self._first}{name} {self._fault}{also}"
+            self._fault = ""

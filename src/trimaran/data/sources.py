@@ -21,7 +21,7 @@ from debian.arfile import ArError
 from debian.debfile import DebError, DebFile
 
 from trimaran import process
-from trimaran.data.origins import Archive, Content, DebianSource, Obtainable, Source, UrlSource
+from trimaran.data.contracts import Archive, Content, DebianSource, Obtainable, Source, UrlSource
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, make_folder, md5, set_aside
 from trimaran.net import DEBIAN, SNAPSHOT

@@ -12,8 +12,8 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from trimaran import locks, paths
-from trimaran.data import origins
-from trimaran.data.origins import Content, FileName, Obtainable
+from trimaran.data import contracts
+from trimaran.data.contracts import Content, FileName, Obtainable
 from trimaran.files import IN_CACHE, make_folder, resumable, writing
 from trimaran.reporting import Reporter
 
@@ -50,7 +50,7 @@ def load(name: str) -> Weights:
     Raises:
         UsageError: no weights have this name, or the description is invalid.
     """
-    return origins.load(lambda content: Weights, file_of(name))
+    return contracts.load_file(lambda content: Weights, file_of(name))
 
 
 def place(weights: Weights) -> Path:

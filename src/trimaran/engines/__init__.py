@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from trimaran.errors import BuildError
-from trimaran.images.reference import ImageReference
-from trimaran.launch.specification import Command, Mount, Node
+from trimaran.launch.specification import Command, ImageReference, Mount, Node
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image

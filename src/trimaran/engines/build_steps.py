@@ -39,7 +39,7 @@ class Job:
         below: the framework image of an app image; None for a framework image.
         under: the image to build on: `below`, or a base image.
         items: the locked files of the wheelhouse, downloaded and verified.
-        content: hash of the definition (`store.content_of`) from the beginning of the build,
+        content: hash of the definition (`definition.content_of`) from the beginning of the build,
             because the definition may be edited during the build.
     """
 
@@ -157,7 +157,7 @@ class Container(Engine):
 
         The hash of its inputs does not include the base image, whose digest is not yet known.
         """
-        content = store.content_of(image)
+        content = definition.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
 
@@ -235,7 +235,7 @@ class Container(Engine):
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 
         render.check(image)
-        content = store.content_of(image)
+        content = definition.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         return Job(image, below, self._base(image, below, given, offline, reporter), items, content)
 

@@ -54,8 +54,9 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
     Args:
         programs: programs whose folders come first in PATH.
-        network: whether the process needs the network. A run does not: its environment is
-            recorded, and the address of a proxy may contain a password.
+        network: whether to add the variables for the network, such as the address of a proxy.
+            They are left out for a run: its environment is recorded, and the address may contain
+            a password.
     """
     folders = dict.fromkeys([*(str(Path(program).parent) for program in programs), *SYSTEM_FOLDERS])
     env = {"PATH": os.pathsep.join(folders)}
@@ -77,8 +78,8 @@ def label_arguments(base: Base) -> Mapping[str, str]:
         "BASE_NAME": base.name,
         "BASE_DIGEST": base.digest,
         "CREATED": created(),
-        "REVISION": git(checkout, "rev-parse", "HEAD") or "unknown",
-        "SOURCE": _public(git(checkout, "config", "--get", "remote.origin.url") or ""),
+        "REVISION": process.git(checkout, "rev-parse", "HEAD") or "unknown",
+        "SOURCE": _public(process.git(checkout, "config", "--get", "remote.origin.url") or ""),
     }
 
 
@@ -99,14 +100,6 @@ def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) ->
         check=BuildError,
         hint="run the same command again: complete layers are not transferred again",
     )
-
-
-def git(folder: Path, *words: str) -> str | None:
-    """Return the output of git in the checkout of `folder`; None without a checkout or git."""
-    if shutil.which("git") is None or paths.is_installed(folder):
-        return None
-    result = process.run(["git", "-C", str(folder), *words])
-    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def _public(url: str) -> str:

@@ -2,31 +2,58 @@
 
 It is for machines without a container engine, and for development. A run uses libraries of
 the host, so its results are not evidence.
+
+The package `installer` unpacks exactly the wheels of the lock; pip is not used, and no dependencies
+are resolved. The file `.complete`, which is written last, lists the hashes of all other files.
 """
 
 from __future__ import annotations
 
+import base64
+import compileall
+import csv
 import hashlib
+import json
+import os
+import py_compile
 import sys
+import sysconfig
 import tempfile
-from collections.abc import Sequence
+import venv
+import zipfile
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import BinaryIO
 
-from trimaran import locks, paths, process
-from trimaran.engines import BuiltImage, Condition, Description, Setting, environment, store
+from installer import install
+from installer.destinations import SchemeDictionaryDestination
+from installer.records import RecordEntry
+from installer.sources import WheelFile
+from installer.utils import Scheme
+
+from trimaran import locks, paths, pool, process
+from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
-from trimaran.files import set_aside
+from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node
-from trimaran.reporting import Reporter, Silent
+from trimaran.parsing import parse_json
+from trimaran.reporting import Advance, Reporter, Silent
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
+
+COMPLETE = ".complete"
+"""The list of all files of the environment: path -> hash of a file, or target of a link."""
 
 GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
 """Variables with which glibc keeps up to 16 GiB of freed memory for the next step, like tcmalloc.
@@ -82,11 +109,12 @@ class Host:
         place = Path(self.planned(image).reference)
         if digest is not None or not place.exists():
             return None
-        return environment.damage(place, Silent(), thorough=False)
+        return _damage(place, Silent(), thorough=False)
 
     def planned(self, image: Image) -> BuiltImage:
         """Return a description of the environment that `build` would make; it need not exist."""
-        inputs = hashlib.sha256(f"{store.content_of(image)} {sys.version}".encode()).hexdigest()
+        content = definition.content_of(image)
+        inputs = hashlib.sha256(f"{content} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)
 
@@ -106,11 +134,11 @@ class Host:
                              code="arguments-conflict", hint="leave out --base")
         planned = self.planned(image)
         place = Path(planned.reference)
-        if place.exists() and environment.damage(place, reporter) is None:
+        if place.exists() and _damage(place, reporter) is None:
             return planned
         with locks.making(place, reporter):
             if place.exists():  # another process may have made it in the meantime
-                fault = environment.damage(place, reporter)
+                fault = _damage(place, reporter)
                 if fault is None:
                     return planned
                 reporter.warn(f"{fault}; renamed to {set_aside(place).name}, and made again")
@@ -129,7 +157,7 @@ class Host:
                 items = wheelhouse.fetch(layer, offline=offline, reporter=reporter, python=PYTHON)
                 folder = views.enter_context(wheelhouse.view(layer, items))
                 wheels += sorted(folder.glob("*/*.whl"))
-            environment.make(wheels, part, place, reporter)
+            _make(wheels, part, place, reporter)
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image in the environment."""
@@ -183,3 +211,187 @@ def tcmalloc() -> Path | None:
         if (library := Path(folder, TCMALLOC)).exists():
             return library
     return None
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One wheel to unpack into the environment `part`, which will be renamed to `place`."""
+
+    wheel: Path
+    part: Path
+    place: Path
+
+
+def _make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -> None:
+    """Make an environment with the given wheels in `part`, a folder to be renamed to `place`.
+
+    Raises:
+        BuildError: a wheel cannot be unpacked, or a file differs from the hash in its wheel.
+    """
+    _Bare(symlinks=True).create(part)
+    total = sum(map(_work, wheels))
+    tasks = [_Task(wheel, part, place) for wheel in wheels]
+    tasks.sort(key=lambda task: -task.wheel.stat().st_size)  # begin with the largest wheel
+    with reporter.bar(f"installing {len(wheels)} packages", total, unit="files") as advance:
+        for _ in pool.run(_unpack, tasks, pool.cores(), advance):
+            pass
+    found = _contents(part, _paths(part), reporter)
+    if faults := _unlike_records(part, found):
+        raise BuildError(
+            "\n".join([f"{place}: files differ from the hashes in their packages:", *faults]),
+            code="environment-damaged", hint="build it again",
+        )
+    write_atomic(part / COMPLETE, json.dumps(found, indent=0) + "\n")
+
+
+def _damage(place: Path, reporter: Reporter, *, thorough: bool = True) -> str | None:
+    """Return the first file of the environment `place` that has changed, or None.
+
+    Args:
+        place: the environment.
+        reporter: shows progress.
+        thorough: hash even the files whose `ctime` is older than the environment (see `store`).
+    """
+    mark = place / COMPLETE
+    try:
+        made = mark.stat().st_mtime_ns
+        wanted = parse_json(mark.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return f"{mark} is damaged: {error}"
+    if not isinstance(wanted, dict) or not wanted:
+        return f"{mark} is damaged: it lists no files"
+    names = [name for name in wanted if thorough or _is_touched(place / name, made)]
+    found = _contents(place, names, reporter)
+    wrong = [name for name in names if found[name] != wanted[name]]
+    if not wrong:
+        return None
+    first = wrong[0]
+    more = f" (and {len(wrong) - 1} files more)" if len(wrong) > 1 else ""
+    return f"{place / first}: expected {wanted[first]}, found {found[first]}{more}"
+
+
+def _is_touched(path: Path, since: int) -> bool:
+    try:
+        return path.lstat().st_ctime_ns > since
+    except OSError:
+        return True
+
+
+class _Bare(venv.EnvBuilder):
+    """Builder of a virtual environment whose files do not contain the environment's own path."""
+
+    def create_configuration(self, context: SimpleNamespace) -> None:
+        """Write `pyvenv.cfg` without its line `command`."""
+        super().create_configuration(context)
+        file = Path(context.cfg_path)
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if not line.startswith("command ")]
+        file.write_text("".join(kept), encoding="utf-8")
+
+    def setup_scripts(self, context: SimpleNamespace) -> None:
+        """Write no activation scripts."""
+
+
+class _Counting(SchemeDictionaryDestination):
+    """Unpacks a wheel, and reports each file."""
+
+    advance: Advance
+
+    def write_to_fs(
+        self, scheme: Scheme, path: str, stream: BinaryIO, is_executable: bool
+    ) -> RecordEntry:
+        """Write one file."""
+        self.advance(1)
+        # Packages that share a folder may be unpacked at the same time.
+        Path(self.scheme_dict[scheme], path).parent.mkdir(parents=True, exist_ok=True)
+        return super().write_to_fs(scheme, path, stream, is_executable)
+
+
+def _unpack(task: _Task, advance: Advance) -> None:
+    """Unpack one wheel and compile its modules, in a separate process."""
+    places = sysconfig.get_paths(
+        "posix_prefix", {"base": str(task.part), "platbase": str(task.part)}
+    )
+    places["headers"] = str(task.part / "include")
+    to = _Counting(
+        places, interpreter=str(task.place / "bin/python"), script_kind="posix",
+        overwrite_existing=True,  # some packages share an empty file
+    )
+    to.advance = advance
+    try:
+        with WheelFile.open(task.wheel) as source:
+            install(source, to, additional_metadata={"INSTALLER": b"trimaran\n"})
+    except (ValueError, zipfile.BadZipFile) as error:
+        raise BuildError(f"{task.wheel.name} cannot be unpacked: {error}", code="wheel-damaged",
+                         hint="remove the file, so that it is downloaded again") from error
+    site = Path(places["purelib"])
+    for name in _modules(task.wheel):
+        # Without time stamps, Python never compiles again. Modules for newer Pythons fail.
+        compileall.compile_file(
+            site / name, stripdir=str(task.part), prependdir=str(task.place), quiet=2,
+            invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+        advance(1)
+
+
+def _modules(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return [name for name in archive.namelist() if name.endswith(".py")]
+
+
+def _work(wheel: Path) -> int:
+    """Return approximately how many steps `_unpack` reports."""
+    with zipfile.ZipFile(wheel) as archive:
+        return len(archive.namelist()) + len(_modules(wheel))
+
+
+def _paths(place: Path) -> list[str]:
+    """Return all files and links below `place`, as relative paths, sorted."""
+    found = []
+    for folder, folders, files in os.walk(place):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        found += [str(Path(folder, name).relative_to(place)) for name in (*files, *links)]
+    return sorted(found)
+
+
+def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
+    """Return path -> hash of the file, target of the link, or error, for the paths `names`."""
+    names = list(names)
+    with (
+        reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,
+        ThreadPoolExecutor(pool.cores()) as threads,
+    ):
+        found = {}
+        for name, content in zip(
+            names, threads.map(partial(_content, place), names), strict=True
+        ):
+            found[name] = content
+            advance(1)
+    return found
+
+
+def _content(place: Path, name: str) -> str:
+    path = place / name
+    try:
+        if path.is_symlink():
+            return f"link to {path.readlink()}"
+        return f"SHA-256 {sha256(path)}"
+    except OSError as error:
+        return str(error.strerror)
+
+
+def _unlike_records(part: Path, found: dict[str, str]) -> list[str]:
+    """Return the files whose hash differs from every RECORD that lists them."""
+    site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(part)}))
+    listed: dict[str, set[str]] = {}
+    for record in site.glob("*.dist-info/RECORD"):
+        with record.open(encoding="utf-8", newline="") as file:
+            for name, hash_, _ in csv.reader(file):
+                if hash_.startswith("sha256="):
+                    path = os.path.relpath(site / name, part)
+                    digest = base64.urlsafe_b64decode(hash_.removeprefix("sha256=") + "==").hex()
+                    listed.setdefault(path, set()).add(f"SHA-256 {digest}")
+    return [
+        f"  {path}: {found.get(path, 'missing')}"
+        for path, right in listed.items() if found.get(path) not in right
+    ]

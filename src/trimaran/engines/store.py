@@ -99,7 +99,7 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
 
     An image with the given digest is included even if the definition has changed since.
     """
-    content = None if digest else content_of(image)
+    content = None if digest else definition.content_of(image)
     return [
         record for record in all_records(image, engine)
         if (record.digest == digest if digest else record.content == content)
@@ -193,37 +193,3 @@ def move_broken(image: Image, engine: str, reporter: Reporter) -> None:
     """Rename the records of `image` that cannot be read, and print a warning for each."""
     for path in broken(image, engine):
         reporter.warn(f"{path} is damaged; renamed to {set_aside(path).name}")
-
-
-_LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
-
-
-def content_of(image: Image) -> str:
-    """Return a SHA-256 over all inputs of `image` that are in the checkout.
-
-    The inputs are the rendered definition, the files, the locks and the sources of the packages,
-    and those of its framework image. The base image is not in the checkout; engines add its
-    digest.
-    """
-    parts: dict[str, str] = {}
-    for part in definition.chain(image):
-        for name in ("image.def", *_LOCKS, *part.files):
-            path = definition.file_of(part, name)
-            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
-        for path in definition.build_files(part):
-            parts[f"{part.name}/build/{path.name}"] = sha256(path)
-        for source in part.build.sources if part.build else ():
-            parts[f"{part.name}/{source.url}"] = source.sha256
-        for package in part.app.packages if part.app else ():
-            parts |= _sources(package)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _sources(package: str) -> dict[str, str]:
-    folder = definition.package_folder(package)
-    sources = [folder / "pyproject.toml", folder / "README.md", *(folder / "src").rglob("*")]
-    return {
-        f"{package}/{path.relative_to(folder)}": sha256(path)
-        for path in sources
-        if path.is_file() and "__pycache__" not in path.parts
-    }

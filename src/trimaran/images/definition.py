@@ -13,7 +13,9 @@ image; its folder contains the locks.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -22,6 +24,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError
+from trimaran.files import sha256
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
@@ -379,3 +382,37 @@ def build_files(image: Image) -> list[Path]:
     """Return the files of the checkout that the first build stage of `image` uses."""
     folder = paths.repository() / "containers/build"
     return [folder / name for name in image.build.files] if image.build else []
+
+
+_LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
+
+
+def content_of(image: Image) -> str:
+    """Return a SHA-256 over all inputs of `image` that are in the checkout.
+
+    The inputs are the rendered definition, the files, the locks and the sources of the packages,
+    and those of its framework image. The base image is not in the checkout; engines add its
+    digest.
+    """
+    parts: dict[str, str] = {}
+    for part in chain(image):
+        for name in ("image.def", *_LOCKS, *part.files):
+            path = file_of(part, name)
+            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
+        for path in build_files(part):
+            parts[f"{part.name}/build/{path.name}"] = sha256(path)
+        for source in part.build.sources if part.build else ():
+            parts[f"{part.name}/{source.url}"] = source.sha256
+        for package in part.app.packages if part.app else ():
+            parts |= _sources(package)
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _sources(package: str) -> dict[str, str]:
+    folder = package_folder(package)
+    sources = [folder / "pyproject.toml", folder / "README.md", *(folder / "src").rglob("*")]
+    return {
+        f"{package}/{path.relative_to(folder)}": sha256(path)
+        for path in sources
+        if path.is_file() and "__pycache__" not in path.parts
+    }

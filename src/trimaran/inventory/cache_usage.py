@@ -104,7 +104,7 @@ def _with_user(holding: Holding) -> Holding:
 
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
-    contents = {image.name: store.content_of(image) for image in defined}
+    contents = {image.name: definition.content_of(image) for image in defined}
     pinned = {entry.digest for entry in digests.known()} | {
         library.definition(name).image.digest for name in library.names()
     }

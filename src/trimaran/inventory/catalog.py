@@ -206,7 +206,7 @@ def local_images(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
             kept[record.name].append(record)
     found = {}
     for model in models:
-        content = store.content_of(model) if kept[model.name] else ""
+        content = definition.content_of(model) if kept[model.name] else ""
         rows = [
             _state_of(record, engines[record.engine], record.content == content)
             for record in kept[model.name]

@@ -1,4 +1,4 @@
-"""HTTP requests with limits for trust, redirects, size and time.
+"""HTTP requests with verified certificates and with limits on redirects, size and time.
 
 Any server may be faulty or hostile. Each request ends with an answer or a
 `requests.RequestException` within a known time.

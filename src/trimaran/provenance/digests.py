@@ -42,7 +42,7 @@ class Publication(strict.Model):
         digest: digest of the image in its engine, which a recipe pins.
         manifest: digest of the manifest in the registry.
         size: size of a download in bytes.
-        content: hash (`store.content_of`) of the definition from which the image was built.
+        content: hash (`definition.content_of`) of the definition from which the image was built.
     """
 
     image: str

@@ -30,7 +30,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether every difference has a known reason."""
+        """Whether every difference between the two builds has a known reason."""
         return not image_contents.unexplained(self.differences)
 
 

@@ -13,8 +13,8 @@ from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
 from trimaran.parsing import Location, Malformed, NotYaml, parse_yaml
 from trimaran.recipes import cards, targets
-from trimaran.recipes.cards import Argument, Card, CardFile, Metric
-from trimaran.recipes.recipe import OWN_OPTIONS, SYNTHETIC, Expectation, Initial, Recipe
+from trimaran.recipes.cards import Argument, Card, CardFile
+from trimaran.recipes.recipe import OWN_OPTIONS, SYNTHETIC, Initial, Recipe
 from trimaran.terminal_safety import excerpt
 
 
@@ -117,7 +117,7 @@ def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
         UsageError: The file has faults, or `name` has no valid point of a series.
     """
     recipe = strict.load(Recipe, path)
-    strict.refuse(path, _expectation_faults(recipe, card.card))
+    strict.refuse(path, recipe.expectation_faults(card.card))
     return RecipeFile(name, path, sha256(path), _at_point(recipe, name), card)
 
 
@@ -191,7 +191,7 @@ def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
         return {("verb",): problem}
     return {
         **_target_fault(recipe), **_data_fault(recipe, card), **_kind_faults(recipe, card),
-        **_expectation_faults(recipe, card), **_argument_faults(recipe),
+        **recipe.expectation_faults(card), **_argument_faults(recipe),
     }
 
 
@@ -225,47 +225,6 @@ def _data_fault(recipe: Recipe, card: Card) -> Faults:
         return {}
     return {("data",): f"{recipe.app} reads {card.data.sets} data set(s),"
                        f" but the recipe has {count}"}
-
-
-def _expectation_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return the faults of the expectations of a recipe, or of all points of a series."""
-    found: dict[Location, str] = {}
-    for at, expected in recipe.expectations():
-        key, problem = _expectation_fault(expected, recipe.app, card)
-        if problem:
-            place = (*at, key)
-            found[place] = problem
-    return found
-
-
-def _expectation_fault(expected: Expectation, app: str, card: Card) -> tuple[str, str]:
-    """Return the faulty key and the fault, which is empty if the expectation is correct."""
-    metric = card.metrics.get(expected.metric)
-    if metric is None:
-        near = nearest(expected.metric, card.metrics)
-        return "metric", f"{app} has no metric '{expected.metric}' ({near})"
-    if expected.unit != metric.unit:
-        unit = metric.unit or "none: leave it out"
-        return "unit", f"the unit of {expected.metric} is {unit}"
-    if not metric.can_be(expected.value):
-        return "value", f"{expected.value:g} {metric.unit}".rstrip() + " is not possible"
-    return _bound_fault(expected, metric)
-
-
-def _bound_fault(expected: Expectation, metric: Metric) -> tuple[str, str]:
-    """Return the key of the bound on the worse side of the value, and the fault of that bound.
-
-    The fault is empty if a run can fail because of the bound.
-    """
-    if metric.better == "higher":
-        key, bound, limit = "lower", expected.bounds[0], metric.least
-        idle = bound is not None and limit is not None and bound <= limit
-    else:
-        key, bound, limit = "upper", expected.bounds[1], metric.most
-        idle = bound is not None and limit is not None and bound >= limit
-    if bound is None:
-        return key, f"is missing: a {metric.better} {expected.metric} is better"
-    return key, f"every run reaches {bound:g}, so no run could fail" if idle else ""
 
 
 def _argument_faults(recipe: Recipe) -> Faults:

@@ -10,8 +10,9 @@ from pydantic import Field, StrictStr, ValidationError, model_validator
 
 from shards.kinds import FormatName
 from trimaran import strict
+from trimaran.errors import nearest
 from trimaran.parsing import Location
-from trimaran.recipes.cards import Argument, Number, When, Word
+from trimaran.recipes.cards import Argument, Card, Metric, Number, When, Word
 from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest
 
@@ -87,6 +88,36 @@ class Expectation(strict.Model):
     def _with(self, margin: float | None) -> float | None:
         way = 1 if self.value >= 0 else -1  # a lower bound is below a negative value, too
         return None if margin is None else self.value * (1 + way * margin)
+
+    def fault(self, app: str, card: Card) -> tuple[str, str]:
+        """Return the faulty key and the fault, which is empty if the expectation fits the card."""
+        metric = card.metrics.get(self.metric)
+        if metric is None:
+            near = nearest(self.metric, card.metrics)
+            return "metric", f"{app} has no metric '{self.metric}' ({near})"
+        if self.unit != metric.unit:
+            unit = metric.unit or "none: leave it out"
+            return "unit", f"the unit of {self.metric} is {unit}"
+        if not metric.can_be(self.value):
+            return "value", f"{self.value:g} {metric.unit}".rstrip() + " is not possible"
+        return self._bound_fault(metric)
+
+    def _bound_fault(self, metric: Metric) -> tuple[str, str]:
+        """Return the key of the bound that a bad run would violate, and the fault of that bound.
+
+        The key is `lower` if higher values of the metric are better, else `upper`. A bound is
+        faulty if it is missing, or if no possible value of the metric violates it; otherwise the
+        fault is empty.
+        """
+        if metric.better == "higher":
+            key, bound, limit = "lower", self.bounds[0], metric.least
+            idle = bound is not None and limit is not None and bound <= limit
+        else:
+            key, bound, limit = "upper", self.bounds[1], metric.most
+            idle = bound is not None and limit is not None and bound >= limit
+        if bound is None:
+            return key, f"is missing: a {metric.better} {self.metric} is better"
+        return key, f"every run reaches {bound:g}, so no run could fail" if idle else ""
 
 
 class ImageChoice(strict.Model):
@@ -308,3 +339,13 @@ class Recipe(strict.Model):
             tables["series", "points", number, "expected"] = point.expected
         for place, table in tables.items():
             yield from (((*place, index), expected) for index, expected in enumerate(table))
+
+    def expectation_faults(self, card: Card) -> dict[Location, str]:
+        """Return key path -> fault, for the expectations of the recipe or of all points."""
+        found: dict[Location, str] = {}
+        for at, expected in self.expectations():
+            key, problem = expected.fault(self.app, card)
+            if problem:
+                place = (*at, key)
+                found[place] = problem
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated, Literal
 
@@ -104,6 +105,16 @@ def load(name: str) -> Target:
         UsageError: No target has this name (similar names are suggested), or its file has faults.
     """
     return strict.load(Target, file_of(name))
+
+
+def unlike(name: str, hosts: Iterable[HostFacts]) -> list[str]:
+    """Return the differences between any of `hosts` and the target `name`, each of them once.
+
+    Raises:
+        UsageError: No target has this name, or its file has faults.
+    """
+    target = load(name)
+    return list(dict.fromkeys(text for host in hosts for text in differences(target, host)))
 
 
 def differences(target: Target, host: HostFacts) -> list[str]:

@@ -13,7 +13,7 @@ from trimaran.hostfacts import HostFacts
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.report.run_evidence import Machine, RunEvidence
-from trimaran.verdict.run_verdict import Row
+from trimaran.verdict.metrics import Row
 
 RESULTS = "site/results"
 """Folder of evidence in a checkout, in the installed package and in folders of the user."""

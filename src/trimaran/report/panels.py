@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from trimaran.recipes.cards import AxisKind, Card, Metric
-from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.metrics import Event
 
 MOST = 400
 """Maximum number of drawn points of a line; a picture is a few hundred pixels wide."""

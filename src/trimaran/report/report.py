@@ -27,9 +27,9 @@ from trimaran.run import job_chain, run_directory
 from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
 from trimaran.run.run_directory import recipe_as_run
-from trimaran.verdict import consistency, metrics_log
-from trimaran.verdict.metrics_log import Event
-from trimaran.verdict.run_verdict import JudgedRun, Row, Verdict, judge
+from trimaran.verdict import metrics, run_verdict
+from trimaran.verdict.metrics import Event, Row, Verdict
+from trimaran.verdict.run_verdict import JudgedRun, judge
 
 if TYPE_CHECKING:
     from pydantic.main import IncEx
@@ -86,7 +86,7 @@ def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Pa
             hint="run it without --overlay and --venv; build an image with the added files",
         )
     card = recipe_as_run(directory, record).card.card
-    events = metrics_log.read_events(directory / run_directory.METRICS)
+    events = metrics.read_events(directory / run_directory.METRICS)
     evidence = Evidence(run=record, verdict=judged, curves=kept_curves(events, card))
     private = _PRIVATE | ({"site": record.site.private()} if record.site else {})
     files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": private}))
@@ -169,7 +169,7 @@ LINK_COLUMNS = ("link", "job", "nodes", "from step", "to step", "why it ended")
 def _values(judged: JudgedRun, panels: Sequence[Panel]) -> dict[str, Any]:
     directory, recipe, record = judged.directory, judged.recipe, judged.record
     verdict, events = judged.verdict, judged.events
-    chain_notes = consistency.chain_notes(directory) if record.job else []
+    chain_notes = run_verdict.chain_notes(directory) if record.job else []
     parts = time_breakdown.split(record, events)
     return {
         "version": __version__, "recipe": recipe, "record": record, "verdict": verdict,
@@ -203,7 +203,7 @@ def _bars(parts: Sequence[Part]) -> list[tuple[Part, float]]:
 def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
     end = link.end
     # The newest checkpoint of a complete training may be older than its last step.
-    reached = end and (consistency.last_step(events) if end.exit_status == 0 else end.step)
+    reached = end and (run_verdict.last_step(events) if end.exit_status == 0 else end.step)
     nodes = ", ".join(dict.fromkeys(host.hostname for host in link.hosts))
     return (
         str(link.number), link.job, f"{len(link.hosts)} ({nodes})", f"{link.step:,}",
@@ -306,7 +306,7 @@ def _range(row: Row) -> str:
 
 
 class Fact(NamedTuple):
-    """A fact about the environment of an app, such as `torch 2.13.0` with the name `packages`."""
+    """A fact about an app's environment: the name `packages` with the text `torch 2.13.0`."""
 
     name: str
     text: str

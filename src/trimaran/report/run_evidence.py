@@ -12,10 +12,10 @@ from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.report.panels import KeptCurve
-from trimaran.run.additions import SiteSettings
+from trimaran.run.launch_spec import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.strict import Sha256
-from trimaran.verdict.run_verdict import Row, Verdict, within, worst
+from trimaran.verdict.metrics import Row, Verdict, within, worst
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 

@@ -14,8 +14,8 @@ from trimaran.report import charts, page, report
 from trimaran.report.charts import Chart
 from trimaran.report.panels import Line, Panel, Point
 from trimaran.run import run_directory
-from trimaran.verdict import metrics_log
-from trimaran.verdict.run_verdict import Outcome
+from trimaran.verdict import metrics
+from trimaran.verdict.metrics import Outcome
 
 FILE = "scaling.json"
 """Name of the file that lists the runs of a series, in the folder of the series."""
@@ -140,9 +140,9 @@ def _rate(run: Path, app: CardFile) -> tuple[str, float, str]:
             f"{app.path}: no metric is hardware_bound and better: higher", code="rate-missing",
             hint="a scaling series compares the first such metric, for example throughput",
         )
-    metric, events = app.card.metrics[name], metrics_log.read_events(run / run_directory.METRICS)
+    metric, events = app.card.metrics[name], metrics.read_events(run / run_directory.METRICS)
     for when in ("median-after-epoch-1", "median-after-epoch-0"):
-        value = metrics_log.measure(events, metric, when)
+        value = metrics.measure(events, metric, when)
         if value is not None and value > 0:
             return name, value, metric.unit
     raise RunError(f"{run / run_directory.METRICS} has no value of {name} to compare",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from trimaran.report.page import LONGEST
 from trimaran.run.record import RunRecord
-from trimaran.verdict.metrics_log import Event
+from trimaran.verdict.metrics import Event
 
 
 class Part(NamedTuple):

@@ -54,26 +54,31 @@ def perform(
                 log=directory / LOG, on_line=reporter.line, keep_open=[lock, *image],
             )
     except (Interrupted, KeyboardInterrupt):
-        _finish(directory, record, "interrupted", 130)
+        _finish(directory, record, 130, "interrupted")
         raise Interrupted(f"the run in {directory} was stopped", hint=again) from None
     except OSError as error:  # the log cannot be written
-        _finish(directory, record, "failed", 1)
+        _finish(directory, record, 1)
         raise RunError(
             f"{error.filename}: {refusal(error, directory)}", code="file-unwritable",
             hint=f"free some space there, then {again}",
         ) from error
     except BaseException:
-        _finish(directory, record, "failed", 1)
+        _finish(directory, record, 1)
         raise
-    _finish(directory, record, status_after(status), status)
+    _finish(directory, record, status)
     if status != 0:
         raise _failure(directory, status, before, again)
 
 
-def _finish(directory: Path, record: RunRecord, status: Status, exit_status: int) -> None:
-    """Complete `run.json` without interruption, because its status must not stay "running"."""
+def _finish(
+    directory: Path, record: RunRecord, exit_status: int, status: Status | None = None
+) -> None:
+    """Complete `run.json` without interruption, because its status must not stay "running".
+
+    The new status follows from `exit_status`, unless `status` is given.
+    """
     with process.handling(signal.SIG_IGN):
-        run_directory.finish(directory, record, status, exit_status)
+        run_directory.finish(directory, record, status or status_after(exit_status), exit_status)
 
 
 def _failure(directory: Path, status: int, before: OomKills, again: str) -> RunError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trimaran.data import cache, contracts, weights
-from trimaran.data.places import getting
+from trimaran.data import cache, contracts, dataset_json, weights
+from trimaran.data.cache import getting
 from trimaran.engines import Engine, selection
 from trimaran.errors import RunError, UsageError, nearest
 from trimaran.files import sha256
@@ -14,10 +14,8 @@ from trimaran.launch.specification import Mount, Text
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
+from trimaran.run.launch_spec import INSIDE
 from trimaran.run.record import DataRecord, InitialRecord
-
-INSIDE = "/data"
-"""Path in the container of the single data set, or of a folder with one subfolder for each."""
 
 
 def below(recipe: Recipe, name: str) -> str:
@@ -99,6 +97,11 @@ def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
     ]
 
 
+def title(recipe: RecipeFile) -> str:
+    """Return the title of the step that prepares the data."""
+    return "data: " + (", ".join(recipe.recipe.data) or "none")
+
+
 def prepare(
     recipe: RecipeFile, folders: Mapping[str, Path], *, offline: bool, reporter: Reporter
 ) -> list[DataRecord]:
@@ -125,7 +128,7 @@ def _prepared(
     kinds = recipe.card.card.data.kinds
     digest = cache.check(contract, place, use.samples, use.format, kinds)
     if folder is not None and not cache.is_image(folder):
-        faults = cache.verify_folder(contract, folder, records=False, reporter=reporter)
+        faults = dataset_json.verify_folder(contract, folder, records=False, reporter=reporter)
         if faults:
             raise RunError(
                 "\n".join(faults), code="data-damaged",
@@ -146,13 +149,6 @@ def mounts(recipe: Recipe, folders: Mapping[str, Path]) -> dict[str, Mount]:
 def mount(recipe: Recipe, name: str, source: Text, *, image: bool = False) -> Mount:
     """Return the mount of the data set `name`, whose path on the host is `source`."""
     return Mount(source, INSIDE + below(recipe, name), image=image)
-
-
-def argument(data: Mapping[str, Mount], *, container: bool) -> str | None:
-    """Return the value of the app's option `--data`, or None if the app reads no data."""
-    if not data:
-        return None
-    return INSIDE if container else str(next(iter(data.values())).source)
 
 
 INITIAL_INSIDE = "/initial"

@@ -18,8 +18,7 @@ from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, run_directory
-from trimaran.run.additions import Extension, SiteSettings
-from trimaran.run.launch_spec import Places
+from trimaran.run.launch_spec import Extension, Places, SiteSettings
 from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
 from trimaran.site_file import Site
 
@@ -139,12 +138,12 @@ def execute(request: Request, reporter: Reporter) -> Path:
         launch = specification(request, built, folders, directory)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
             reporter.note(f"  {directory}")
+            modified, exact = request.extension.modifications(), launch_spec.command(launch)
             begun = run_directory.start(
                 directory, request.recipe, request.changes, used, data, launch,
-                request.extension.modifications(), inputs.initial_record(request.initial),
-                site_settings(request),
+                modified, inputs.initial_record(request.initial), site_settings(request),
             )
-            app_process.perform(directory, begun, launch_spec.command(launch), lock, reporter)
+            app_process.perform(directory, begun, exact, lock, reporter)
     return directory
 
 
@@ -166,7 +165,7 @@ def prepare(
     if unchecked := cards.unchecked_options(request.recipe.recipe.app):
         reporter.warn(unchecked)
     image = request.image
-    with reporter.step(1, steps, data_title(request.recipe)):
+    with reporter.step(1, steps, inputs.title(request.recipe)):
         data = inputs.prepare(
             request.recipe, request.folders, offline=request.offline, reporter=reporter
         )
@@ -177,11 +176,6 @@ def prepare(
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
     return request, data, built, ImageRecord(**vars(built), signature=signature)
-
-
-def data_title(recipe: RecipeFile) -> str:
-    """Return the title of the step that prepares the data."""
-    return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
@@ -310,11 +304,11 @@ def specification(
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of `request`; `node` has what depends on the machine."""
-    entry = definition.entry(request.image)
+    site, entry = site_settings(request), definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,
         module=None if entry is None else entry.module,
-        extension=request.extension, site=site_settings(request),
+        extension=request.extension, site=site,
     )
 
 

@@ -8,10 +8,9 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.images.reference import EngineImage, ImageReference
-from trimaran.launch.specification import LaunchSpec
+from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
 from trimaran.recipes.cards import Argument
-from trimaran.run.additions import Modification, SiteSettings
+from trimaran.run.launch_spec import Modification, SiteSettings
 from trimaran.strict import Digest, Sha256
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]

@@ -13,7 +13,7 @@ from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes import cards
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, pipeline, run_directory
-from trimaran.run.additions import Extension
+from trimaran.run.launch_spec import Extension
 from trimaran.run.pipeline import STEPS, Request
 from trimaran.run.record import RunRecord
 from trimaran.site_file import Site
@@ -45,7 +45,7 @@ def resume(directory: Path, site: Site, reporter: Reporter) -> None:
             )
         run_directory.refuse_foreign(directory)
         request = _request(directory, record, site)
-        with reporter.step(1, STEPS, pipeline.data_title(request.recipe)):
+        with reporter.step(1, STEPS, inputs.title(request.recipe)):
             _check_data(request, record, reporter)
         with reporter.step(2, STEPS, f"image: {record.image.name} ({record.image.engine})"):
             launch = _launch(request, record, directory, reporter)

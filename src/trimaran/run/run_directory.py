@@ -13,7 +13,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trimaran import __version__, paths, process
-from trimaran.engines import commands
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import (
     LINES_BYTES,
@@ -33,7 +32,7 @@ from trimaran.recipes import cards, library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import job_chain, launch_spec
-from trimaran.run.additions import Modification, SiteSettings
+from trimaran.run.launch_spec import Modification, SiteSettings
 from trimaran.run.record import (
     CommandRecord,
     DataRecord,
@@ -335,8 +334,8 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 def git_state(folder: Path) -> GitRecord:
     """Return the state of the Git checkout with `folder`; without one, its values are None."""
-    head = commands.git(folder, "rev-parse", "HEAD")
-    changes = commands.git(folder, "status", "--porcelain", "--untracked-files=no")
+    head = process.git(folder, "rev-parse", "HEAD")
+    changes = process.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))
 
 

@@ -1,26 +1,36 @@
-"""Judge a run directory: compare its files with each other, then judge the metrics."""
+"""Judge a run directory: compare its files with each other, then judge the metrics.
+
+The files are not signed. The comparison finds damage and accidental changes, but not a consistent
+forgery of all files.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+import hashlib
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
-from pydantic import BaseModel
-
-from trimaran.errors import ExitCode, UsageError
+from trimaran.data import contracts
+from trimaran.data.contracts import Contract
+from trimaran.engines import selection
+from trimaran.errors import RunError, UsageError, unreadable
+from trimaran.files import read_plain
+from trimaran.launch.specification import LaunchSpec
+from trimaran.parsing import parse_json
 from trimaran.recipes import targets
 from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile, real_changes
-from trimaran.recipes.recipe import Expectation, Recipe
-from trimaran.run import run_directory
-from trimaran.run.record import RunRecord
-from trimaran.run.run_directory import recipe_as_run
-from trimaran.verdict import consistency, metrics_log
-from trimaran.verdict.metrics_log import BEGINNINGS, Event, measure
+from trimaran.recipes.recipe import SYNTHETIC, Recipe
+from trimaran.run import inputs, job_chain, launch_spec, run_directory
+from trimaran.run.job_chain import Link
+from trimaran.run.launch_spec import Extension, Places, SiteSettings
+from trimaran.run.record import JobRecord, RunRecord
+from trimaran.run.run_directory import METRICS, RESULT, recipe_as_run
+from trimaran.verdict import metrics
+from trimaran.verdict.metrics import Event, Verdict
 
 
 @dataclass(frozen=True)
@@ -49,216 +59,300 @@ def judge(directory: Path) -> JudgedRun:
             code="run-incomplete", hint=f"see the log in {directory / 'log.txt'}",
         )
     recipe = recipe_as_run(directory, record)
-    events = metrics_log.read_events(directory / run_directory.METRICS)
     card = recipe.card.card
-    checked = consistency.check(directory, record, recipe.recipe, card, events)
-    target = targets.load(recipe.recipe.target)
-    unlike = [text for host in record.hosts for text in targets.differences(target, host)]
-    judged = judge_metrics(
+    changed = real_changes(recipe.recipe, card, record.recipe.changed)
+    events = metrics.read_events(directory / METRICS)
+    checked = check(directory, record, recipe.recipe, card, events, changed)
+    judged = metrics.judge_metrics(
         recipe.recipe,
         card,
         events,
-        changed=[
-            *real_changes(recipe.recipe, card, record.recipe.changed),
-            *(["nodes"] if record.recipe.nodes else []),
-        ],
-        unlike=list(dict.fromkeys(unlike)),
+        changed=[*changed, *(["nodes"] if record.recipe.nodes else [])],
+        other_data=other_data(record),
         site=record.site_changes,
-        other_data=consistency.other_data(record),
+        unlike=targets.unlike(recipe.recipe.target, record.hosts),
         image_digest=record.image.digest,
         checked=checked,
     )
     return JudgedRun(directory, record, recipe, events, judged)
 
 
-Outcome = Literal["PASS", "FAIL", "NO REFERENCE"]
-
-EXIT_CODES: dict[Outcome, ExitCode] = {
-    "PASS": ExitCode.PASS,
-    "FAIL": ExitCode.FAIL,
-    "NO REFERENCE": ExitCode.NO_REFERENCE,
-}
-
-
-def worst(outcomes: Collection[Outcome]) -> Outcome:
-    """Return the worst of `outcomes`; NO REFERENCE if there are none."""
-    order: tuple[Outcome, ...] = ("FAIL", "NO REFERENCE", "PASS")
-    return next((one for one in order if one in outcomes), "NO REFERENCE")
-
-
-class Row(BaseModel):
-    """One metric of a verdict; values and bounds are in `unit`, and `at` is as in `measure`."""
-
-    metric: str
-    unit: str
-    digits: int = 2
-    at: str
-    measured: float | None
-    expected: float | None = None
-    low: float | None = None
-    high: float | None = None
-    basis: str
-    outcome: Outcome
-    required: bool
-
-    @property
-    def measured_text(self) -> str:
-        """The measured value with its unit."""
-        if self.measured is None:
-            return "not reported"
-        return "not valid" if math.isnan(self.measured) else self.text(self.measured)
-
-    @property
-    def accepted_text(self) -> str:
-        """The accepted range with its unit."""
-        if self.low is not None and self.high is not None:
-            return f"{self.text(self.low)} to {self.text(self.high)}"
-        if self.low is not None:
-            return f">= {self.text(self.low)}"
-        return f"<= {self.text(self.high)}" if self.high is not None else "-"
-
-    def text(self, value: float) -> str:
-        """Return `value` with its unit and the decimal places of the metric."""
-        return f"{value:,.{self.digits}f} {self.unit}".rstrip()
-
-
-class Verdict(BaseModel):
-    """The verdict of a run.
-
-    Attributes:
-        outcome: the worst outcome of the required rows.
-        reasons: why no reference is valid for this run.
-        notes: circumstances that readers of the outcome must know.
-        rows: the metrics that the recipe expects, followed by further reported metrics.
-        checked: one line for each comparison of files that preceded the judgement.
-    """
-
-    outcome: Outcome
-    reasons: list[str]
-    notes: list[str] = []
-    rows: list[Row]
-    checked: list[str] = []
-
-
-def judge_metrics(
-    recipe: Recipe,
-    card: Card,
-    events: Sequence[Event],
-    *,
+def check(
+    directory: Path, record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event],
     changed: Sequence[str],
-    unlike: Sequence[str],
-    site: Sequence[str] = (),
-    other_data: str | None = None,
-    image_digest: str | None = None,
-    checked: Sequence[str] = (),
-) -> Verdict:
-    """Judge a finished run.
+) -> list[str]:
+    """Compare the files of a completed run.
 
     Args:
-        recipe: the recipe of the run.
-        card: the card of its app; it has all metrics that the recipe expects.
-        events: the events of the run.
+        directory: the run directory.
+        record: content of `run.json`.
+        recipe: the recipe, whose hash agrees with `record`.
+        card: the card of its app.
+        events: the events in `metrics.jsonl`.
         changed: arguments of the command line that change the experiment.
-        unlike: differences between the machine and the recipe's target.
-        site: additions of the site file that change the experiment.
-        other_data: how the data differ from those of the recipe; None: they do not differ.
-        image_digest: digest of the image; None: the run was not in a container.
-        checked: one line for each comparison of files that preceded the judgement.
+
+    Returns:
+        One line for each comparison, to print with the verdict.
+
+    Raises:
+        RunError: Files disagree; the message lists all disagreements.
     """
-    another = bool(changed or site or other_data)
-    rows = [_row(expected, card, events, another, unlike) for expected in recipe.expected]
-    reasons = []
-    if changed:
-        reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
-    if site:
-        reasons.append(f"the site file changes the experiment ({', '.join(site)})")
-    if other_data:
-        reasons.append(other_data)
-    if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
-        reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
-    if not rows:
-        reasons.append("the recipe has no expectations yet, because no result has been measured")
-    return Verdict(
-        outcome=worst([row.outcome for row in rows]), reasons=reasons,
-        notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events)],
-        rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
+    result = _result(directory / RESULT)
+    faults = [
+        *ended(record), *_changed_files(directory, record), *_command(record, recipe),
+        *_image(record), *_metrics(record, recipe, card, events, changed),
+        *_outcome(events, result, card),
+        *(chain_faults(directory, record, recipe, last_step(events))
+          if record.job else []),
+    ]
+    if faults:
+        raise RunError(
+            "\n".join([f"the run in {directory} is damaged: its files disagree", *faults]),
+            code="run-inconsistent",
+            hint="there is no verdict; use an undamaged copy, or run the recipe again",
+        )
+    chain = []
+    if record.job is not None:
+        chain = ["the links of the job chain belong to the jobs of this run, and have the number of"
+                 " nodes of the recipe; job.sh is the script that was submitted"]
+    hashes = "as in run.json" if record.files else "not in run.json, which is of an older version"
+    return [
+        "recipe.yaml has the SHA-256 that run.json names",
+        "the launch specification in run.json follows from the recipe with its changes and from the"
+        " image, and gives the recorded command" if record.launch else
+        "run.json, of an older version, has no launch specification: its command was not compared",
+        f"the run ended with exit status 0 and success at step {last_step(events)}: run.json,"
+        f" {METRICS} and {RESULT} agree, also about the last evaluation",
+        *chain,
+        f"SHA-256 of {METRICS} and {RESULT}: {hashes}",
+    ]
+
+
+def other_data(record: RunRecord) -> str | None:
+    """Return how the data of a run differ from those that their contracts pin, or None."""
+    others = [
+        f"the data set {data.name} of the run is not the one that its contract pins (dataset.json"
+        f" {data.sha256[:12]}…)"
+        for data in record.data
+        if (pinned := _pinned(data.name)) and data.sha256 not in pinned
+    ]
+    return "; ".join(others) or None
+
+
+def _pinned(name: str) -> Collection[str]:
+    if name not in contracts.names():
+        return ()  # this checkout has no contract
+    contract = contracts.load(name)
+    return contract.packed.known if isinstance(contract, Contract) and contract.packed else ()
+
+
+def _result(path: Path) -> Mapping[str, object]:
+    try:
+        content = parse_json(read_plain(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise unreadable(path, error, RunError) from error
+    except ValueError as error:
+        raise RunError(f"{path}: {error}", code="file-invalid") from error
+    return content if isinstance(content, dict) else {}
+
+
+def ended(record: RunRecord) -> Iterator[str]:
+    """Yield the faults in the exit status and the times of a completed run."""
+    if record.exit_status != 0:
+        yield f"run.json: the status is completed, but the exit status is {record.exit_status}"
+    # Only the times of the last part are compared, because clocks of two machines may differ.
+    begun = record.resumed[-1].started if record.resumed else record.started
+    if record.ended is None or record.ended < begun:
+        yield f"run.json: the run started {begun}, but ended {record.ended}"
+
+
+def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
+    actual = run_directory.hashes(directory) if record.files else {}
+    for name, listed in record.files.items():
+        if name not in actual:
+            yield f"{name}: the file is missing, but run.json has its SHA-256"
+        elif actual[name] != listed:
+            yield f"{name}: the SHA-256 is {actual[name]}, but run.json has {listed}"
+
+
+def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
+    """Yield the differences of the data, launch specification and command from the recipe."""
+    names = [data.name for data in record.data]
+    if names != list(recipe.data):
+        yield (f"run.json: the run read {', '.join(names) or 'no data'},"
+               f" but the recipe has {', '.join(recipe.data) or 'none'}")
+        return
+    launch = record.launch
+    if launch is None:
+        return
+    for difference in launch_spec.differences(launch, _expected(record, launch, recipe)):
+        yield f"run.json: the launch does not follow from the recipe with its changes: {difference}"
+    try:
+        rendered = launch_spec.command(launch)
+    except (ValueError, UsageError) as error:
+        yield f"run.json: the launch has no command: {error}"
+        return
+    if (list(rendered.argv), dict(rendered.env)) != (record.command.argv, record.command.env):
+        yield "run.json: the command does not follow from the launch"
+
+
+def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSpec:
+    """Return the specification that follows from the recipe and the other records of the run.
+
+    Values that depend on the machine are copied from `launch`: the path of the run directory, the
+    use of file system images for data sets, and options of the engine.
+    """
+    images = {mount.source for mount in launch.mounts if mount.image}
+    added = {modification.kind: Path(modification.path) for modification in record.modified}
+    first = Path(record.initial.path) if record.initial else None
+    places = Places(
+        {data.name: inputs.mount(recipe, data.name, data.path, image=data.path in images)
+         for data in record.data},
+        next((mount.source for mount in launch.mounts if mount.writable), ""),
+        inputs.initial_mounts(first),
+    )
+    return launch_spec.specification(
+        recipe, record.recipe.changed, record.image.image, launch.node, places,
+        module=launch.module, extension=Extension(added.get("overlay"), added.get("venv")),
+        site=record.site or SiteSettings(),
     )
 
 
-def _row(
-    expected: Expectation, card: Card, events: Sequence[Event], another: bool,
-    unlike: Sequence[str],
-) -> Row:
-    metric = card.metrics[expected.metric]
-    low, high = expected.bounds
-    measured = measure(events, metric, expected.at)
-    outcome: Outcome = "FAIL"
-    if another or (unlike and metric.hardware_bound):
-        outcome = "NO REFERENCE"
-    elif measured is not None and within(measured, low, high):
-        outcome = "PASS"
-    return Row(
-        metric=expected.metric, unit=expected.unit, digits=metric.digits, at=expected.at,
-        measured=measured, expected=expected.value, low=low, high=high, basis=_basis(expected),
-        outcome=outcome, required=True,
-    )
+def _image(record: RunRecord) -> Iterator[str]:
+    """Yield contradictions between the recorded command and the recorded engine and image."""
+    image, launch = record.image, record.launch
+    programs = selection.row(image.engine).programs
+    if not programs:
+        if image.digest is not None:
+            yield f"run.json: the engine {image.engine} has no images, but the record has a digest"
+        return
+    if image.digest is None:
+        yield "run.json: the image has no digest"
+    if launch is not None and Path(str(launch.node.program)).name not in programs:
+        yield f"run.json: the command does not run {image.engine}"
+    if launch is not None and launch.node.image != image.reference:
+        yield f"run.json: the command does not run {image.reference}"
 
 
-def within(measured: float, low: float | None, high: float | None) -> bool:
-    """Return whether a value is within the bounds; a bound that is None does not exist."""
-    return (low is None or measured >= low) and (high is None or measured <= high)
+def _metrics(
+    record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event], changed: Sequence[str]
+) -> Iterator[str]:
+    """Yield the reasons why the metrics are not those of one complete run of this recipe."""
+    keys = [event.key for event in events]
+    if keys.count("run_start") != 1:
+        yield f"{METRICS} has {keys.count('run_start')} events run_start, not 1"
+    stop = events[-1] if events else None
+    if stop is None or stop.key != "run_stop" or stop.metadata.get("status") != "success":
+        yield f"{METRICS} does not end with run_stop and success; the file is incomplete"
+    steps = [step for event in events if (step := event.number("step")) is not None]
+    if steps != sorted(steps):
+        yield f"{METRICS}: the steps decrease"
+    arguments = {**recipe.args, **record.recipe.changed}
+    wanted: dict[str, list[object]] = {}  # lists, because values may not be hashable
+    if "seed" in arguments:
+        wanted["seed"] = [arguments["seed"]]
+    # For sequences, the metrics have the number of clips, which differs from that of samples.
+    reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
+    if reads and len(recipe.data) == 1 and not changed:
+        use = next(iter(recipe.data.values()))
+        others: list[object] = [count for split, count in use.samples.items() if split != "train"]
+        wanted["train_samples"] = [use.samples.get("train")]
+        wanted["eval_samples"] = others or wanted["train_samples"]
+    for event in events:
+        if event.key in wanted and event.value not in wanted[event.key]:
+            other = " or ".join(str(value) for value in wanted[event.key])
+            yield f"{METRICS}: {event.key} is {event.value!r}, but the recipe has {other}"
 
 
-def _warnings(recipe: Recipe, rows: Sequence[Row]) -> list[str]:
-    """Return a note for each value that passes, but is below the warning limit of the recipe."""
+def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) -> Iterator[str]:
+    if result.get("status") != "success":
+        yield f"{RESULT} is missing, or its status is not success"
+        return
+    if result.get("steps") != last_step(events):
+        yield f"{RESULT} has {result.get('steps')} steps, {METRICS} ends at {last_step(events)}"
+    scores = result.get("evaluation")
+    for metric in card.metrics.values():
+        if metric.result is None:
+            continue
+        last = next((event.value for event in reversed(events) if event.key == metric.key), None)
+        score = scores.get(metric.result) if isinstance(scores, dict) else None
+        if score != last:
+            yield (f"{RESULT}: {metric.result} is {score}, the last {metric.key} of {METRICS}"
+                   f" is {last}")
+
+
+def last_step(events: Sequence[Event]) -> int | None:
+    """Return the step of the last event; None: there is no event, or it has no step."""
+    return events[-1].number("step") if events else None
+
+
+def chain_faults(
+    directory: Path, record: RunRecord, recipe: Recipe, last_step: int | None
+) -> Iterator[str]:
+    """Yield the contradictions between the files of a submitted run that has completed.
+
+    Args:
+        directory: the run directory.
+        record: content of `run.json`, combined with the links.
+        recipe: the recipe, with the requested number of nodes.
+        last_step: last step in the metrics; None: the metrics contain no step.
+    """
+    if record.job is not None:
+        yield from _script(directory, record.job)
+    links = job_chain.read(directory)
+    if not links:
+        yield f"run.json: the status is {record.status}, but {job_chain.FOLDER} has no link"
+        return
+    queued = {_sequence(number) for number in job_chain.numbers(directory)}
+    for link in links:
+        name = f"{job_chain.FOLDER}/link-{link.number:04}.json"
+        yield from (f"{name}: {fault}" for fault in _link(link, recipe, last_step))
+        if _sequence(link.job) not in queued:
+            place = f"{job_chain.FOLDER}/{job_chain.QUEUED}"
+            yield f"{name}: the job is {link.job}, which {place} does not list"
+    missing = {METRICS, RESULT} - set(record.files)
+    if missing:
+        yield (f"{job_chain.FOLDER}/link-{links[-1].number:04}.end.json: the SHA-256 of"
+               f" {' and '.join(sorted(missing))} is missing")
+
+
+def chain_notes(directory: Path) -> list[str]:
+    """Return a note for each link that began at an earlier step than its predecessor had reached.
+
+    The user may have removed checkpoints; the training is complete, but readers must be informed.
+    """
     return [
-        f"warning: {row.metric} is {row.measured_text}, below {row.text(limit)}"
-        for expected, row in zip(recipe.expected, rows, strict=True)
-        if row.outcome == "PASS" and row.measured is not None
-        and (limit := expected.warn_below) is not None and row.measured < limit
+        f"link {link.number} began at step {link.step}, but the previous link ended at step"
+        f" {previous.end.step}: checkpoints were removed between them"
+        for previous, link in pairwise(job_chain.read(directory))
+        if previous.end is not None and link.step < previous.end.step
     ]
 
 
-def _other_images(recipe: Recipe, digest: str | None) -> list[str]:
-    """Return a note for each reference that was measured with an image other than `digest`."""
-    return [
-        f"{expected.metric}: reference measured with {_image(expected.measured.image_digest)},"
-        f" this run used {_image(digest)}"
-        for expected in recipe.expected
-        if expected.measured is not None and expected.measured.image_digest != digest
-    ]
+def _script(directory: Path, job: JobRecord) -> Iterator[str]:
+    for name, submitted in job_chain.submitted_files(job).items():
+        try:
+            digest = hashlib.sha256(read_plain(directory / name)).hexdigest()
+        except (OSError, UsageError) as error:
+            yield f"{name} cannot be read: {error}"
+            continue
+        if digest != submitted:
+            yield f"{name}: the SHA-256 is {digest}, but run.json has {submitted}"
 
 
-def _ranks(events: Sequence[Event]) -> list[str]:
-    """Return a note for each resumption with another number of ranks than before."""
-    begun = [event for event in events if event.key in BEGINNINGS and event.number("ranks")]
-    return [
-        f"from step {now.number('step')} on {now.number('ranks')} ranks, before"
-        f" {before.number('ranks')}"
-        for before, now in pairwise(begun)
-        if before.number("ranks") != now.number("ranks")
-    ]
+def _link(link: Link, recipe: Recipe, last_step: int | None) -> Iterator[str]:
+    wanted, least = recipe.resources.nodes, recipe.resources.min_nodes
+    if not (least or wanted) <= len(link.hosts) <= wanted:
+        yield f"the job had {len(link.hosts)} nodes, but the recipe has {wanted}"
+    steps = [link.step] if link.end is None else [link.step, link.end.step]
+    if max(steps) > (last_step or 0):
+        yield f"the step is {max(steps)}, but {METRICS} ends at step {last_step}"
+    if link.end is not None and link.end.ended < link.started:
+        yield f"the job started {link.started}, but ended {link.end.ended}"
 
 
-def _image(digest: str | None) -> str:
-    return "no image" if digest is None else f"image {digest}"
-
-
-def _basis(expected: Expectation) -> str:
-    if expected.measured is not None:
-        seeds = len(expected.measured.seeds)
-        return f"measured {expected.measured.date} on {expected.measured.host}, {seeds} seeds"
-    return f"published: {expected.source}"
-
-
-def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
-    """Return rows for metrics that the run reported but the recipe does not expect."""
-    judged = {expected.metric for expected in recipe.expected}
-    return [
-        Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
-            measured=measured, outcome="NO REFERENCE",
-            basis="the recipe states no number", required=False)
-        for name, metric in card.metrics.items()
-        if metric.shown is not None and name not in judged
-        if (measured := measure(events, metric, metric.shown)) is not None
-    ]
+def _sequence(number: str) -> str:
+    """Return the number of a job without the name of the server, which some commands append."""
+    return re.split(r"[.;]", number, maxsplit=1)[0]

@@ -18,7 +18,7 @@ from refusals import refused
 from shards import formats
 from shards.kinds import Kind
 from trimaran.data import dataset_json
-from trimaran.data.packing import arrays, idx, verification
+from trimaran.data.packing import arrays, idx
 from trimaran.data.packing.idx import Images
 from trimaran.reporting import Advance, Silent
 
@@ -80,7 +80,7 @@ def test_every_sample_is_packed_once_with_its_pixels_and_class(
             assert (out / shard.index).read_text() == index_by_tarfile(out / shard.file)
         assert sorted(seen) == list(range(count))
         assert seen != sorted(seen)
-    assert verification.faults(out, dataset, records=True, workers=1, reporter=Silent()) == []
+    assert dataset_json.file_faults(out, dataset, records=True, workers=1, reporter=Silent()) == []
 
 
 def test_packing_twice_gives_the_same_bytes(contract: Images, raw: Path, tmp_path: Path) -> None:

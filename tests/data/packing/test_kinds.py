@@ -14,7 +14,7 @@ from refusals import refused
 from shards.description import Dataset
 from shards.kinds import FormatName
 from trimaran import cli
-from trimaran.data import cache, dataset_json
+from trimaran.data import dataset_json
 from trimaran.data.packing import image_folders, packer
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import Options
@@ -73,7 +73,7 @@ def pack(found: Listing, out: Path, form: FormatName, **options: int) -> Dataset
 
 
 def faults(folder: Path) -> list[str]:
-    return cache.verify_folder(None, folder, records=True, reporter=Silent(), workers=1)
+    return dataset_json.verify_folder(None, folder, records=True, reporter=Silent(), workers=1)
 
 
 @pytest.mark.parametrize("form", FORMATS)

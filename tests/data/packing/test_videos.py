@@ -15,7 +15,7 @@ from refusals import refused
 from shards import formats
 from shards.description import Dataset
 from shards.kinds import Kind
-from trimaran.data import cache, contracts
+from trimaran.data import contracts, dataset_json
 from trimaran.data.packing import image_folders, packer, plan, videos
 from trimaran.data.packing.pictures import BadImage
 from trimaran.data.packing.plan import Options
@@ -87,7 +87,7 @@ def test_videos_and_folders_of_frames_are_packed_side_by_side(tmp_path: Path) ->
     assert dataset.origin is not None
     assert dataset.origin.decoder == videos.decoder()
     assert {name: split.samples for name, split in dataset.splits.items()} == {"train": 2, "val": 1}
-    assert cache.verify_folder(None, out, records=True, reporter=Silent(), workers=1) == []
+    assert dataset_json.verify_folder(None, out, records=True, reporter=Silent(), workers=1) == []
     lengths = []
     for shard in dataset.splits["train"].shards:
         index = out / str(shard.index)

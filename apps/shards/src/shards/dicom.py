@@ -113,8 +113,8 @@ def _check_numbers(dataset: Any) -> None:
 def _pixels(dataset: Any) -> NDArray[np.int64]:
     """Return the pixels, (Rows, Columns).
 
-    For compressed files they are the values of the decoder, otherwise cells that may have unused
-    bits.
+    In a compressed file, a pixel is the value from the decoder. In other files, it is the DICOM
+    pixel cell (BitsAllocated wide), which may contain bits that do not belong to the value.
     """
     name = getattr(_syntax(dataset), "name", "of an unknown transfer syntax")
     with decoding(lambda error: ValueError(f"its pixels, {name}, cannot be read: {error}")):

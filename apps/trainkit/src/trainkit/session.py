@@ -289,7 +289,10 @@ class Session:
         return every > 0 and ((progress.epoch + 1) % every == 0 or last)
 
     def _stop_here(self, offset: int) -> None:
-        """Write a checkpoint, and raise StoppedError; `offset` is that of `_save`."""
+        """Write a checkpoint, and raise StoppedError.
+
+        A run that resumes from the checkpoint truncates `metrics.jsonl` to `offset` bytes.
+        """
         self._settle()
         self._save(offset)
         self._out.checkpoints.wait()

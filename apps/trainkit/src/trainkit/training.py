@@ -38,7 +38,7 @@ class Course:
 
     @property
     def epochs(self) -> int:
-        """The epochs of the whole training."""
+        """The number of epochs of the whole training; an incomplete last epoch counts as one."""
         counts = self.steps_per_epoch
         return -(-self.planned // counts) if isinstance(counts, int) else len(counts)
 

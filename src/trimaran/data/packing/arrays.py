@@ -22,8 +22,9 @@ from shards.formats.records import Record
 from shards.formats.webdataset import BLOCK
 from shards.kinds import FormatName, Kind
 from trimaran.data import dataset_json
-from trimaran.data.contracts import OfArrays, Samples
+from trimaran.data.contracts import OfArrays
 from trimaran.data.packing import pictures
+from trimaran.data.packing.listing import Samples
 from trimaran.data.packing.plan import ORDER_SEED, SHARD_SAMPLES, shuffled
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, follow_umask, writing

@@ -20,8 +20,7 @@ from pydantic import Field, model_validator
 
 from shards.kinds import Kind
 from trimaran import pool
-from trimaran.data.contracts import Licensed, Percent, Split
-from trimaran.data.origins import FileName, Name, Size
+from trimaran.data.contracts import FileName, Licensed, Name, Percent, Size, Split
 from trimaran.data.packing import leftovers, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.errors import RunError, nearest

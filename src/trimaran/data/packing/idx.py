@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from trimaran.data.contracts import Counted, OfArrays
-from trimaran.data.origins import FileName, Name
+from trimaran.data.contracts import Counted, FileName, Name, OfArrays
 from trimaran.errors import RunError, unreadable
 
 if TYPE_CHECKING:

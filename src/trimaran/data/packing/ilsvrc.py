@@ -17,8 +17,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from pydantic import Field
 
 from trimaran import paths, pool
-from trimaran.data.contracts import Counted, Licensed
-from trimaran.data.origins import Name
+from trimaran.data.contracts import Counted, Licensed, Name
 from trimaran.data.packing.listing import (
     Found,
     Listing,

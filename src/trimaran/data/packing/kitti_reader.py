@@ -12,8 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran.data.contracts import Counted, Licensed, OfSequences
-from trimaran.data.origins import Name, RelativePath, Size
+from trimaran.data.contracts import Counted, Licensed, Name, OfSequences, RelativePath, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter

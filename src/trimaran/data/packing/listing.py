@@ -13,18 +13,46 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from shards.kinds import Kind
 from trimaran.errors import RunError, unreadable
 from trimaran.reporting import Reporter
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from trimaran.data.packing.videos import Clip
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
 """Maximum number of faults of one kind that a message lists; the message counts the others."""
+
+class Samples(Protocol):
+    """The checked samples of one split.
+
+    Each sample has the same number of grey frames, and all frames have one size.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the split."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The number of frames of a sample, and their height and width in pixels."""
+
+    def __len__(self) -> int: ...
+
+    def labels(self, number: int) -> tuple[int, ...]:
+        """Return the classes of the sample `number`."""
+
+    def frames(self, number: int) -> Iterable[Image.Image]:
+        """Return the frames of the sample `number`."""
+
+    def histogram(self) -> list[int]:
+        """Return for each of the 256 grey values how many pixels in all frames have it."""
+
 
 class Sample(NamedTuple):
     """One sample of a listing.

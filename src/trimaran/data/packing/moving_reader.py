@@ -28,8 +28,7 @@ from pydantic import Field, model_validator
 
 from trimaran import strict
 from trimaran.data import contracts
-from trimaran.data.contracts import Counted, OfArrays, OfSequences
-from trimaran.data.origins import FileName, Name, Size
+from trimaran.data.contracts import Counted, FileName, Name, OfArrays, OfSequences, Size
 from trimaran.data.packing import idx
 from trimaran.data.packing.idx import Images
 from trimaran.errors import RunError

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from shards.description import Shard
 from shards.kinds import FormatName, Kind
 from trimaran import strict
-from trimaran.data.origins import Name
+from trimaran.data.contracts import Name
 from trimaran.data.packing.listing import Sample
 from trimaran.data.packing.pictures import Resize
 from trimaran.errors import UsageError

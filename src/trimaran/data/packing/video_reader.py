@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trimaran import strict
-from trimaran.data.contracts import Contract, OfFiles, OfSequences, Split
-from trimaran.data.origins import FileName, Name, Size
+from trimaran.data.contracts import Contract, FileName, Name, OfFiles, OfSequences, Size, Split
 from trimaran.data.packing.listing import Listing, Sample, fingerprint
 from trimaran.reporting import Reporter
 

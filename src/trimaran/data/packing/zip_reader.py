@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from shards.kinds import Kind
-from trimaran.data.contracts import Contract, Counted, OfFiles, Percent
-from trimaran.data.origins import Name, RelativePath
+from trimaran.data.contracts import Contract, Counted, Name, OfFiles, Percent, RelativePath
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter

@@ -12,6 +12,7 @@ import re
 
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
+from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
@@ -86,7 +87,7 @@ def push(
     publication = Publication(
         image=image.name, form=form.name, reference=f"{client.repository}:{tag}",
         digest=remote.digest, manifest=remote.manifest, size=remote.size,
-        content=store.content_of(image),
+        content=definition.content_of(image),
     )
     if own := digests.own_path():
         digests.record(publication, own)
@@ -155,7 +156,7 @@ def _definition(image: Image, known: Publication | None, reporter: Reporter) -> 
     It is that of the publication `known`, or else that of this checkout. If the two differ, a
     warning is printed.
     """
-    content = store.content_of(image)
+    content = definition.content_of(image)
     if known is None or known.content == content:
         return content
     reporter.warn(

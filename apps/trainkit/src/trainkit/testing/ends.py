@@ -22,7 +22,11 @@ AUTO = ("--resume", "auto")
 
 
 class EndContract(Fixtures):
-    """Tests that trainings overwrite nothing, mix no runs, and name the fault in messages."""
+    """Tests of how trainings end, and of what they refuse to do.
+
+    A training must not overwrite a run, must not put two runs into one folder, and must name the
+    fault in its error message.
+    """
 
     @pytest.mark.slow
     def test_a_run_is_never_overwritten_and_a_finished_one_needs_nothing(

@@ -54,7 +54,7 @@ class App:
         alone: further options for a training of one process that splits each batch in two
             micro-batches, for some steps without an evaluation.
         shared: further options for the same training on two ranks, with one micro-batch each.
-        of_each_rank: words in the names of arrays that differ between ranks.
+        of_each_rank: words in the names of those arrays of a checkpoint that differ between ranks.
     """
 
     folder: Path

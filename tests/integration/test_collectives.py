@@ -1,0 +1,108 @@
+"""The app collectives in its container: on two nodes of Slurm, and on a network that is known."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import cluster
+import tinyapp
+from inside import inside
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
+from trimaran.reporting import Silent
+
+pytestmark = [
+    pytest.mark.trains, pytest.mark.engine("apptainer"), pytest.mark.engine("slurm"),
+    pytest.mark.timeout(1800),  # the image is built, the first time
+    pytest.mark.usefixtures("user_cache"),
+]
+DELAY_MS, RATE_MBIT = 20.0, 80.0
+PAYLOAD = 1448 / 1514
+"""Share of TCP's content in an Ethernet frame: an MTU of 1,500 without 20 bytes of IP and 32 of TCP
+with timestamps; 14 bytes of Ethernet count for tbf."""
+
+
+@pytest.fixture
+def built() -> BuiltImage:
+    """The image of the app."""
+    image = definition.load("collectives-torch-cpu")
+    return Apptainer().build(image, base=None, offline=False, reporter=Silent())
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Slurm cluster of two nodes; its folder."""
+    folder = tmp_path_factory.mktemp("c")
+    cluster.start(folder)
+    try:
+        yield folder
+    finally:
+        cluster.stop(folder)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    found = json.loads((folder / "collectives.json").read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def test_two_nodes_measure_all_operations_as_a_job(
+    built: BuiltImage, slurm: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump({"clusters": {"own": {"mpi": "pmi2"}}}))
+    env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf"), "TRIMARAN_SITE": str(site)}
+    out = tmp_path / "run"
+    done = tinyapp.call(["submit", "collectives/cpu-2node-throughput", "--set", "max-bytes=64KiB",
+                         "--set", "repetitions=3", "--out", str(out)], env)
+    assert done.returncode == 0, done.stderr
+    end = time.monotonic() + 200
+    while "success" not in (out / "metrics.jsonl").read_text() if (
+        out / "metrics.jsonl").exists() else True:
+        assert time.monotonic() < end, (out / "log.txt").read_text()
+        time.sleep(0.5)
+    while json.loads((out / "run.json").read_text())["status"] != "completed":
+        assert time.monotonic() < end, (out / "log.txt").read_text()
+        time.sleep(0.5)
+    done = tinyapp.call(["report", str(out)], env)
+    assert done.returncode == 5, done.stdout + done.stderr  # other arguments: no reference
+    found = content(out)
+    assert (found["library"], found["ranks"]) == ("torch", 2)
+    sizes = {point["size"] for point in found["points"] if point["operation"] == "all-reduce"}
+    assert sizes == {4 << step for step in range(15)}
+
+
+def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> None:
+    """Two hosts with 20 ms and 80 Mbit/s between them: alpha and beta are within 10 %."""
+    if shutil.which("tc") is None:
+        pytest.fail("tc is missing (Debian: iproute2)")
+    words = [
+        "python", "-m", "collectives", "measure", "--out=/out/run", "--library=torch",
+        "--device=cpu", "--operations=latency,all-reduce", "--min-bytes=4", "--max-bytes=1MiB",
+        "--factor=4", "--repetitions=3", "--warmup=3", "--point-seconds=0.6",
+    ]
+    argv, env = inside(built, tmp_path, words)
+    script = Path(__file__).parents[1] / "two_hosts.py"
+    done = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", "--mount", sys.executable, str(script),
+         "--delay-ms", str(DELAY_MS), "--rate-mbit", str(RATE_MBIT), "--", *argv],
+        env={**env, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        capture_output=True, text=True, check=False, timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    [fit] = [fit for fit in content(tmp_path / "run")["fits"] if fit["operation"] == "latency"]
+    assert fit["ranges"][0]["alpha_us"] == pytest.approx(1000 * DELAY_MS, rel=0.1)
+    wire = RATE_MBIT * PAYLOAD / 8 / 1000
+    assert fit["ranges"][-1]["gb_s"] == pytest.approx(wire, rel=0.1)
