@@ -53,7 +53,9 @@ def main(settings: MeasureSettings) -> None:
     library = libraries.connect(settings)
     with library.strategy.explained():
         refuse_single(library.strategy)
-        Measurement(settings, library).run()
+        measurement = Measurement(settings, library)
+        with measurement.watchdog:
+            measurement.run()
         library.close()
 
 
@@ -91,6 +93,7 @@ class Measurement:
     def run(self) -> None:
         """Check what was requested, measure it, and write the results."""
         started = time.perf_counter()
+        self.watchdog.beat("preparing", slow=True)
         wanted = self.operations()
         plan = [
             (operation, size, elements)
@@ -113,7 +116,7 @@ class Measurement:
         console.line(tables.heading(self.library, hosts))
         for name, reason in self.left_out.items():
             console.line(f"left out: {name}: {reason}")
-        with self.watchdog, contextlib.closing(console):
+        with contextlib.closing(console):
             for number, (operation, size, elements) in enumerate(plan, 1):
                 self.points.append(self.measure(operation, size, elements))
                 if log is not None:

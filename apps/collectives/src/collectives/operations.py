@@ -16,6 +16,8 @@ from collectives.patterns import Tile
 
 WINDOW = 64
 """Messages that are under way before the receiver confirms them, as in osu_bw and osu_bibw."""
+WINDOW_BYTES = 64 << 20
+"""Most bytes of a window of several messages: large messages fill the network without a window."""
 
 ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""
@@ -41,9 +43,8 @@ class Operation:
         reduces: whether the operation adds numbers.
         pair: whether only the first and the last rank take part. If the job has several nodes,
             launchers place these two on different nodes.
-        parts: parts of a call: the time of a call is divided by this number. A call of the latency
-            is a round trip of two messages, a call of the bandwidth has `WINDOW` messages.
-        traffic: bytes that a part transfers, divided by `bytes`.
+        windowed: whether a call sends a window of messages, as for a bandwidth.
+        traffic: bytes that a message or a collective operation transfers, divided by `bytes`.
     """
 
     name: str
@@ -56,7 +57,7 @@ class Operation:
     scatters: bool = False
     reduces: bool = False
     pair: bool = False
-    parts: int = 1
+    windowed: bool = False
     traffic: int = 1
 
     @property
@@ -82,17 +83,27 @@ class Operation:
         """Return whether `rank` takes part in the operation."""
         return not self.pair or rank in (0, ranks - 1)
 
-    def seconds(self, times: Sequence[float]) -> float:
+    def parts(self, size: int) -> int:
+        """Return by what the time of a call is divided: a message takes this part of it.
+
+        A call of the latency is a round trip of two messages. A call of a bandwidth has `WINDOW`
+        messages, or fewer if they are so large that they have more than `WINDOW_BYTES`.
+        """
+        if self.windowed:
+            return max(2, min(WINDOW, WINDOW_BYTES // size))
+        return 2 if self.pair else 1
+
+    def seconds(self, times: Sequence[float], size: int) -> float:
         """Return the time of the operation from the mean time of a call on each rank, in seconds.
 
         It is the maximum over the ranks, because the operation has ended when it has ended on all
         ranks. Rank 0 alone measures messages between two ranks, as in the OSU micro-benchmarks.
         """
-        return (times[0] if self.pair else max(times)) / self.parts
+        return (times[0] if self.pair else max(times)) / self.parts(size)
 
-    def mean_seconds(self, times: Sequence[float]) -> float:
+    def mean_seconds(self, times: Sequence[float], size: int) -> float:
         """Return the mean over the ranks, which nccl-tests reports; otherwise as `seconds`."""
-        return (times[0] if self.pair else sum(times) / len(times)) / self.parts
+        return (times[0] if self.pair else sum(times) / len(times)) / self.parts(size)
 
     def algorithm_bandwidth(self, size: int, seconds: float) -> float:
         """Return bytes / time in GB/s (1e9 bytes per second); `size` is in bytes."""
@@ -181,10 +192,11 @@ OPERATIONS = {one.name: one for one in (
     Operation("reduce-scatter", "reducescatter", _others, _summands, _own_sum, split=True,
               scatters=True, reduces=True),
     Operation("all-to-all", "alltoall", _others, _to_each, _from_each, split=True),
-    Operation("latency", "latency", _one, _own, _from_other_end, pair=True, parts=2),
-    Operation("bandwidth", "bandwidth", _one, _root_only, _at_last, pair=True, parts=WINDOW),
+    Operation("latency", "latency", _one, _own, _from_other_end, pair=True),
+    Operation("bandwidth", "bandwidth", _one, _root_only, _at_last, pair=True,
+              windowed=True),
     Operation("bidirectional-bandwidth", "bibandwidth", _one, _own, _from_other_end, pair=True,
-              parts=WINDOW, traffic=2),
+              windowed=True, traffic=2),
     Operation(BARRIER, "barrier", _one, _nothing, _nothing),
 )}
 """Name -> operation, in the order of the measurement."""

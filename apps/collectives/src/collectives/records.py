@@ -63,7 +63,7 @@ def classified(point: Point) -> dict[str, float]:
         return {f"{operation.key}_latency": seconds}
     word = "" if operation.pair else "_latency"
     small, large = SMALL.get(point.size), LARGE.get(point.size)
-    if small is not None and operation.parts <= 2:
+    if small is not None and not operation.windowed:
         return {f"{operation.key}{word}_{small}": seconds}
     if large is not None and point.busbw_gb_s is not None and operation.name != "latency":
         word = "" if operation.pair else "_busbw"

@@ -69,19 +69,20 @@ def measure(
     case = library.prepare(operation, elements)
     timed = case.call if operation.takes_part(library.strategy.rank, library.strategy.size) else _no
     first = check(library, operation, case, elements)
-    warmup = _calls(effort.seconds * WARM, max(library.strategy.gather(first)), effort.warmup)
-    warm = _repetition(library, timed, warmup)
-    each = max(library.strategy.gather(warm))
-    iterations = _calls(effort.seconds / effort.repetitions, each, effort.iterations)
+    first = max(library.strategy.gather(first))
+    warmup = _calls(effort.seconds * WARM, first, effort.warmup)
+    warm = max(library.strategy.gather(_repetition(library, timed, warmup)))
+    iterations = _calls(effort.seconds / effort.repetitions, warm, effort.iterations)
     own = []
     for _ in range(effort.repetitions):
         own.append(_repetition(library, timed, iterations))
         moved()
     rows = list(zip(*library.strategy.gather(own), strict=True))
     check(library, operation, case, elements)
+    size = _bytes(library, operation, elements)
     return Times(
-        iterations, [operation.seconds(row) for row in rows],
-        [operation.mean_seconds(row) for row in rows],
+        iterations, [operation.seconds(row, size) for row in rows],
+        [operation.mean_seconds(row, size) for row in rows],
     )
 
 
@@ -112,7 +113,7 @@ def check(library: Library, operation: Operation, case: Case, elements: int) -> 
     faults = library.strategy.gather(found)
     for number, fault in enumerate(faults):
         if fault is not None:
-            size = elements * operation.blocks(ranks) * library.dtype.itemsize
+            size = _bytes(library, operation, elements)
             raise RanksDifferError(
                 f"{operation.name} of {shown_size(size)} has a wrong result on rank {number}: "
                 f"element {fault.position} is {fault.found:g}, and must be {fault.expected:g}; "
@@ -145,6 +146,10 @@ def _repetition(library: Library, call: Call, iterations: int) -> float:
 def _calls(seconds: float, each: float, most: int) -> int:
     """Return how many calls of `each` seconds fit into `seconds`, from 1 to `most`."""
     return max(1, min(most, int(seconds / max(each, 1e-9))))
+
+
+def _bytes(library: Library, operation: Operation, elements: int) -> int:
+    return elements * operation.blocks(library.strategy.size) * library.dtype.itemsize
 
 
 def _no() -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from collectives.library import Call, Library
-from collectives.operations import ROOT, WINDOW, Operation
+from collectives.operations import ROOT, Operation
 from trainkit.exits import ArgumentError
 from trainkit.torch.start import start
 from trainkit.torch.strategy import Ddp
@@ -78,21 +78,22 @@ class Distributed(Library):
             return calls[operation.name]
         if send is None or receive is None:
             return _idle
-        return self._between_two(operation.name, send, receive)
+        return self._between_two(operation, send, receive)
 
-    def _between_two(self, name: str, send: Tensor, receive: Tensor) -> Call:
+    def _between_two(self, operation: Operation, send: Tensor, receive: Tensor) -> Call:
         first = self.strategy.rank == 0
         peer = self.strategy.size - 1 if first else 0
-        if name == "latency":
+        if not operation.windowed:
             return partial(_ping if first else _pong, send, receive, peer)
         # A confirmation of one element, which the OSU micro-benchmarks send, too.
         note = torch.zeros(1, dtype=self.dtype, device=self.device)
         out, back = dist.P2POp(dist.isend, send, peer), dist.P2POp(dist.irecv, receive, peer)
-        if name == "bidirectional-bandwidth":
-            return partial(_both, [out, back] * WINDOW)
+        messages = operation.parts(send.nbytes)
+        if operation.traffic == 2:
+            return partial(_both, [out, back] * messages)
         if first:
-            return partial(_window, [out] * WINDOW, partial(dist.recv, note, peer))
-        return partial(_window, [back] * WINDOW, partial(dist.send, note, peer))
+            return partial(_window, [out] * messages, partial(dist.recv, note, peer))
+        return partial(_window, [back] * messages, partial(dist.send, note, peer))
 
     def facts(self) -> dict[str, Any]:
         """Return the versions of PyTorch and NCCL, and the configuration of the group."""

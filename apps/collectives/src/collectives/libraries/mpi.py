@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ from mpi4py import MPI
 from torch import Tensor
 
 from collectives.library import Call, Library
-from collectives.operations import ROOT, WINDOW, Operation
+from collectives.operations import ROOT, Operation
 from trainkit import affinity
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, check_size, detect
@@ -142,17 +143,23 @@ class Mpi(Library):
         }
         if operation.name in calls:
             return calls[operation.name]
-        if not operation.takes_part(comm.rank, comm.size):
+        if send is None:
             return _idle
+        return self._between_two(operation, out, back, operation.parts(send.nbytes))
+
+    def _between_two(self, operation: Operation, out: Any, back: Any, messages: int) -> Call:
+        comm = self._comm
         first = comm.rank == 0
         peer = comm.size - 1 if first else 0
-        if operation.name == "latency":
+        if not operation.windowed:
             return partial(_ping if first else _pong, comm.Send, comm.Recv, out, back, peer)
-        if operation.name == "bidirectional-bandwidth":
-            return partial(_both, comm.Isend, comm.Irecv, out, back, peer)
+        outgoing = [partial(comm.Isend, out, peer)] * messages
+        incoming = [partial(comm.Irecv, back, peer)] * messages
+        if operation.traffic == 2:
+            return partial(_started, incoming + outgoing)
         if first:
-            return partial(_window, comm.Isend, out, partial(comm.Recv, _NOTE, peer), peer)
-        return partial(_window, comm.Irecv, back, partial(comm.Send, _NOTE, peer), peer)
+            return partial(_window, outgoing, partial(comm.Recv, _NOTE, peer))
+        return partial(_window, incoming, partial(comm.Send, _NOTE, peer))
 
     def _message(self, buffer: Tensor | None) -> Any:
         """Return `buffer` as mpi4py accepts it: memory and MPI datatype."""
@@ -192,12 +199,10 @@ def _pong(send: Call, recv: Call, out: Any, back: Any, peer: int) -> None:
     send(out, peer)
 
 
-def _both(isend: Call, irecv: Call, out: Any, back: Any, peer: int) -> None:
-    requests = [irecv(back, peer) for _ in range(WINDOW)]
-    requests += [isend(out, peer) for _ in range(WINDOW)]
-    MPI.Request.Waitall(requests)
+def _started(messages: Sequence[Call]) -> None:
+    MPI.Request.Waitall([start() for start in messages])
 
 
-def _window(start: Call, message: Any, confirm: Call, peer: int) -> None:
-    MPI.Request.Waitall([start(message, peer) for _ in range(WINDOW)])
+def _window(messages: Sequence[Call], confirm: Call) -> None:
+    MPI.Request.Waitall([start() for start in messages])
     confirm()
