@@ -56,7 +56,7 @@ ABOUT = {
     "limits": "Limits of a job, and settings of processors and memory.",
     "places": "Disks, folders, data and time.",
     "network": "Devices of the network, and what the image has for them.",
-    "measure": "The measurement of `--measure`, and its evidence.",
+    "measure": "What `--measure` measures on each node.",
 }
 """Group of findings -> what belongs to it."""
 

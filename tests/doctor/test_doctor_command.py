@@ -63,6 +63,7 @@ def test_what_is_broken_has_an_exit_code(host: Path) -> None:
 @pytest.mark.parametrize(("words", "code"), [
     (["doctor", "no/such-recipe"], "name-unknown"), (["doctor", "--cluster", "x"], "name-unknown"),
     (["doctor", "--nodes", "2"], "argument-invalid"),
+    (["doctor", "--measure"], "argument-missing"),
 ])
 def test_wrong_arguments_are_refused(host: Path, words: list[str], code: str) -> None:
     done = call(*words)

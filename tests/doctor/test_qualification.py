@@ -13,6 +13,7 @@ import pytest
 from hosts import caused, finding
 from refusals import refused
 from trimaran import strict
+from trimaran.cluster.watch import Watched
 from trimaran.doctor import evidence, measuring, qualification
 from trimaran.doctor.examination import Examination, NodeFindings
 from trimaran.doctor.findings import Finding
@@ -193,7 +194,7 @@ def test_the_recipe_of_a_measurement_has_one_rank_for_each_device() -> None:
     assert (gpus.resources.gpus_per_task, gpus.launcher) == (1, "srun")
     assert gpus.image.name == "collectives-torch-cuda13"
     assert gpus.args["device"] == "gpu"
-    cpus = measuring.derived(library.load("collectives/cpu-2core-gloo-smoke").recipe, 1,
+    cpus = measuring.derived(library.load("collectives/cpu-2core-smoke").recipe, 1,
                              queued=False)
     assert (cpus.resources.tasks_per_node, cpus.resources.cpus_per_task) == (1, 2)
     assert (cpus.launcher, cpus.env) == ("none", {"OMP_NUM_THREADS": "2"})
@@ -265,3 +266,49 @@ def test_a_hanging_rank_is_named_with_its_node(
 
 def test_numbers_of_ranks() -> None:
     assert measuring._numbers("0, 2-4, 7") == {0, 2, 3, 4, 7}
+
+
+class Queue:
+    """A batch system in which a job has one state after the other, and is then cancelled."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
+        self.states, self.cancelled = list(states), list[Path]()
+        self.now = 0.0
+        monkeypatch.setattr(measuring.watch, "look", self.look)
+        monkeypatch.setattr(measuring.jobs, "cancel", self.cancelled.extend)
+        monkeypatch.setattr(measuring.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(measuring.time, "sleep", self.sleep)
+
+    def look(self, directories: list[Path]) -> list[Watched]:
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        links = int(state == "running")
+        return [Watched(directories[0], "", "7", state, 2, links, None, "")]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_job_that_ends_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Queue(monkeypatch, "pending", "running", "completed")
+    assert measuring._wait(tmp_path, "7", 600, 240)
+
+
+def test_the_result_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Queue(monkeypatch, "running")
+    (tmp_path / "result.json").write_text("{}")
+    assert measuring._wait(tmp_path, "7", 600, 240)
+
+
+def test_a_job_that_hangs_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(monkeypatch, "pending", "pending", "running")
+    assert not measuring._wait(tmp_path, "7", 600, 240)
+    assert 246 < queue.now < 248  # counted from the start of the job
+
+
+def test_a_job_that_is_not_started_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = Queue(monkeypatch, "pending")
+    with refused("job-not-started", "7"):
+        measuring._wait(tmp_path, "7", 600, 240)
+    assert 600 < queue.now < 602

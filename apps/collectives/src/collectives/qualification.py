@@ -107,18 +107,17 @@ class Qualifier:
         """Measure, and write the results."""
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = provenance.environment(qualification_log.PACKAGES, self.strategy)
-        log = together(
-            self.strategy, lambda: qualification_log.begin(self.folder, facts)
-        )
-        names = self.node_names()
-        with qualification_log.running(log, names), self.watchdog:
+        with self.watchdog:
             # The first wait of each kind gets more patience, which is not wanted here.
             self.watchdog.beat(QUALIFYING)
             self.watchdog.beat(QUALIFYING)
-            found = self.measure(date, names)
-            if log is not None:
-                qualification_file.write(self.folder, found)
-                qualification_log.finish(self.folder, log, found)
+            log = together(self.strategy, lambda: qualification_log.begin(self.folder, facts))
+            names = self.node_names()
+            with qualification_log.running(log, names):
+                found = self.measure(date, names)
+                if log is not None:
+                    qualification_file.write(self.folder, found)
+                    qualification_log.finish(self.folder, log, found)
 
     def measure(self, date: str, names: list[str]) -> Qualification:
         """Return what all ranks have measured; `names` are the nodes of the ranks."""
