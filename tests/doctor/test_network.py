@@ -14,7 +14,7 @@ from trimaran.doctor import network, network_devices
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Finding
 from trimaran.doctor.situation import ImageFacts
-from trimaran.site_file import Cluster
+from trimaran.site_file import Cluster, FabricName
 
 TWO = {"nodes": 2}
 GPUS = {"nodes": 2, "tasks_per_node": 4, "gpus_per_task": 1}
@@ -43,12 +43,12 @@ def test_quickstart_warns_nowhere_here() -> None:
 def test_nothing_is_known_in_a_bare_container(tmp_path: Path) -> None:
     empty = facts_of(tmp_path)
     assert checked(empty, resources=GPUS, env={"NCCL_SOCKET_IFNAME": "ib"}) == []
-    assert network.check_wanted(situation(empty), "efa") == []
+    named = situation(empty, cluster=Cluster(fabric="efa"), login=here())
+    assert network.check(named) == []
 
 
 def test_login_node_is_not_judged() -> None:
     assert checked(machine("omnipath"), cluster=Cluster()) == []
-    assert network.check_wanted(situation(here(), cluster=Cluster()), "efa") == []
 
 
 @pytest.mark.parametrize("variable", ["GLOO_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE"])
@@ -166,12 +166,14 @@ def test_gpudirect() -> None:
 
 
 def test_fabric_of_the_site_file() -> None:
-    two = situation(here(), resources=TWO)
-    found = network.check_wanted(two, "infiniband")
-    assert caused("fabric", found, "fail").cause == (
-        "the site file names infiniband, the node has ethernet")
-    assert caused("fabric", network.check_wanted(situation(here()), "efa"), "warn")  # one node
-    assert [one.level for one in network.check_wanted(two, "ethernet")] == ["ok"]
-    assert network.check_wanted(two, None) == []
-    down = situation(machine("omnipath"), resources=TWO)
-    assert caused("fabric", network.check_wanted(down, "omnipath"), "fail")
+    def seen(facts: NodeFacts, fabric: FabricName | None, **more: Any) -> list[Finding]:
+        cluster = Cluster(fabric=fabric, fabric_missing=more.pop("missing", "refuse"))
+        return network.check(situation(facts, cluster=cluster, login=here(), **more))
+
+    found = caused("fabric", seen(here(), "infiniband", resources=TWO), "fail")
+    assert found.cause == "the site file names infiniband, the node has ethernet"
+    assert caused("fabric", seen(here(), "efa"), "warn")  # one node
+    assert caused("fabric", seen(here(), "efa", resources=TWO, missing="warn"), "warn")
+    assert by_id(seen(here(), "ethernet", resources=TWO))["fabric"].level == "ok"
+    assert "fabric" not in by_id(seen(here(), None, resources=TWO))
+    assert caused("fabric", seen(machine("omnipath"), "omnipath", resources=TWO), "fail")

@@ -87,7 +87,7 @@ def check(situation: Situation) -> list[Finding]:
         return []
     several = _shape(situation)[0] > 1
     known = ports(situation.facts)
-    subjects = [_names(situation), _ports(known)]
+    subjects = [_names(situation), _ports(known), _fabric(situation, known, several)]
     if several:
         subjects += [_fast(situation.facts, known), _libraries(situation, known),
                      _device_files(situation.facts, known), _gpudirect(situation, known)]
@@ -230,20 +230,16 @@ def _gpudirect(situation: Situation, known: list[Port]) -> Finding | None:
                  f"nvidia_peermem is not loaded; {kind} kernel modules, Linux {release}")
 
 
-def check_wanted(situation: Situation, fabric: str | None) -> list[Finding]:
-    """Return the finding about the fabric that the site file names.
-
-    Args:
-        situation: the node.
-        fabric: value of the key `fabric` of the cluster; None: the site file does not name one.
-    """
-    if fabric is None or situation.before_job:
-        return []
-    known = ports(situation.facts)
+def _fabric(situation: Situation, known: list[Port], several: bool) -> Finding | None:
+    """Compare the fabric that the site file names for the cluster with the devices of the node."""
+    cluster = situation.cluster
+    if cluster is None or cluster.fabric is None:
+        return None
     if not known and not interfaces(situation.facts):
-        return []  # a container without /sys
+        return None  # a container without /sys
     there = _fabrics(known) or [ETHERNET]
-    if fabric in {*there, ETHERNET}:
-        return [found(FINDINGS, "fabric", "ok", f"{fabric}, as the site file names it")]
-    return [found(FINDINGS, "fabric", _worse(_shape(situation)[0] > 1),
-                  f"the site file names {fabric}, the node has {', '.join(there)}")]
+    if cluster.fabric in {*there, ETHERNET}:
+        return found(FINDINGS, "fabric", "ok", f"{cluster.fabric}, as the site file names it")
+    refused = several and cluster.fabric_missing == "refuse"
+    return found(FINDINGS, "fabric", _worse(refused),
+                 f"the site file names {cluster.fabric}, the node has {', '.join(there)}")
