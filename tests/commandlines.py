@@ -74,7 +74,7 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
         contracts.load(given["name"])
     if command == "show" and "name" in given:
         catalog.details(given["kind"], given["name"])
-    if "recipe" in given:
+    if given.get("recipe") is not None:  # optional for `doctor`
         _of_recipe(library.load(given["recipe"]), given)
 
 
