@@ -155,11 +155,6 @@ _BY_LIBFABRIC = (
     Setting("OMPI_MCA_mtl", "ofi", OMPI_OFI, CPU, forces=True),
 )
 
-_PLUGIN_NETWORK = (
-    # The name of the network in aws-ofi-nccl; a version with another name needs `env`.
-    Setting("NCCL_NET", "AWS Libfabric", f"{HPE} {CSCS}nccl/", GPUS, forces=True),
-)
-
 _FOLDERS = ("/usr/lib64", "/usr/lib/*-linux-gnu", "/usr/local/lib", "/usr/local/lib64")
 
 
@@ -186,7 +181,9 @@ PROFILES: dict[FabricName, Profile] = {
     "slingshot": Profile(
         "HPE Slingshot 11",
         settings=(
-            *_PLUGIN_NETWORK, *_BY_LIBFABRIC,
+            # The name of the plugin's network; a version with another name needs `env`.
+            Setting("NCCL_NET", "AWS Libfabric", f"{HPE} {CSCS}nccl/", GPUS, forces=True),
+            *_BY_LIBFABRIC,
             Setting("FI_PROVIDER", "cxi", LIBFABRIC, forces=True),
             Setting("NCCL_SOCKET_IFNAME", "hsn", f"{HPE} {LUMI}", GPUS),
             Setting("NCCL_NET_GDR_LEVEL", "PHB", f"{HPE} {CSCS}nccl/ {LUMI}", GPUS),
@@ -210,7 +207,7 @@ PROFILES: dict[FabricName, Profile] = {
     "efa": Profile(
         "AWS Elastic Fabric Adapter",
         settings=(
-            *_PLUGIN_NETWORK, *_BY_LIBFABRIC,
+            *_BY_LIBFABRIC,
             Setting("FI_PROVIDER", "efa", AWS, forces=True),
             Setting("FI_EFA_USE_DEVICE_RDMA", "1", FI_EFA, GPUS),
         ),
