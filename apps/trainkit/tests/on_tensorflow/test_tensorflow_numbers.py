@@ -16,6 +16,7 @@ from tensorflow.python.framework import config
 from tensorflow_ranks import ThreadHorovod, on_ranks
 
 from trainkit import strategy as neutral
+from trainkit.meters import Gpu
 from trainkit.ranks import Ranks
 from trainkit.tensorflow import determinism, horovod
 from trainkit.tensorflow import profile as profiles
@@ -276,3 +277,10 @@ def test_kinds_beyond_the_first_rows_are_among_the_others() -> None:
     many = Counter({f"kind {number:02}": 1.0 for number in range(20)})
     rows = watch._report(many).splitlines()[1:]
     assert rows[-1] == "   88.0%  all others, and between them"  # 80 of no kind, and 8 kinds
+
+
+def test_the_gpu_of_a_rank_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    visible = [SimpleNamespace(name="/physical_device:GPU:3")]
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: visible)
+    assert TensorFlowStrategy(device="GPU:0").gpu() == Gpu(3)
+    assert TensorFlowStrategy().gpu() is None

@@ -11,6 +11,7 @@ from launchers import MPICH, OPEN_MPI, SLURM, TORCHRUN
 
 from trainkit import provenance
 from trainkit.exits import ArgumentError
+from trainkit.meters import Gpu
 from trainkit.ranks import Ranks
 from trainkit.testing.refusals import refused
 from trainkit.torch import start as module
@@ -153,3 +154,15 @@ def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.Monkey
         "cudnn": 91002, "nccl": "2.27.3",
     }
     assert provenance.environment([], TorchStrategy())["gpu"] is None
+
+
+def test_the_gpu_of_a_rank_has_its_address_where_pytorch_reports_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = SimpleNamespace(name="a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    rank = TorchStrategy(device=torch.device("cuda", 2))
+    assert rank.gpu() == Gpu(2)
+    vars(card).update(pci_domain_id=1, pci_bus_id=0xAF, pci_device_id=0)
+    assert rank.gpu() == Gpu(2, "00000001:af:00.0")
+    assert TorchStrategy().gpu() is None
