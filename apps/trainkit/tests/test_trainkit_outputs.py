@@ -127,6 +127,16 @@ def test_a_writer_that_was_overtaken_does_not_overwrite(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_without_checkpoints_is_started_once(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with outputs.start_new(folder, {"python": "3"}) as log:
+        log.start(metrics.RUN_START)
+        with refused(ArgumentError, "run-not-empty", folder) as caught:
+            outputs.start_new(folder, {})
+        assert "--resume" not in str(caught.value)  # such a run cannot be resumed
+    assert json.loads((folder / outputs.ENVIRONMENT).read_text()) == {"python": "3"}
+
+
 def test_a_refused_start_leaves_the_folder_free(tmp_path: Path) -> None:
     begin(tmp_path).log.close()  # ended before its first line
     begin(tmp_path).log.close()

@@ -80,6 +80,21 @@ def test_ranks_end_after_their_patience_and_one_that_is_stopped_is_named(
     assert watchdog.SILENT in said
 
 
+def test_the_object_of_an_activity_is_named_and_makes_no_other_kind(
+    tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    dog = Watchdog(
+        0, 2, tmp_path / "hanging", 30, end=ends.append, clock=clock, subject="measurement"
+    )
+    for size in (4, 8, 16):
+        dog.beat("measuring", detail=f"a broadcast of {size} B")
+    clock.now = 31
+    dog.look(clock.now)
+    assert ends == [69]
+    said = capsys.readouterr().err
+    assert_reported(said, "rank-lost", "measurement", "measuring a broadcast of 16 B (")
+
+
 def test_the_first_wait_of_each_kind_has_more_patience(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:

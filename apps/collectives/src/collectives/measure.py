@@ -34,6 +34,7 @@ from collectives.settings import MeasureSettings, shown_size
 from collectives.timing import Effort
 from trainkit.console import Console
 from trainkit.exits import AppError, ArgumentError
+from trainkit.ranks import detect
 from trainkit.strategy import Strategy
 from trainkit.watchdog import Watchdog
 
@@ -50,22 +51,24 @@ def main(settings: MeasureSettings) -> None:
     Raises:
         AppError: the measurement failed; the error has the exit code of the app contract.
     """
+    if settings.library != "mpi":  # MPI itself counts the ranks, of any launcher
+        refuse_single(detect().size)
     library = libraries.connect(settings)
     with library.strategy.explained():
-        refuse_single(library.strategy)
+        refuse_single(library.strategy.size)
         measurement = Measurement(settings, library)
         with measurement.watchdog:
             measurement.run()
         library.close()
 
 
-def refuse_single(strategy: Strategy) -> None:
-    """Refuse a job of one rank.
+def refuse_single(size: int) -> None:
+    """Refuse a job of one rank; `size` is the number of ranks.
 
     Raises:
         ArgumentError: there is one rank.
     """
-    if strategy.size == 1:
+    if size == 1:
         raise ArgumentError(
             "there is one rank, and nothing to measure: start several, with mpirun -n 2 python -m "
             "collectives measure …, torchrun --nproc-per-node 2 -m collectives measure …, or srun",

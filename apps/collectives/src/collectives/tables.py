@@ -9,6 +9,11 @@ from collectives.library import Library
 from collectives.results import Point, Results
 from collectives.settings import shown_size
 
+UNSTEADY = 2
+"""Largest repetition divided by the smallest, above which a point is unsteady."""
+MANY = 0.25
+"""Share of unsteady points above which the report has a warning."""
+
 COLUMNS = "{:>10} {:>7} {:>12} {:>25} {:>11} {:>11}"
 FITTED = "{:<24} {:>21} {:>12} {:>11} {:>11} {:>7}"
 
@@ -34,7 +39,7 @@ def progress(points: Sequence[Point], total: int) -> str:
 
 def report(results: Results) -> str:
     """Return the tables of all operations, and of the fits."""
-    return "\n".join([*_operations(results), *_fits(results.fits)])
+    return "\n".join([*_operations(results), *_fits(results.fits), *_doubt(results.points)])
 
 
 def _operations(results: Results) -> Iterator[str]:
@@ -66,6 +71,15 @@ def _fits(fits: Sequence[Fit]) -> Iterator[str]:
                 "" if number else fit.operation, sizes, f"{one.alpha_us:.4g}", _rate(one.gb_s),
                 half, f"{one.error:.1%}",
             )
+
+
+def _doubt(points: Sequence[Point]) -> Iterator[str]:
+    """Yield a warning if the nodes or the network were probably busy with other work."""
+    unsteady = sum(one.seconds.max > UNSTEADY * one.seconds.min for one in points)
+    if unsteady > len(points) * MANY:
+        yield ""
+        yield (f"warning: the repetitions of {unsteady} of {len(points)} points differ by more than"
+               f" a factor of {UNSTEADY}; other programs probably used the nodes or the network")
 
 
 def _us(seconds: float) -> str:
