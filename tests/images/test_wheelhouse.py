@@ -113,6 +113,9 @@ def test_equal_sources_give_equal_wheels(package: str, tmp_path: Path) -> None:
         wheelhouse.build_wheel(package, tmp_path / name).read_bytes() for name in "ab"
     )
     assert first == second
+    again = wheelhouse.build_wheel(package, tmp_path / "a")  # as for the fetch of another image
+    assert again.read_bytes() == first
+    assert [again] == [path for path in (tmp_path / "a").iterdir() if path.is_file()]
 
 
 @pytest.mark.parametrize("name", [

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -163,17 +164,18 @@ def build_wheel(package: str, destination: Path) -> Path:
         BuildError: The build failed, or did not give exactly one wheel.
     """
     destination.mkdir(parents=True, exist_ok=True)
-    before = set(destination.glob("*.whl"))
     env = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", EPOCH)}
-    process.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(destination)],
-        env=env, cwd=package_folder(package), check=BuildError,
-    )
-    made = set(destination.glob("*.whl")) - before
-    if len(made) != 1:
-        raise BuildError(f"building {package} gave {len(made)} wheels instead of one",
-                         code="wheel-build-failed")
-    return made.pop()
+    # A folder of its own: the destination may contain the wheel from the fetch of another image.
+    with tempfile.TemporaryDirectory(prefix="wheel-", dir=destination) as folder:
+        process.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],
+            env=env, cwd=package_folder(package), check=BuildError,
+        )
+        made = list(Path(folder).glob("*.whl"))
+        if len(made) != 1:
+            raise BuildError(f"building {package} gave {len(made)} wheels instead of one",
+                             code="wheel-build-failed")
+        return made[0].replace(destination / made[0].name)
 
 
 def _debs(image: Image) -> list[Item]:
