@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from trimaran.doctor.facts import Fact
 
 HOSTILE = ("\n## node 0\n evil", "\r## node 0\r evil", "\x0c## node 0", "\u2028## node 0",
            "\x1b[31m", "## node 0", " ## node 0")
+
+SHELLCHECK = str(Path(sys.executable).with_name("shellcheck"))
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -55,7 +58,7 @@ def test_status_text_and_numbers_are_parsed() -> None:
 
 def test_shellcheck_finds_nothing_in_the_probe(tmp_path: Path) -> None:
     (tmp_path / "probe.sh").write_text(facts.probe_source({"gpu": "amd"}))
-    done = subprocess.run(["shellcheck", "--shell=sh", "probe.sh"], cwd=tmp_path,
+    done = subprocess.run([SHELLCHECK, "--shell=sh", "probe.sh"], cwd=tmp_path,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

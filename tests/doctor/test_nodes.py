@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,8 @@ START = """
 while [ "$1" != /bin/sh ]; do shift; done
 for node in $NODES; do SLURMD_NODENAME=$node "$@"; done
 """
+
+SHELLCHECK = str(Path(sys.executable).with_name("shellcheck"))
 
 
 def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, answering: str = "a b") -> None:
@@ -113,7 +116,7 @@ def test_the_job_has_what_the_tasks_of_the_recipe_have(tmp_path: Path, scheduler
     }[scheduler]:
         assert word in text
     (tmp_path / "job.sh").write_text(text)
-    done = subprocess.run(["shellcheck", "--shell=sh", "-e", "SC1091", "job.sh"], cwd=tmp_path,
+    done = subprocess.run([SHELLCHECK, "--shell=sh", "-e", "SC1091", "job.sh"], cwd=tmp_path,
                           capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -17,12 +17,12 @@ LC_ALL=C
 # The commands of the batch system may be in a folder that only the login node has in PATH.
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/opt/batch/bin
 export LC_ALL PATH
-unset CDPATH
+unset CDPATH initial next_run next_initial trainings fabric fabric_missing fabric_settings fabric_devices fabric_libraries fabric_contained
 
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=3734dd1487c687959d9d08917326fdbbccda888ee8db5816881caffe2403559e
+functions_sha256=96ab4d934f1723c46aca6a670d0fb06757191598e6041ae7043603c3246c7742
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data
@@ -43,7 +43,6 @@ mps=
 local_storage=
 stage_data=
 devices=
-initial='' next_run='' next_initial='' trainings=''
 
 # start_ranks DO WORD...: DO is exec, or shell_line to print the command. The words go to each rank.
 start_ranks() {

@@ -184,25 +184,27 @@ def submit(
     if form is not None and not dry_run:
         raise UsageError(f"--form {form} needs --dry-run: Trimaran prints this form and cannot"
                          " submit it", code="arguments-conflict", hint="add --dry-run")
-    if together or chain:
-        way = shared if together else recipe_chain
-        if dry_run:
-            say(way.preview(requests, facts).removesuffix("\n"))
-            return
-        done = way.submit(requests, name, facts, terminal())
-        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
-        say(done.directory.parent if chain else done.directory)
-    elif dry_run:
-        for request in requests:
-            render = jobs.preview if form is None else docker.render
-            text = render(request, facts)
+    way = shared if together else recipe_chain
+    if dry_run:
+        render = jobs.preview if form is None else docker.render
+        for text in (
+            [way.preview(requests, facts)] if together or chain
+            else [render(request, facts) for request in requests]
+        ):
             say(text.removesuffix("\n"))
         return
+    if not chain and not together:  # these check all their recipes first
+        for request in requests:
+            jobs.check(request, facts)
     if not force:
         examination.refuse([
             examination.situation(site, facts, request.recipe) for request in requests
         ])
-    if len(requests) == 1:
+    if together or chain:
+        done = way.submit(requests, name, facts, terminal())
+        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
+        say(done.directory.parent if chain else done.directory)
+    elif len(requests) == 1:
         done = jobs.submit(requests[0], name, facts, terminal())
         terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
         say(done.directory)

@@ -40,17 +40,19 @@
 : "${local_storage?}"    # folder on the disk of each node, for copies
 : "${stage_data?}"       # yes: data sets are copied there, too, not only the image
 : "${devices?}"          # devices of the network that the site file names
-# A job of several nodes on a cluster with a named fabric also sets these, from the fabric's profile:
+# Some jobs also set these; job.sh unsets them first, so that no variable of the user counts. From the
+# profile of the cluster's fabric, if it is named and the job has several nodes:
 : "${fabric:=}"           # name of the fabric
 : "${fabric_missing:=}"   # refuse or warn, if a node lacks what the fabric needs
 : "${fabric_settings:=}"  # NAME=VALUE;...: variables of the ranks
 : "${fabric_devices:=}"   # patterns of devices, of which a node needs one
 : "${fabric_libraries:=}" # NAME PATTERN...;...: libraries of the node for the container
 : "${fabric_contained:=}" # names of libraries that the image must have
-: "${initial?}"          # the checkpoint that this run starts from and another run writes before
-: "${next_run?}"         # directory of a run that this job queues when it has completed
-: "${next_initial?}"     # the checkpoint of this run that the next run starts from
-: "${trainings?}"        # number of trainings that share the job; empty: one
+# In a chain of recipes, and if several trainings share the job:
+: "${initial:=}"         # the checkpoint that this run starts from and another run writes before
+: "${next_run:=}"        # directory of a run that this job queues when it has completed
+: "${next_initial:=}"    # the checkpoint of this run that the next run starts from
+: "${trainings:=}"       # number of trainings that share the job; empty: one
 #
 # job.sh also defines these functions:
 #   start_ranks DO WORD...  DO (exec, command or shell_line) gets the command that starts all tasks

@@ -80,6 +80,17 @@ def at_home(request: Request, cluster: Cluster) -> Request:
     return replace(request, folders={**known, **request.folders}, out=out)
 
 
+def check(request: Request, cluster: Cluster) -> None:
+    """Check the recipe, its arguments and the run directory, without preparing anything.
+
+    Raises:
+        UsageError: the recipe cannot run, or the batch system cannot use the run directory.
+    """
+    request = at_home(request, cluster)
+    pipeline.check(request)
+    check_place(request.out, cluster)
+
+
 def preview(request: Request, cluster: Cluster) -> str:
     """Return the script that `submit` would queue, without making or queueing anything.
 
@@ -127,8 +138,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
         RunError: the data cannot be prepared, or the batch system refuses the job.
     """
     request = at_home(request, cluster)
-    pipeline.check(request)
-    check_place(request.out, cluster)
+    check(request, cluster)
     SCHEDULERS[cluster.scheduler].check()
     with run_directory.claim(request.recipe, request.out) as (directory, lock):
         job, used = prepare(request, cluster, directory, reporter)
