@@ -322,10 +322,20 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 
 
 def keep_fabric(directory: Path, record: RunRecord) -> None:
-    """Write into `run.json` which networks the job used, which its script cannot do."""
+    """Write into `run.json` which networks the job used, which its script cannot do.
+
+    Raises:
+        UsageError: `run.json` is damaged.
+    """
+    if record.fabric is None:
+        return
     path = directory / "run.json"
-    content = parse_json(read_plain(path))
-    if record.fabric is not None and isinstance(content, dict):
+    try:
+        content = parse_json(read_plain(path))
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged: {error}", code="run-damaged",
+                         hint="use an undamaged copy of the run") from error
+    if isinstance(content, dict):
         content["fabric"] = record.fabric.model_dump()
         write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
