@@ -87,7 +87,7 @@ FINDINGS: dict[str, Explained] = {
         " The slowest device delays every step of a training.",
         "look for other jobs on the node, power limits and throttling (`nvidia-smi -q -d"
         " PERFORMANCE,POWER`, `rocm-smi`), and the CPU governor; else exclude the node",
-        "values of made-up nodes; a real rank with a tenth of the processor",
+        "values of made-up nodes",
     ),
     "qualification-memory": _explained(
         "fail", "The memory of each device has the bandwidth of the others and of the target.",
@@ -117,7 +117,7 @@ FINDINGS: dict[str, Explained] = {
         "fail", "Each node reads the folder of the run as fast as the others.",
         "look at the mount of the file system on the node (`mount`, `lfs check servers`), its"
         " network, and other jobs that read",
-        "values of made-up nodes; a folder without permission to write",
+        "values of made-up nodes",
     ),
     "qualification-import": _explained(
         "warn", "Each node imports the framework from the image as fast as the others.",
