@@ -69,12 +69,12 @@ def test_two_nodes_measure_all_operations_as_a_job(
                          "--set", "repetitions=3", "--out", str(out)], env)
     assert done.returncode == 0, done.stderr
     end = time.monotonic() + 200
-    while "success" not in (out / "metrics.jsonl").read_text() if (
-        out / "metrics.jsonl").exists() else True:
-        assert time.monotonic() < end, (out / "log.txt").read_text()
-        time.sleep(0.5)
-    while json.loads((out / "run.json").read_text())["status"] != "completed":
-        assert time.monotonic() < end, (out / "log.txt").read_text()
+    while True:
+        rows = json.loads(tinyapp.call(["status", str(out), "--json"], env).stdout)
+        if rows[0]["state"] == "completed":
+            break
+        assert rows[0]["state"] not in ("failed", "lost"), (out / "log.txt").read_text()
+        assert time.monotonic() < end, rows
         time.sleep(0.5)
     done = tinyapp.call(["report", str(out)], env)
     assert done.returncode == 5, done.stdout + done.stderr  # other arguments: no reference
@@ -106,3 +106,29 @@ def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> 
     assert fit["ranges"][0]["alpha_us"] == pytest.approx(1000 * DELAY_MS, rel=0.1)
     wire = RATE_MBIT * PAYLOAD / 8 / 1000
     assert fit["ranges"][-1]["gb_s"] == pytest.approx(wire, rel=0.1)
+
+
+def test_doctor_measures_two_nodes_by_a_job(
+    built: BuiltImage, slurm: Path, tmp_path: Path
+) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text(yaml.safe_dump({"clusters": {"own": {
+        "mpi": "pmi2", "scratch": str(tmp_path / "scratch"),
+    }}}))
+    env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf"), "TRIMARAN_SITE": str(site)}
+    done = tinyapp.call(["doctor", "collectives/cpu-2node-throughput", "--cluster", "own",
+                         "--nodes", "2", "--measure", "--json"], env)
+    assert done.returncode in (0, 4), done.stderr  # a busy host lets nodes differ
+    nodes = [node for node in json.loads(done.stdout)["nodes"] if node["role"] == "compute"]
+    assert len(nodes) == 2, done.stderr
+    for node in nodes:
+        found = {finding["id"]: finding["cause"] for finding in node["findings"]}
+        assert "TFLOP/s" in found["qualification-gemm"]
+        assert {"qualification-memory", "qualification-storage", "qualification-import",
+                "qualification-pair", "qualification-all-reduce"} <= found.keys()
+    assert "evidence, valid for 7 days" in done.stderr
+    again = tinyapp.call(["doctor", "--cluster", "own", "--json"], env)
+    [login] = json.loads(again.stdout)["nodes"]
+    [aged] = [one for one in login["findings"] if one["id"] == "qualification-expired"]
+    assert aged["level"] == "ok"
+    assert "2 nodes were measured 0 days ago" in aged["cause"]
