@@ -109,7 +109,7 @@ def test_three_ranks_move_what_mpi_cannot_add(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("more", "code", "named"), [
     (["--dtype", "float16", "--operations", "all-reduce"], "operation-missing", "float16"),
-    (["--max-bytes", "1024GiB"], "memory-insufficient", "1024 GiB"),
+    (["--min-bytes", "1GiB", "--max-bytes", "1024GiB"], "memory-insufficient", "1024 GiB"),
 ])
 def test_what_cannot_be_measured_is_refused_on_all_ranks(
     more: list[str], code: str, named: str, tmp_path: Path

@@ -98,6 +98,9 @@ class ThreadHorovod(ModuleType):
 
     def shutdown(self) -> None: ...
 
+    def mpi_enabled(self) -> bool:
+        return False
+
     def rank(self) -> int:
         return self._here.rank
 
