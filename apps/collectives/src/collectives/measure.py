@@ -102,7 +102,8 @@ class Measurement:
             (operation, size, elements)
             for operation in wanted for size, elements in self.sizes(operation)
         ]
-        memory.check(self.strategy.gather(memory.demand(self.library, plan)))
+        demands = self.strategy.gather(memory.demand(self.library, plan))
+        together(self.strategy, lambda: memory.check(demands))
         hosts = self.strategy.gather(socket.gethostname())
         facts = self.library.facts()
         log = together(self.strategy, lambda: records.begin(self.folder, self.library, facts))
