@@ -157,7 +157,12 @@ def test_an_image_that_changed_after_submission_starts_no_rank(
 def test_what_slurm_refuses_is_told_in_its_words(trimaran: Trimaran, tmp_path: Path) -> None:
     site = tmp_path / "other.yaml"
     site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "nowhere"}}}))
-    done = trimaran("submit", TWO, "--out", str(tmp_path / "run"), TRIMARAN_SITE=str(site))
+    words = ("submit", TWO, "--out", str(tmp_path / "run"))
+    done = trimaran(*words, TRIMARAN_SITE=str(site))
+    assert done.returncode == 4
+    assert "[node-unsuitable]" in done.stderr
+    assert "'nowhere'" in done.stderr
+    done = trimaran(*words, "--force", TRIMARAN_SITE=str(site))
     assert done.returncode == 4
     assert "[job-refused]" in done.stderr
     assert "invalid partition" in done.stderr

@@ -71,11 +71,12 @@ def measure(
     first = check(library, operation, case, elements)
     first = max(library.strategy.gather(first))
     warmup = _calls(effort.seconds * WARM, first, effort.warmup)
-    warm = max(library.strategy.gather(_repetition(library, timed, warmup)))
+    lead = 1 if operation.pair else 0
+    warm = max(library.strategy.gather(_repetition(library, timed, warmup, lead)))
     iterations = _calls(effort.seconds / effort.repetitions, warm, effort.iterations)
     own = []
     for _ in range(effort.repetitions):
-        own.append(_repetition(library, timed, iterations))
+        own.append(_repetition(library, timed, iterations, lead))
         moved()
     rows = list(zip(*library.strategy.gather(own), strict=True))
     check(library, operation, case, elements)
@@ -133,9 +134,16 @@ def spread(seconds: Sequence[float]) -> Spread:
     return Spread(min(seconds), q1, median, q3, max(seconds))
 
 
-def _repetition(library: Library, call: Call, iterations: int) -> float:
-    """Return the mean seconds of a call on this rank, after a barrier."""
+def _repetition(library: Library, call: Call, iterations: int, lead: int) -> float:
+    """Return the mean seconds of a call on this rank, after a barrier and `lead` untimed calls.
+
+    Ranks leave a barrier at different times. A message between them before the clock starts, as in
+    the OSU micro-benchmarks, keeps this difference out of the time of the first timed message.
+    """
     library.barrier()
+    for _ in range(lead):
+        call()
+    library.synchronize()
     started = time.perf_counter()
     for _ in repeat(None, iterations):
         call()
