@@ -90,8 +90,8 @@ def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> 
         pytest.fail("tc is missing (Debian: iproute2)")
     words = [
         "python", "-m", "collectives", "measure", "--out=/out/run", "--library=torch",
-        "--device=cpu", "--operations=latency", "--min-bytes=4", "--max-bytes=1MiB",
-        "--factor=4", "--repetitions=3", "--warmup=3", "--point-seconds=1.2",
+        "--device=cpu", "--operations=latency", "--min-bytes=256", "--max-bytes=4MiB",
+        "--factor=2", "--repetitions=3", "--warmup=3", "--point-seconds=0.6",
     ]
     argv, env = inside(built, tmp_path, words)
     script = Path(__file__).parents[1] / "two_hosts.py"
