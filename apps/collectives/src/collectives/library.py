@@ -6,6 +6,7 @@ calls only this function, which is a call of the library itself with its argumen
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +36,12 @@ class Case:
     receive: Tensor | None = None
 
 
-class Library:
+class Library(ABC):
     """A library and the ranks that it connects; the base class of all libraries.
 
     Attributes:
         name: name of the library, as in `--library`.
-        backend: what moves the data, as far as the library tells.
+        backend: name and version of what moves the data, as the library reports it.
         strategy: connects the ranks for the exchange of decisions and times.
         device: device of the buffers.
         dtype: number format of the buffers.
@@ -57,18 +58,18 @@ class Library:
     ) -> None:
         self.strategy, self.device, self.dtype, self.backend = strategy, device, dtype, backend
 
+    @abstractmethod
     def lacks(self, operation: Operation) -> str | None:
         """Return why the library does not have `operation` for its number format, or None."""
-        raise NotImplementedError
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements of a block; None: there is no limit."""
+        """The largest number of elements that a block may have; None: any number."""
         return None
 
+    @abstractmethod
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
         """Return the function that performs `operation` once with these buffers."""
-        raise NotImplementedError
 
     def prepare(self, operation: Operation, elements: int) -> Case:
         """Allocate the buffers of `operation`, with blocks of this many elements."""
@@ -113,9 +114,9 @@ class Library:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
+    @abstractmethod
     def facts(self) -> dict[str, Any]:
         """Return the versions of the library and of what moves the data."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Leave the group of ranks."""

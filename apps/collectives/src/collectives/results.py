@@ -67,7 +67,7 @@ class Results:
     Attributes:
         schema: version of the format.
         library: mpi, torch or horovod.
-        backend: what moved the data, as far as the library tells.
+        backend: name and version of what moved the data, as the library reports it.
         device: kind of the memory: cpu or cuda.
         dtype: number format.
         ranks: number of ranks.

@@ -5,7 +5,7 @@ GPU that several ranks share, and the counter of two dies are counted once.
 
 There are two kinds of meters, which are never added to each other: those of the GPUs of the ranks,
 and those of the processor packages and their memory. A kind is measured only if each rank can read
-its devices, because a sum over some of them would look like a saving.
+its devices, because a sum over only some of them would be too small.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def packages(folder: Path | None = None) -> list[Meter]:
         folder: the tree of RAPL; None: where zeus expects it, on a host or in a container.
 
     Raises:
-        MeterError: there is no RAPL, or this user may not read it.
+        MeterError: the machine does not have RAPL, or this user may not read it.
     """
     places = [Path(one) for one in RAPL] if folder is None else [folder]
     place = next((one for one in places if one.is_dir()), None)

@@ -260,7 +260,7 @@ class Session:
     def _meter(self) -> None:
         """Add the energy of all ranks since the first step that followed the last call.
 
-        Evaluations and checkpoints are not measured, as they are no part of the throughput.
+        Evaluations and checkpoints are not measured, because the throughput omits them, too.
         """
         self.progress.window.add_energy(self._out.energy.collect())
 

@@ -55,7 +55,7 @@ class Distributed(Library):
         try:
             case.call()
             self.synchronize()
-        except (RuntimeError, ValueError, NotImplementedError) as error:
+        except (RuntimeError, ValueError) as error:
             if self.strategy.lost(error):
                 raise
             return f"{self.backend} refuses it: {str(error).splitlines()[0]}"

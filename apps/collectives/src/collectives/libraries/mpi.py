@@ -28,7 +28,7 @@ LARGEST_COUNT = (1 << 31) - 1
 """Counts are C integers before MPI 4.0, which added functions with larger ones."""
 
 GPU_VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA", "MV2_USE_ROCM")
-"""Variables with which Cray MPICH and MVAPICH2 are told to read the memory of GPUs."""
+"""Environment variables that make Cray MPICH and MVAPICH2 read the memory of GPUs."""
 
 _NOTE = bytearray(1)
 
@@ -125,7 +125,7 @@ class Mpi(Library):
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements of a block; None: there is no limit."""
+        """The largest number of elements that a block may have; None: any number."""
         return None if MPI.Get_version() >= (4, 0) else LARGEST_COUNT
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
