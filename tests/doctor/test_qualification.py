@@ -194,7 +194,7 @@ def test_the_recipe_of_a_measurement_has_one_rank_for_each_device() -> None:
     assert (gpus.resources.gpus_per_task, gpus.launcher) == (1, "srun")
     assert gpus.image.name == "collectives-torch-cuda13"
     assert gpus.args["device"] == "gpu"
-    cpus = measuring.derived(library.load("collectives/cpu-2core-mpi-throughput").recipe, 1,
+    cpus = measuring.derived(library.load("collectives/cpu-2core-smoke").recipe, 1,
                              queued=False)
     assert (cpus.resources.tasks_per_node, cpus.resources.cpus_per_task) == (1, 2)
     assert (cpus.launcher, cpus.env) == ("none", {"OMP_NUM_THREADS": "2"})
