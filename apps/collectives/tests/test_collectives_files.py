@@ -105,3 +105,16 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
     (group.parent / "memory.max").write_text("6000\n")
     (group.parent / "memory.current").write_text("1000\n")
     assert memory.free_bytes(whole, tmp_path / "cgroup", "/job/step") == 5000
+
+
+@pytest.mark.parametrize(("name", "recorded"), [
+    ("NCCL_NET", True), ("OMPI_MCA_btl", True), ("OMPI_MCA_btl_tcp_if_include", True),
+    ("UCX_TLS", True), ("HOROVOD_CYCLE_TIME", True), ("GLOO_SOCKET_IFNAME", True),
+    ("OMPI_MCA_orte_precondition_transports", False), ("OMPI_MCA_orte_hnp_uri", False),
+    ("HOROVOD_GLOO_RENDEZVOUS_ADDR", False), ("NCCL_COMM_ID", False), ("FI_X_AUTH_KEY", False),
+    ("PATH", False), ("OMPI_COMM_WORLD_RANK", False),
+])
+def test_variables_of_the_network_are_recorded_without_addresses_and_keys(
+    name: str, recorded: bool
+) -> None:
+    assert records.selecting({name: "x", "HOME": "/"}) == ({name: "x"} if recorded else {})

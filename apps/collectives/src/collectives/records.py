@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +19,13 @@ from trainkit.exits import AppError
 from trainkit.metrics import MetricsLog
 
 PACKAGES = ("torch", "mpi4py", "horovod", "numpy", "trainkit", "collectives")
-PREFIXES = ("OMPI_MCA_", "UCX_", "FI_", "NCCL_", "RCCL_", "GLOO_", "HOROVOD_", "MPICH_", "MV2_")
-"""Beginnings of the environment variables that select what moves the data."""
+SELECTING = re.compile(
+    r"OMPI_MCA_(btl|coll|mpi|mtl|osc|pml)(_\w+)?|(FI|GLOO|MPICH|MV2|NCCL|RCCL|UCX)_\w+"
+    r"|HOROVOD_(CACHE_CAPACITY|CYCLE_TIME|FUSION_THRESHOLD|HIERARCHICAL_\w+|NUM_NCCL_STREAMS)"
+)
+"""Environment variables that select what moves the data."""
+PRIVATE = re.compile(r"ADDR|COMM_ID|HOST|KEY|PORT|SECRET|TOKEN|URI")
+"""Parts of the names of variables that may contain an address or a key, which are not recorded."""
 
 SECONDS = "seconds"
 SMALL = {4: "4b"}
@@ -83,12 +89,19 @@ def begin(folder: Path, library: Library, facts: Mapping[str, Any]) -> Log:
         ArgumentError: the folder has a run already, or cannot be written to.
     """
     environment = provenance.environment(PACKAGES, library.strategy)
-    used = {name: value for name, value in os.environ.items() if name.startswith(PREFIXES)}
     environment["communication"] = {
         "library": library.name, "backend": library.backend, **facts,
-        "variables": dict(sorted(used.items())),
+        "variables": selecting(os.environ),
     }
     return Log(outputs.start_new(folder, environment), library)
+
+
+def selecting(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that select what moves the data, sorted by name."""
+    return {
+        name: value for name, value in sorted(environment.items())
+        if SELECTING.fullmatch(name) and not PRIVATE.search(name)
+    }
 
 
 @contextlib.contextmanager
