@@ -88,7 +88,7 @@ def test_run_directories_may_be_elsewhere(tmp_path: Path) -> None:
 
 def test_folder_that_a_compute_node_does_not_have(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    login = probed(place_scratch=str(tmp_path / "runs"), place_local="/nonexistent")
+    login = probed(place_scratch=str(tmp_path / "runs"), place_local=str(tmp_path / "local"))
     node = mounted("size=1g", tmp_path)  # hides the folder
     found = places.check(situation(node, cluster=Cluster(), login=login))
     assert caused("place-missing", found, "fail").cause == (
