@@ -132,9 +132,8 @@ class Qualifier:
             limit = max(self.seconds("import"), 1.5 * self.own.first)
             self.own.again = importing.again(min(limit, 2 * (self.settings.patience or limit)))
         largest = COLLECTIVE_BYTES[self.device.type]
-        several = any(len(group) > 1 for group in groups) and len(nodes) > 1
-        inside = self.all_reduce(groups, largest, several)
-        whole = self.all_reduce([list(range(len(names)))], largest, len(names) > 1)
+        inside = self.all_reduce(several(groups) if len(nodes) > 1 else [], largest)
+        whole = self.all_reduce(several([list(range(len(names)))]), largest)
         pairs, pair_bytes, count, every = self.pairs(nodes, groups)
         rows = self.strategy.gather(self.own)
         device = self.strategy.gather(self.device_name())
@@ -160,7 +159,7 @@ class Qualifier:
     ) -> float | None:
         """Return the all-reduce of one node; with a single node it is that of all ranks."""
         if inside is not None and len(groups[number]) > 1:
-            return inside.gb_s[number]
+            return inside.gb_s[several(groups).index(groups[number])]
         return whole.gb_s[0] if whole is not None and len(groups) == 1 else None
 
     def node_names(self) -> list[str]:
@@ -243,15 +242,12 @@ class Qualifier:
         except OSError as error:
             self.own.faults.append(f"storage: {error.strerror or error}")
 
-    def all_reduce(
-        self, groups: group_rates.Groups, size: int, wanted: bool
-    ) -> group_rates.Rates | None:
-        """Measure an all-reduce in each group; None if it is not wanted."""
-        if not wanted:
+    def all_reduce(self, groups: group_rates.Groups, size: int) -> group_rates.Rates | None:
+        """Measure an all-reduce in each of `groups`; None if there are no groups."""
+        if not groups:
             return None
         return group_rates.measure(
-            self.strategy, [group if len(group) > 1 else [] for group in groups]
-            if len(groups) > 1 else groups, size, self.seconds("all-reduce"), self.beat_only,
+            self.strategy, groups, size, self.seconds("all-reduce"), self.beat_only
         )
 
     def pairs(
@@ -304,6 +300,11 @@ class Qualifier:
         self.beat_only(detail)
         self.strategy.any(False)
         self.beat_only(detail)
+
+
+def several(groups: group_rates.Groups) -> group_rates.Groups:
+    """Return the groups that have several ranks; a single rank has nobody to reduce with."""
+    return [group for group in groups if len(group) > 1]
 
 
 def _node(
