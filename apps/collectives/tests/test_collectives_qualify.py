@@ -36,7 +36,8 @@ def ranks(out: Path, *words: str, on: Sequence[int]) -> Iterator[list[subprocess
             [sys.executable, "-m", "collectives", "qualify", "--out", str(out), "--device", "cpu",
              "--seconds", "5", "--storage-bytes", "4MiB", *words],
             env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(places)),
-                 "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(on[node]), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                 "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(on[node]),
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                  "TORCHELASTIC_USE_AGENT_STORE": "False", "OMP_NUM_THREADS": "1",
                  "SLURMD_NODENAME": f"n{node}"},
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -53,6 +54,9 @@ def ranks(out: Path, *words: str, on: Sequence[int]) -> Iterator[list[subprocess
 
 def test_three_nodes_are_measured_alone_in_pairs_and_together(tmp_path: Path) -> None:
     out = tmp_path / "run"
+    out.mkdir()
+    kept = out / "qualify-0.bin"  # a name like that of the files, which the ranks remove
+    kept.write_bytes(b"mine")
     with ranks(out, "--patience", "60", on=[1, 1, 1]) as started:
         for one in started:
             _, errors = one.communicate()
@@ -75,7 +79,7 @@ def test_three_nodes_are_measured_alone_in_pairs_and_together(tmp_path: Path) ->
     assert result["evaluation"]["slowest_gemm"] == min(
         node["gemm_tflop_s"][0] for node in found["nodes"]
     )
-    assert [path.name for path in out.glob("*.bin")] == []
+    assert list(out.glob("*.bin")) == [kept]
 
 
 def test_a_node_of_one_rank_beside_a_node_of_two_is_measured(tmp_path: Path) -> None:

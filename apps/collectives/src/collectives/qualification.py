@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -62,7 +64,8 @@ MEMORY_SHARE = 8
 """The arrays of the triad have 3/8 of the free memory at most."""
 
 QUALIFYING = "qualifying"
-FILE = "qualify-{}.bin"
+FILE = "qualify-{}-{}.bin"
+"""Name of the file of a node in the folder for storage: a word of the job, and the rank."""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:
@@ -208,30 +211,32 @@ class Qualifier:
         return order, size
 
     def storage(self, groups: group_rates.Groups) -> None:
-        """Write a file on each node, read that of the next node, and remove them."""
+        """Write a file on each node, read that of the next node, and remove them.
+
+        No other job has files with these names, so that a job removes only what it has written.
+        """
         self.beat("writing to storage")
+        name = partial(FILE.format, self.strategy.share(secrets.token_hex(4)))
         seconds = self.seconds("storage")
         place = self.settings.storage or self.folder
-        leaders = [group[0] for group in groups]
-        path = place / FILE.format(self.strategy.rank)
-        leads = self.strategy.rank in leaders
+        leaders, rank = [group[0] for group in groups], self.strategy.rank
+        path, leads = place / name(rank), rank in leaders
+        following = leaders[(leaders.index(rank) + 1) % len(leaders)] if leads else rank
         try:
             if leads:
                 self.attempt(lambda: node_rates.write_file(
                     path, self.settings.storage_bytes, seconds))
             self.beat("reading from storage")
             if leads:
-                self.attempt(lambda: self.read(place, leaders, path, seconds))
+                self.attempt(lambda: self.read(place / name(following), path, seconds))
             self.beat("storage")
         finally:
             if leads:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def read(self, place: Path, leaders: list[int], own: Path, seconds: float) -> None:
+    def read(self, other: Path, own: Path, seconds: float) -> None:
         """Read the file of the next node, or the own one if that of the next is not visible."""
-        following = leaders[(leaders.index(self.strategy.rank) + 1) % len(leaders)]
-        other = place / FILE.format(following)
         self.own.reads_other = other != own and other.exists()
         self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
 
