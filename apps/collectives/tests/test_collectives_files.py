@@ -35,6 +35,10 @@ def test_the_example_of_the_readme_is_read_and_written_again(tmp_path: Path) -> 
     (["points", 0, "seconds", "min"], None, "points[0].seconds.min"),
     (["left_out"], {"reduce": 1}, "left_out.reduce"), (["hosts", 0], None, "hosts[0]"),
     (["fits", 0, "ranges", 0, "gb_s"], "fast", "fits[0].ranges[0].gb_s"), (["more"], 1, "more"),
+    (["fits", 0, "ranges", 0, "gb_s"], 0.0, "fits[0].ranges[0].gb_s"),
+    (["fits", 0, "ranges", 0, "from_bytes"], 0, "fits[0].ranges[0]"),
+    (["fits", 0, "operation"], "reduce", "fits[0].operation"),
+    (["points", 0, "operation"], "gather", "points[0].operation"),
 ])
 def test_another_form_is_refused(place: list[Any], value: object, named: str) -> None:
     document = copy.deepcopy(EXAMPLE)
@@ -110,6 +114,7 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "recorded"), [
     ("NCCL_NET", True), ("OMPI_MCA_btl", True), ("OMPI_MCA_btl_tcp_if_include", True),
     ("UCX_TLS", True), ("HOROVOD_CYCLE_TIME", True), ("GLOO_SOCKET_IFNAME", True),
+    ("MPICH_GPU_SUPPORT_ENABLED", True), ("NCCL_SOCKET_PORT", False),
     ("OMPI_MCA_orte_precondition_transports", False), ("OMPI_MCA_orte_hnp_uri", False),
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", False), ("NCCL_COMM_ID", False), ("FI_X_AUTH_KEY", False),
     ("PATH", False), ("OMPI_COMM_WORLD_RANK", False),
