@@ -154,8 +154,9 @@ def place(address: str) -> tuple[int, int, int]:
 def _silent() -> Iterator[None]:
     """Suppress the log lines of zeus, whose content is in the reasons."""
     log = logging.getLogger("zeus")
-    level, log.level = log.level, logging.CRITICAL
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # assigning `level` would leave the caches of the loggers
     try:
         yield
     finally:
-        log.level = level
+        log.setLevel(level)
