@@ -17,7 +17,7 @@ TORCHRUN = [
 
 def check_help() -> None:
     """Each verb prints its options."""
-    for verb in ("measure", "plot"):
+    for verb in ("measure", "qualify", "plot"):
         text = subprocess.run([sys.executable, *APP, verb, "--help"], check=True,
                               capture_output=True, text=True)
         assert "--out" in text.stdout, f"{verb} --help lacks --out"

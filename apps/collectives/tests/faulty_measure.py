@@ -20,7 +20,7 @@ OPERATION, KIND = os.environ["FAULT"].split(":")
 
 
 class Faulty(mpi.Mpi):
-    """MPI whose last rank misbehaves at messages of at least 256 bytes."""
+    """MPI whose last rank misbehaves if it sends at least 128 bytes."""
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Any:
         right = super().call(operation, send, receive)

@@ -35,6 +35,10 @@ def test_the_example_of_the_readme_is_read_and_written_again(tmp_path: Path) -> 
     (["points", 0, "seconds", "min"], None, "points[0].seconds.min"),
     (["left_out"], {"reduce": 1}, "left_out.reduce"), (["hosts", 0], None, "hosts[0]"),
     (["fits", 0, "ranges", 0, "gb_s"], "fast", "fits[0].ranges[0].gb_s"), (["more"], 1, "more"),
+    (["fits", 0, "ranges", 0, "gb_s"], 0.0, "fits[0].ranges[0].gb_s"),
+    (["fits", 0, "ranges", 0, "from_bytes"], 0, "fits[0].ranges[0]"),
+    (["fits", 0, "operation"], "reduce", "fits[0].operation"),
+    (["points", 0, "operation"], "gather", "points[0].operation"),
 ])
 def test_another_form_is_refused(place: list[Any], value: object, named: str) -> None:
     document = copy.deepcopy(EXAMPLE)
@@ -98,18 +102,34 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
     whole.write_text("MemTotal: 99 kB\nMemAvailable: 10 kB\n")
     group = tmp_path / "cgroup/job/step"
     group.mkdir(parents=True)
-    assert memory.free_bytes(whole, tmp_path / "cgroup", "/job/step") == 10240
+    own = "0::/job/step\n"
+    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 10240
     (group / "memory.max").write_text("max\n")
     (group / "memory.current").write_text("1000\n")
-    assert memory.free_bytes(whole, tmp_path / "cgroup", "/job/step") == 10240
+    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 10240
     (group.parent / "memory.max").write_text("6000\n")
     (group.parent / "memory.current").write_text("1000\n")
-    assert memory.free_bytes(whole, tmp_path / "cgroup", "/job/step") == 5000
+    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 5000
+    (group.parent / "memory.stat").write_text("anon 100\ninactive_file 300\nactive_file 200\n")
+    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 5500
+
+
+def test_the_limit_of_a_control_group_of_version_1_counts(tmp_path: Path) -> None:
+    whole = tmp_path / "meminfo"
+    whole.write_text("MemAvailable: 10 kB\n")
+    group = tmp_path / "cgroup/memory/slurm/job"
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("6000\n")
+    (group / "memory.usage_in_bytes").write_text("2000\n")
+    (group / "memory.stat").write_text("cache 9\ntotal_inactive_file 400\ntotal_active_file 0\n")
+    own = "4:cpu,cpuacct:/other\n3:memory:/slurm/job\n0::/\n"
+    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 4400
 
 
 @pytest.mark.parametrize(("name", "recorded"), [
     ("NCCL_NET", True), ("OMPI_MCA_btl", True), ("OMPI_MCA_btl_tcp_if_include", True),
     ("UCX_TLS", True), ("HOROVOD_CYCLE_TIME", True), ("GLOO_SOCKET_IFNAME", True),
+    ("MPICH_GPU_SUPPORT_ENABLED", True), ("NCCL_SOCKET_PORT", False),
     ("OMPI_MCA_orte_precondition_transports", False), ("OMPI_MCA_orte_hnp_uri", False),
     ("HOROVOD_GLOO_RENDEZVOUS_ADDR", False), ("NCCL_COMM_ID", False), ("FI_X_AUTH_KEY", False),
     ("PATH", False), ("OMPI_COMM_WORLD_RANK", False),

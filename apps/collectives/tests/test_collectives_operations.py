@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
 
 from collectives import patterns, settings
-from collectives.operations import OPERATIONS, WINDOW
+from collectives.library import Library
+from collectives.measure import Measurement
+from collectives.operations import OPERATIONS, WINDOW, Operation
+from collectives.settings import MeasureSettings
+from trainkit.exits import ArgumentError
+from trainkit.ranks import Ranks
+from trainkit.strategy import Strategy
+from trainkit.testing.refusals import refused
 
 MIB = 1 << 20
 
@@ -79,3 +90,43 @@ def test_what_arrives_is_what_was_sent(ranks: int) -> None:
     assert list(OPERATIONS["latency"].expected(0, ranks, exact)[0]) == list(
         sent("latency", ranks - 1)[0]
     )
+
+
+class MiddleRank(Strategy):
+    """Rank 1 of three, whose neighbours give the answers `others` once each, or the same as it."""
+
+    def __init__(self, *others: str | None) -> None:
+        super().__init__(Ranks("torchrun", 1, 3, 1, 3))
+        self.others = iter(others)
+
+    def gather(self, value: Any) -> list[Any]:
+        return [next(self.others, value), value, value]
+
+
+class Willing(Library):
+    """A library that refuses no operation on this rank."""
+
+    def lacks(self, operation: Operation) -> str | None:
+        return None
+
+    def call(self, operation: Operation, send: Any, receive: Any) -> Any:
+        raise AssertionError
+
+    def facts(self) -> dict[str, Any]:
+        raise AssertionError
+
+
+def test_what_another_rank_refuses_is_left_out_here_too(tmp_path: Path) -> None:
+    def measurement(*named: str) -> Measurement:
+        options = MeasureSettings(out=tmp_path, operations=named or None)
+        strategy = MiddleRank(*[None] * 6 if not named else (), "no float16")
+        library = Willing(strategy, torch.device("cpu"), torch.float16, "gloo")
+        return Measurement(options, library)
+
+    every = measurement()
+    assert [one.name for one in every.operations()] == [
+        name for name in OPERATIONS if name != "latency"
+    ]
+    assert every.left_out == {"latency": "no float16"}
+    with refused(ArgumentError, "operation-missing", "latency", "no float16"):
+        measurement("latency").operations()

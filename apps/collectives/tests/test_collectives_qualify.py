@@ -1,4 +1,4 @@
-"""A qualification of three nodes of one rank each, on this host, for real: results, and a hang."""
+"""Qualifications of several nodes, which are names on this host, for real: results, and a hang."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,8 +19,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 @contextmanager
-def ranks(out: Path, count: int, *words: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start one rank on each of `count` nodes, whose names are n0, n1 and so on."""
+def ranks(out: Path, *words: str, on: Sequence[int]) -> Iterator[list[subprocess.Popen[str]]]:
+    """Start the ranks of a job; those of a node are together.
+
+    Args:
+        out: the `--out` folder.
+        words: further options.
+        on: the number of ranks on each node; the nodes are named n0, n1 and so on.
+    """
+    places = [(node, local) for node, count in enumerate(on) for local in range(count)]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -28,13 +35,14 @@ def ranks(out: Path, count: int, *words: str) -> Iterator[list[subprocess.Popen[
         subprocess.Popen(
             [sys.executable, "-m", "collectives", "qualify", "--out", str(out), "--device", "cpu",
              "--seconds", "5", "--storage-bytes", "4MiB", *words],
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": "0",
-                 "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(places)),
+                 "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(on[node]),
+                 "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                  "TORCHELASTIC_USE_AGENT_STORE": "False", "OMP_NUM_THREADS": "1",
-                 "SLURMD_NODENAME": f"n{rank}"},
+                 "SLURMD_NODENAME": f"n{node}"},
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
-        for rank in range(count)
+        for rank, (node, local) in enumerate(places)
     ]
     try:
         yield started
@@ -46,7 +54,10 @@ def ranks(out: Path, count: int, *words: str) -> Iterator[list[subprocess.Popen[
 
 def test_three_nodes_are_measured_alone_in_pairs_and_together(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with ranks(out, 3, "--patience", "60") as started:
+    out.mkdir()
+    kept = out / "qualify-0.bin"  # a name like that of the files, which the ranks remove
+    kept.write_bytes(b"mine")
+    with ranks(out, "--patience", "60", on=[1, 1, 1]) as started:
         for one in started:
             _, errors = one.communicate()
             assert one.returncode == 0, errors
@@ -68,12 +79,27 @@ def test_three_nodes_are_measured_alone_in_pairs_and_together(tmp_path: Path) ->
     assert result["evaluation"]["slowest_gemm"] == min(
         node["gemm_tflop_s"][0] for node in found["nodes"]
     )
-    assert [path.name for path in out.glob("*.bin")] == []
+    assert list(out.glob("*.bin")) == [kept]
+
+
+def test_a_node_of_one_rank_beside_a_node_of_two_is_measured(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with ranks(out, "--patience", "60", on=[1, 2]) as started:
+        for one in started:
+            _, errors = one.communicate()
+            assert one.returncode == 0, errors
+    found = json.loads((out / "qualification.json").read_text())
+    alone, two = found["nodes"]
+    assert (alone["ranks"], two["ranks"]) == ([0], [1, 2])
+    assert alone["all_reduce_gb_s"] is None
+    assert two["all_reduce_gb_s"] > 0
+    assert len(two["gemm_tflop_s"]) == 2
+    assert found["method"]["node_bytes"] > 0
 
 
 def test_a_rank_that_hangs_is_named_and_ends_the_others(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with ranks(out, 2, "--patience", "5", "--seconds", "60") as (first, second):
+    with ranks(out, "--patience", "5", "--seconds", "60", on=[1, 1]) as (first, second):
         end = time.monotonic() + 120
         while not (out / "metrics.jsonl").exists():  # the ranks are connected
             assert time.monotonic() < end

@@ -45,13 +45,17 @@ def count(place: Path, path: str, counter: int) -> None:
 
 
 class Nvml:
-    """NVML of a machine with two GPUs of one model, in the place of pynvml's functions."""
+    """NVML of a machine with two GPUs of one model, in the place of pynvml's functions.
+
+    `denied` has the numbers of GPUs that this process must not use, which NVML counts all the same.
+    """
 
     NAMES = ("00000000:3B:00.0", "00000000:AF:00.0")
 
     def __init__(self) -> None:
         self.millijoules = [5_000, 7_000]
         self.mig, self.architecture = 0, 9
+        self.denied: tuple[int, ...] = ()
 
     def install(self, monkeypatch: Any) -> Nvml:
         """Replace the functions that zeus and trainkit call."""
@@ -60,10 +64,15 @@ class Nvml:
         def unsupported(handle: int) -> None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
+        def handle(index: int) -> int:
+            if index in self.denied:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_PERMISSION)
+            return index
+
         functions: dict[str, Any] = {
             "nvmlInit": lambda: None, "nvmlShutdown": lambda: None,
             "nvmlDeviceGetCount": lambda: len(self.NAMES),
-            "nvmlDeviceGetHandleByIndex": lambda index: index,
+            "nvmlDeviceGetHandleByIndex": handle,
             "nvmlDeviceGetC2cModeInfoV": unsupported,
             "nvmlDeviceGetPciInfo": lambda at: SimpleNamespace(busId=self.NAMES[at]),
             "nvmlDeviceGetUUID": lambda at: f"GPU-{at}",
@@ -78,7 +87,10 @@ class Nvml:
 
 
 class AmdSmi(ModuleType):
-    """AMD SMI of a machine with two MI250X, each two GPUs of one counter: that of the even GPU."""
+    """AMD SMI of a machine with two MI250X, each two GPUs of one counter: that of the even GPU.
+
+    One call that shuts the library down ends its use, as in ROCm 6: it does not count the calls.
+    """
 
     class AmdSmiException(Exception):  # noqa: N818 - the library's name
         """Base class of the library's errors."""
@@ -92,13 +104,15 @@ class AmdSmi(ModuleType):
 
     def __init__(self) -> None:
         super().__init__("amdsmi")
-        self.seconds = 0.0
+        self.seconds, self.is_open = 0.0, False
 
     def amdsmi_init(self, flags: int) -> None:
-        """Do nothing."""
+        """Open the library."""
+        self.is_open = True
 
     def amdsmi_shut_down(self) -> None:
-        """Do nothing."""
+        """Close the library."""
+        self.is_open = False
 
     def amdsmi_get_processor_handles(self) -> list[int]:
         """Return a handle of each GPU."""
@@ -118,12 +132,18 @@ class AmdSmi(ModuleType):
 
     def amdsmi_get_energy_count(self, handle: int) -> dict[str, float]:
         """Return the counter, which has units of 15.3 microjoules."""
+        self._refuse_closed()
         units = self.WATTS[handle] * self.seconds / 15.3e-6
         return {"energy_accumulator": units, "counter_resolution": 15.3}
 
     def amdsmi_get_gpu_device_bdf(self, handle: int) -> str:
         """Return the PCI address of a GPU."""
+        self._refuse_closed()
         return f"0000:{self.BUSES[handle]}:00.0"
+
+    def _refuse_closed(self) -> None:
+        if not self.is_open:
+            raise self.AmdSmiLibraryException("AMDSMI_STATUS_NOT_INIT")
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""

@@ -20,7 +20,7 @@ from test_trainkit_seconds import WINDOWS, Clock, Ranks3, Timed, clock, cost, co
 
 from trainkit import checkpoint, energy
 from trainkit.energy import Energy, Use, owners
-from trainkit.meters import CPU, GPU, About, Found, Gpu, Kind, MeterError
+from trainkit.meters import CPU, GPU, About, Found, Gpu, Kind, MeterError, RaplMeter
 from trainkit.progress import Progress
 from trainkit.ranks import Ranks
 from trainkit.strategy import Strategy
@@ -214,13 +214,28 @@ def test_a_meter_that_breaks_ends_its_kind_on_all_ranks(clock_of_energy: Clock) 
 def test_a_long_interval_is_read_in_between(clock_of_energy: Clock) -> None:
     one = Energy(Strategy(), Found([FakeMeter(about("package-0"), 2.0, clock_of_energy)]))
     meter = next(iter(one._own.values()))
-    for passed in (10.0, 50.0, 1.0, 30.0):
+    for passed in (10.0, 10.0, 1.0, 15.0):
         one.begin()
         clock_of_energy.now += passed
     assert isinstance(meter, FakeMeter)
     one.begin()
-    assert meter.since == 161.0  # read at the first call more than 60 s after the start
-    assert one.collect()[CPU] == Use({"package-0": 182.0}, 91.0)
+    assert meter.since == 121.0  # read at the first call more than 20 s after the start
+    assert one.collect()[CPU] == Use({"package-0": 72.0}, 36.0)
+
+
+def test_steps_of_40_s_do_not_outrun_a_counter_of_65_kilojoules(
+    clock_of_energy: Clock, tmp_path: Path
+) -> None:
+    counter = tmp_path / "energy_uj"
+    counter.write_text("0\n")
+    meter = RaplMeter(about("package-0"), counter, 65_532_610_987, lambda: clock_of_energy.now)
+    one = Energy(Strategy(), Found([meter]))
+    for passed in (10.0, 40.0, 40.0, 1.0):
+        one.begin()
+        clock_of_energy.now += passed
+    counter.write_text("7000000\n")
+    assert one.collect()[CPU] == Use({"package-0": 7.0}, 91.0)
+    assert one.not_readable == {}
 
 
 def test_nothing_is_exchanged_if_nothing_is_readable() -> None:

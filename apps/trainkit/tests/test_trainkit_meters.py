@@ -179,6 +179,13 @@ def test_names_in_cuda_visible_devices_do_not_matter_to_an_address(
     assert gpu_meters.nvidia_meter(Gpu(0, "00000000:af:00.0")).about.identity == "GPU-1"
 
 
+def test_gpus_of_other_jobs_do_not_hide_the_own_one(nvml: Nvml) -> None:
+    nvml.denied = (0,)
+    assert gpu_meters.nvidia_meter(Gpu(0, "00000000:af:00.0")).about.identity == "GPU-1"
+    with pytest.raises(MeterError, match=r"3b:00\.0"):
+        gpu_meters.nvidia_meter(Gpu(0, "00000000:3b:00.0"))
+
+
 @pytest.mark.parametrize(("changed", "gpu", "reason"), [
     ({"mig": 1}, Gpu(0), "MIG"), ({"architecture": 4}, Gpu(0), "Volta"),
     ({}, Gpu(0, "00000000:01:00.0"), "01:00.0"), ({}, Gpu(2), "GPU 2"),

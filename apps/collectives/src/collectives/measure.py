@@ -132,15 +132,19 @@ class Measurement:
     def operations(self) -> list[Operation]:
         """Return the operations to measure, and note why others are left out.
 
+        An operation is left out on all ranks if a single one refuses it: of messages between two
+        ranks, the other ranks cannot test anything.
+
         Raises:
-            ArgumentError: the library does not have an operation that the user named, or none.
+            ArgumentError: the library does not have an operation that the user named.
         """
         named = self.settings.operations
         found = []
         for operation in OPERATIONS.values():
             if named is not None and operation.name not in named:
                 continue
-            reason = self.library.lacks(operation)
+            reasons = self.strategy.gather(self.library.lacks(operation))
+            reason = next((one for one in reasons if one is not None), None)
             if reason is None:
                 found.append(operation)
             elif named is None:

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +18,19 @@ from trainkit.exits import ArgumentError
 
 CGROUPS = Path("/sys/fs/cgroup")
 MEMORY = Path("/proc/meminfo")
+
+
+class GroupFiles(NamedTuple):
+    """The files of a control group with its limit and its use, and the keys of cached files."""
+
+    limit: str
+    used: str
+    cached: tuple[str, str]
+
+
+VERSION_1 = GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes",
+                       ("total_inactive_file", "total_active_file"))
+VERSION_2 = GroupFiles("memory.max", "memory.current", ("inactive_file", "active_file"))
 
 
 @dataclass(frozen=True)
@@ -75,24 +89,43 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
 
     Args:
         memory: file with the state of the whole node.
-        cgroups: folder of the control groups (version 2), whose limits count, too.
-        own: path of the control group of this process below `cgroups`; None: read from Linux.
+        cgroups: folder of the control groups (version 1 or 2), whose limits count, too.
+        own: the control groups of this process, as in /proc/self/cgroup; None: read from Linux.
     """
     lines = memory.read_text(encoding="ascii").splitlines()
     available = next(line for line in lines if line.startswith("MemAvailable:"))
     found = [int(available.split()[1]) * 1024]
     if own is None:
-        groups = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-        own = next((line[3:] for line in groups if line.startswith("0::")), "/")
-    group = cgroups / own.lstrip("/")
-    for folder in (group, *group.parents):
-        if not folder.is_relative_to(cgroups):
-            break
-        with contextlib.suppress(OSError, ValueError):  # the root has no limit, others say "max"
-            limit = int((folder / "memory.max").read_text(encoding="ascii"))
-            used = int((folder / "memory.current").read_text(encoding="ascii"))
-            found.append(max(0, limit - used))
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
+    for line in own.splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, names = (cgroups / "memory", VERSION_1) if controllers else (cgroups, VERSION_2)
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if not folder.is_relative_to(root):
+                break
+            with contextlib.suppress(OSError, ValueError):  # without a limit
+                found.append(_left(folder, names))
     return min(found)
+
+
+def _left(group: Path, names: GroupFiles) -> int:
+    """Return the bytes that a control group may still use; cached files make room if needed.
+
+    Raises:
+        OSError: the group has no limit.
+        ValueError: the limit is the word "max".
+    """
+    limit = int((group / names.limit).read_text(encoding="ascii"))
+    used = int((group / names.used).read_text(encoding="ascii"))
+    with contextlib.suppress(OSError):
+        for line in (group / "memory.stat").read_text(encoding="ascii").splitlines():
+            key, _, count = line.partition(" ")
+            if key in names.cached:
+                used -= int(count)
+    return max(0, limit - max(0, used))
 
 
 def _gib(count: int) -> str:

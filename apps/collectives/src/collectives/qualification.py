@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -62,7 +64,8 @@ MEMORY_SHARE = 8
 """The arrays of the triad have 3/8 of the free memory at most."""
 
 QUALIFYING = "qualifying"
-FILE = "qualify-{}.bin"
+FILE = "qualify-{}-{}.bin"
+"""Name of the file of a node in the folder for storage: a word of the job, and the rank."""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:
@@ -132,9 +135,8 @@ class Qualifier:
             limit = max(self.seconds("import"), 1.5 * self.own.first)
             self.own.again = importing.again(min(limit, 2 * (self.settings.patience or limit)))
         largest = COLLECTIVE_BYTES[self.device.type]
-        several = any(len(group) > 1 for group in groups) and len(nodes) > 1
-        inside = self.all_reduce(groups, largest, several)
-        whole = self.all_reduce([list(range(len(names)))], largest, len(names) > 1)
+        inside = self.all_reduce(several(groups) if len(nodes) > 1 else [], largest)
+        whole = self.all_reduce(several([list(range(len(names)))]), largest)
         pairs, pair_bytes, count, every = self.pairs(nodes, groups)
         rows = self.strategy.gather(self.own)
         device = self.strategy.gather(self.device_name())
@@ -160,7 +162,7 @@ class Qualifier:
     ) -> float | None:
         """Return the all-reduce of one node; with a single node it is that of all ranks."""
         if inside is not None and len(groups[number]) > 1:
-            return inside.gb_s[number]
+            return inside.gb_s[several(groups).index(groups[number])]
         return whole.gb_s[0] if whole is not None and len(groups) == 1 else None
 
     def node_names(self) -> list[str]:
@@ -209,30 +211,32 @@ class Qualifier:
         return order, size
 
     def storage(self, groups: group_rates.Groups) -> None:
-        """Write a file on each node, read that of the next node, and remove them."""
+        """Write a file on each node, read that of the next node, and remove them.
+
+        No other job has files with these names, so that a job removes only what it has written.
+        """
         self.beat("writing to storage")
+        name = partial(FILE.format, self.strategy.share(secrets.token_hex(4)))
         seconds = self.seconds("storage")
         place = self.settings.storage or self.folder
-        leaders = [group[0] for group in groups]
-        path = place / FILE.format(self.strategy.rank)
-        leads = self.strategy.rank in leaders
+        leaders, rank = [group[0] for group in groups], self.strategy.rank
+        path, leads = place / name(rank), rank in leaders
+        following = leaders[(leaders.index(rank) + 1) % len(leaders)] if leads else rank
         try:
             if leads:
                 self.attempt(lambda: node_rates.write_file(
                     path, self.settings.storage_bytes, seconds))
             self.beat("reading from storage")
             if leads:
-                self.attempt(lambda: self.read(place, leaders, path, seconds))
+                self.attempt(lambda: self.read(place / name(following), path, seconds))
             self.beat("storage")
         finally:
             if leads:
                 with contextlib.suppress(OSError):
                     path.unlink()
 
-    def read(self, place: Path, leaders: list[int], own: Path, seconds: float) -> None:
+    def read(self, other: Path, own: Path, seconds: float) -> None:
         """Read the file of the next node, or the own one if that of the next is not visible."""
-        following = leaders[(leaders.index(self.strategy.rank) + 1) % len(leaders)]
-        other = place / FILE.format(following)
         self.own.reads_other = other != own and other.exists()
         self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
 
@@ -243,15 +247,12 @@ class Qualifier:
         except OSError as error:
             self.own.faults.append(f"storage: {error.strerror or error}")
 
-    def all_reduce(
-        self, groups: group_rates.Groups, size: int, wanted: bool
-    ) -> group_rates.Rates | None:
-        """Measure an all-reduce in each group; None if it is not wanted."""
-        if not wanted:
+    def all_reduce(self, groups: group_rates.Groups, size: int) -> group_rates.Rates | None:
+        """Measure an all-reduce in each of `groups`; None if there are no groups."""
+        if not groups:
             return None
         return group_rates.measure(
-            self.strategy, [group if len(group) > 1 else [] for group in groups]
-            if len(groups) > 1 else groups, size, self.seconds("all-reduce"), self.beat_only,
+            self.strategy, groups, size, self.seconds("all-reduce"), self.beat_only
         )
 
     def pairs(
@@ -304,6 +305,11 @@ class Qualifier:
         self.beat_only(detail)
         self.strategy.any(False)
         self.beat_only(detail)
+
+
+def several(groups: group_rates.Groups) -> group_rates.Groups:
+    """Return the groups that have several ranks; a single rank has nobody to reduce with."""
+    return [group for group in groups if len(group) > 1]
 
 
 def _node(

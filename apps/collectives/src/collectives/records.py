@@ -24,8 +24,10 @@ SELECTING = re.compile(
     r"|HOROVOD_(CACHE_CAPACITY|CYCLE_TIME|FUSION_THRESHOLD|HIERARCHICAL_\w+|NUM_NCCL_STREAMS)"
 )
 """Environment variables that select what moves the data."""
-PRIVATE = re.compile(r"ADDR|COMM_ID|HOST|KEY|PORT|SECRET|TOKEN|URI")
-"""Parts of the names of variables that may contain an address or a key, which are not recorded."""
+PRIVATE = re.compile(r"ADDR|COMM_ID|HOST|KEY|(?<!SUP)PORT|SECRET|TOKEN|URI")
+"""Parts of the names of variables that may contain an address or a key, which are not recorded.
+
+Variables such as MPICH_GPU_SUPPORT_ENABLED contain the letters of PORT, and are recorded."""
 
 SECONDS = "seconds"
 SMALL = {4: "4b"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collectives.fit import Fit
+from collectives.settings import OPERATIONS
 from trainkit import atomic
 from trainkit.exits import DataError
 
@@ -134,9 +135,33 @@ def parse(document: object, place: str) -> Results:
         )
     try:
         found: Results = _made(Results, document, "")
+        _check(found)
     except ValueError as error:
         raise DataError(f"{place}: {error}", code="metrics-invalid") from error
     return found
+
+
+def _check(found: Results) -> None:
+    """Refuse values of the right type that no measurement gives, and that cannot be drawn.
+
+    Raises:
+        ValueError: there is such a value; the message has its place.
+    """
+    for number, point in enumerate(found.points):
+        if point.operation not in OPERATIONS:
+            raise ValueError(
+                f"points[{number}].operation is {point.operation[:40]!r}, which is not an operation"
+            )
+    measured = {one.operation for one in found.points}
+    for number, fit in enumerate(found.fits):
+        where = f"fits[{number}]"
+        if fit.operation not in measured:
+            raise ValueError(f"{where}.operation is {fit.operation[:40]!r}, which has no points")
+        for place, one in enumerate(fit.ranges):
+            if not 0 < one.from_bytes <= one.to_bytes:
+                raise ValueError(f"{where}.ranges[{place}]: from_bytes must be from 1 to to_bytes")
+            if one.gb_s is not None and not one.gb_s > 0:
+                raise ValueError(f"{where}.ranges[{place}].gb_s is {one.gb_s}, not positive")
 
 
 def _made(kind: Any, value: Any, where: str) -> Any:

@@ -20,8 +20,12 @@ from trainkit.gpu_meters import gpu_meter
 from trainkit.meters import CPU, GPU, About, Found, Gpu, Kind, Meter, MeterError, packages
 from trainkit.strategy import Strategy
 
-EVERY = 60.0
-"""Seconds after which a long interval is read in between, as RAPL counters restart."""
+EVERY = 20.0
+"""Seconds after which a long interval is read in between, as RAPL counters restart.
+
+Many counters restart after 65.5 kJ, those of AMD and of the memory of Xeons: 65 s at the most power
+that `meters` assumes, which the interval and the step that follows it must not exceed.
+"""
 
 
 @dataclass

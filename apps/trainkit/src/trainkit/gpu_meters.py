@@ -14,10 +14,17 @@ from trainkit.meters import GPU, About, Gpu, Meter, MeterError, about
 
 
 class GpuMeter:
-    """The counter of a GPU, which zeus reads from its driver, in millijoules."""
+    """The counter of a GPU, which zeus reads from its driver, in millijoules.
 
-    def __init__(self, about: About, device: Any) -> None:
-        self.about, self._device = about, device
+    Args:
+        about: the description of the meter.
+        device: zeus' object of the GPU.
+        every: zeus' object of all GPUs; it closes the driver's library when it is collected, so
+            that a meter must keep it.
+    """
+
+    def __init__(self, about: About, device: Any, every: Any) -> None:
+        self.about, self._device, self._every = about, device, every
         self._last = 0.0
         self.start()
 
@@ -69,23 +76,28 @@ def nvidia_meter(gpu: Gpu) -> Meter:
         MeterError: the GPU is older than Volta, divided by MIG, or not found.
     """
     import pynvml
+    from zeus.device.exception import ZeusBaseGPUError
     from zeus.device.gpu.nvidia import NVIDIAGPU, NVIDIAGPUs
 
     def address(one: Any) -> str:
         found = pynvml.nvmlDeviceGetPciInfo(one.handle).busId
         return found if isinstance(found, str) else str(found, "ascii")
 
-    every = NVIDIAGPUs().gpus if gpu.address is None else [
-        NVIDIAGPU(index) for index in range(pynvml.nvmlDeviceGetCount())
-    ]
-    device = _device(every, gpu, address)
+    def opened() -> Iterator[Any]:
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            # The count includes GPUs that a batch system has given to other jobs.
+            with contextlib.suppress(ZeusBaseGPUError):
+                yield NVIDIAGPU(index)
+
+    whole = NVIDIAGPUs() if gpu.address is None else None
+    device = _device(list(opened()) if whole is None else whole.gpus, gpu, address)
     with contextlib.suppress(pynvml.NVMLError):  # GPUs without MIG
         if pynvml.nvmlDeviceGetMigMode(device.handle)[0]:
             raise MeterError("the GPU is divided by MIG, and its counter is that of all parts")
     if not device.supports_get_total_energy_consumption():
         raise MeterError(f"{device.get_name()} has no energy counter: GPUs have it since Volta")
     uuid = pynvml.nvmlDeviceGetUUID(device.handle)
-    return GpuMeter(About(uuid, f"{socket.gethostname()} {uuid}", GPU), device)
+    return GpuMeter(About(uuid, f"{socket.gethostname()} {uuid}", GPU), device, whole)
 
 
 def amd_meter(gpu: Gpu) -> Meter:
@@ -103,14 +115,15 @@ def amd_meter(gpu: Gpu) -> Meter:
     def address(one: Any) -> str:
         return str(amdsmi.amdsmi_get_gpu_device_bdf(one.handle))
 
-    every = AMDGPUs().gpus
+    whole = AMDGPUs()
+    every = whole.gpus
     if gpu.address is None and "ROCR_VISIBLE_DEVICES" in os.environ:
         raise MeterError("zeus does not follow ROCR_VISIBLE_DEVICES: use HIP_VISIBLE_DEVICES")
     device = _device(every, gpu, address)
     if not device.supports_get_total_energy_consumption():
         device = _first_die(every, device)
     # The address names the die in this machine; serial numbers are not readable everywhere.
-    return GpuMeter(about(f"GPU {address(device)}", GPU), device)
+    return GpuMeter(about(f"GPU {address(device)}", GPU), device, whole)
 
 
 def _first_die(every: Any, device: Any) -> Any:
@@ -154,8 +167,9 @@ def place(address: str) -> tuple[int, int, int]:
 def _silent() -> Iterator[None]:
     """Suppress the log lines of zeus, whose content is in the reasons."""
     log = logging.getLogger("zeus")
-    level, log.level = log.level, logging.CRITICAL
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # assigning `level` would leave the caches of the loggers
     try:
         yield
     finally:
-        log.level = level
+        log.setLevel(level)

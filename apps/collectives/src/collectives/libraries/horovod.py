@@ -16,7 +16,6 @@ from torch import Tensor
 
 from collectives.library import Call, Library
 from collectives.operations import ROOT, Operation
-from trainkit.strategy import Strategy
 from trainkit.torch.horovod import Horovod as Ranks
 from trainkit.torch.start import start
 
@@ -42,19 +41,13 @@ class Horovod(Library):
     returned = frozenset({"all-gather", "reduce-scatter", "all-to-all"})
 
     def __init__(
-        self, strategy: Strategy, device: torch.device, dtype: torch.dtype, tensors: int
+        self, strategy: Ranks, device: torch.device, dtype: torch.dtype, tensors: int
     ) -> None:
         import horovod.torch as hvd
 
         self._hvd: Any = hvd
         self._tensors = tensors
-        super().__init__(strategy, device, dtype, self._backend(device))
-
-    def _backend(self, device: torch.device) -> str:
-        hvd = self._hvd
-        if device.type == "cuda" and hvd.nccl_built():
-            return "nccl"
-        return "mpi" if hvd.mpi_built() and hvd.mpi_enabled() else "gloo"
+        super().__init__(strategy, device, dtype, strategy.backend)
 
     def lacks(self, operation: Operation) -> str | None:
         """Return why Horovod does not have `operation` for its number format, or None."""
