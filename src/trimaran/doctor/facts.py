@@ -64,6 +64,11 @@ class NodeFacts:
         text = self.text(key)
         return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
+    def has_capability(self, number: int) -> bool:
+        """Return whether the probe had the capability with this number (capabilities(7))."""
+        known = re.fullmatch(r"[0-9a-f]{1,16}", self.text("capabilities") or "")
+        return known is not None and bool(int(known[0], 16) >> number & 1)
+
     def under(self, prefix: str) -> dict[str, str]:
         """Return the texts of all known facts `PREFIX.NAME`, by NAME, such as one for each GPU."""
         return {
