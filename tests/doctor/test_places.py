@@ -132,6 +132,13 @@ def test_space_for_a_run(free: int, level: str) -> None:
     assert "inodes" not in by_id(found)  # the file system does not count them
 
 
+def test_a_file_system_that_does_not_count_its_space_is_not_full() -> None:
+    text = "/runs\n/runs\nwritable\nfuse.object 0 0 - - /runs\nobject"
+    found = places.check(situation(with_facts(NodeFacts("n"), {"place.runs": text})))
+    assert "disk-space" not in by_id(found)
+    assert by_id(found)["place-missing"].level == "ok"
+
+
 @pytest.mark.parametrize(
     "text", ["", "a\nwritable\n", "a\na\nwritable\nno numbers at all here ok\nb"]
 )
@@ -167,6 +174,8 @@ def test_type_of_the_file_system_of_a_folder() -> None:
     assert data_folders.file_system(node, "/nfs data/packed") == "nfs"
     assert data_folders.file_system(node, "/nfs") == "overlay"
     assert data_folders.file_system(NodeFacts("bare"), "/") is None
+    damaged = with_facts(node, {"mountinfo": "1 0 0:1 / /a\\999 rw - nfs server rw"})
+    assert data_folders.file_system(damaged, "/a") is None
 
 
 def test_compiler_cache_on_lustre() -> None:

@@ -25,7 +25,7 @@ class Place:
         folder: the folder, or the nearest folder above it that exists.
         writable: whether the user may write there.
         kind: type of the file system.
-        size: bytes of the file system.
+        size: bytes of the file system; 0: the file system does not count them.
         free: bytes that the user may still write.
         inodes: free inodes; None if the file system does not count them.
         mount: mount point.
