@@ -71,6 +71,12 @@ def test_mpich_of_the_host_cannot_start_open_mpi() -> None:
     assert "is MPICH" in caused("host-mpi", ranks.check(by_mpirun(known)), "fail").cause
 
 
+def test_a_module_that_the_login_node_lacks_may_bring_another_mpirun() -> None:
+    known = hosts.facts_of("cpu-hardened", modules="no-such-module/1.0")
+    caused("host-mpi", ranks.check(by_mpirun(known)), "warn")
+    caused("host-mpi", ranks.check(by_mpirun(known, login=known)), "fail")
+
+
 @pytest.mark.skipif(shutil.which("mpirun.mpich") is None, reason="MPICH is not installed")
 def test_the_real_mpich_is_known(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
