@@ -93,6 +93,13 @@ def test_the_lines_of_a_wrapper_before_the_version_are_left_out(a100: Path) -> N
     assert "silent, not Apptainer" in caused("apptainer", silent, "warn").cause
 
 
+def test_an_apptainer_on_a_slow_file_system_is_not_broken(a100: Path) -> None:
+    hosts.program(a100, "apptainer", "exit 124")
+    slow = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "within 5 s" in caused("apptainer", slow, "warn").cause
+    assert "apptainer-options" not in {one.id for one in slow}
+
+
 def test_options_are_unknown_without_the_text_of_the_help(a100: Path) -> None:
     old = (a100 / "bin/apptainer").read_text()
     hosts.program(a100, "apptainer", old.replace("exec)", "exec) exit 1;;\nnone)"))

@@ -110,8 +110,13 @@ def _apptainer(situation: Situation) -> Finding | None:
         if situation.login is None:
             return _finding("apptainer", "warn", "not installed here: runs use the host engine")
         return _finding("apptainer", "fail", "not installed on this node")
-    version = facts.text("apptainer-version")
+    answer, version = facts.facts.get("apptainer-version"), facts.text("apptainer-version")
+    if answer is None:
+        return None
     if version is None:
+        if answer.status in {124, 137}:  # `timeout` has ended it
+            return _finding("apptainer", "warn", f"`{path} --version` did not answer within 5 s",
+                            "look at the file system of the program, which may hang")
         said = (facts.text("apptainer-said") or "no output").splitlines()[0]
         return _finding("apptainer", "fail", f"`{path} --version` fails: {said}",
                         f"install it again, or remove {path} from PATH")

@@ -18,7 +18,7 @@ engine_setting() { printf '%s\n' "$engine_compiled" | sed -n "s/^$1=//p" | head 
 engine_lacks() {
     engine_command=$1
     shift
-    if engine_help=$(timeout 5 "$engine" "$engine_command" --help 2>&1 </dev/null); then
+    if engine_help=$(timeout -k 1 5 "$engine" "$engine_command" --help 2>&1 </dev/null); then
         engine_missing=
         for engine_option; do
             case $engine_help in
@@ -36,7 +36,7 @@ engine=$(engine_find) || engine=
 value apptainer-path "$engine"
 engine_compiled=
 if [ -n "$engine" ]; then
-    engine_said=$(timeout 5 "$engine" --version 2>&1 </dev/null)
+    engine_said=$(timeout -k 1 5 "$engine" --version 2>&1 </dev/null)
     engine_status=$?
     # A wrapper of the site may print lines of its own before the version.
     engine_version=$(printf '%s\n' "$engine_said" | grep -m 1 '^apptainer version ') ||
@@ -46,7 +46,7 @@ if [ -n "$engine" ]; then
     # The options that Trimaran uses: trimaran.launch.apptainer, trimaran.engines.apptainer.
     engine_lacks exec --containall --no-eval --no-mount --scratch --mount
     engine_lacks build --mksquashfs-args --build-arg-file --notest
-    engine_compiled=$(timeout 5 "$engine" buildcfg 2>/dev/null </dev/null)
+    engine_compiled=$(timeout -k 1 5 "$engine" buildcfg 2>/dev/null </dev/null)
 fi
 engine_programs=$(engine_setting LIBEXECDIR)/apptainer/bin
 engine_starter=$root$engine_programs/starter-suid
@@ -98,7 +98,7 @@ engine_free() {
     while [ -n "$engine_folder" ] && ! [ -d "$engine_folder" ]; do
         engine_folder=${engine_folder%/*}
     done
-    timeout 5 df -Pk -- "${engine_folder:-/}" 2>/dev/null | tail -n 1 |
+    timeout -k 1 5 df -Pk -- "${engine_folder:-/}" 2>/dev/null | tail -n 1 |
         sed -nE 's/.* +[0-9]+ +[0-9]+ +(-?[0-9]+) +[0-9-]+%? .*/\1/p'
 }
 value build-folder "${APPTAINER_TMPDIR:-${TMPDIR:-/tmp}}"
@@ -126,7 +126,7 @@ engine_bound() {
     # grep reads one pattern from each line: a tab, and the beginning of a name.
     engine_names=$(sed -nE 's/^[[:blank:]]*([A-Za-z0-9_+-]+\.so[A-Za-z0-9_.+-]*).*/\t\1/p' "$engine_list" 2>/dev/null)
     if [ -z "$engine_names" ]; then return; fi
-    timeout 5 ldconfig -p 2>/dev/null | grep -F -- "$engine_names" |
+    timeout -k 1 5 ldconfig -p 2>/dev/null | grep -F -- "$engine_names" |
         sed -nE 's/.*\(libc6,(x86-64|AArch64)[^)]*\) => //p' | sort -u |
         while IFS= read -r engine_library; do
             printf '%s %s\n' "$engine_library" "$(engine_glibc "$root$engine_library")"
