@@ -15,6 +15,7 @@ TITLES = {
 }
 """Place -> its name in a cause."""
 
+
 @dataclass(frozen=True)
 class Place:
     """A folder and its file system.
@@ -97,5 +98,3 @@ def joined(
     level: Level = "fail" if any(level == "fail" for level, _ in faults) else "warn"
     causes = dict.fromkeys(cause for _, cause in faults)
     return found(table, identifier, level, "; ".join(causes))
-
-
