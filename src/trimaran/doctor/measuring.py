@@ -136,7 +136,9 @@ def on_nodes(
     with _recipe_file(derived(base.recipe, nodes, queued=True)) as file:
         request = Request(recipe=file, engine=apptainer.Apptainer(), changes={}, site=site,
                           queued=True)
-        done = jobs.submit(request, name, cluster, reporter)
+        # The signal must come before the time limit, and after `JOB_SECONDS`.
+        quick = cluster.model_copy(update={"signal_seconds": min(cluster.signal_seconds, 60)})
+        done = jobs.submit(request, name, quick, reporter)
     try:
         with reporter.bar(f"job {done.job}: measuring {nodes} nodes", None):
             late = not _wait(done.directory, done.job, queue_seconds, job_seconds)
