@@ -108,7 +108,7 @@ def test_options_are_unknown_without_the_text_of_the_help(a100: Path) -> None:
     assert "apptainer-options" not in {one.id for one in engine.check(hosts.situation(known))}
 
 
-PROFILE = "profile apptainer /usr/libexec/apptainer/bin/starter{,-suid} flags=(unconfined) {userns,}"
+PROFILE = "profile apptainer /usr/libexec/apptainer/bin/starter{,-suid} { userns, }"
 
 
 def test_apparmor_may_allow_namespaces_to_apptainer_only(a100: Path) -> None:
@@ -283,6 +283,13 @@ def test_the_machine_is_described_and_judged() -> None:
     assert "4.0 GiB" in caused("memory", found, "warn").cause
     caused("cpu-flags", found, "warn")
     assert "Xeon" in finding("cores", found).cause
+
+
+@pytest.mark.parametrize("folder", ["none", "none/deeper", "/none/deeper", "."])
+def test_a_folder_for_temporary_files_that_is_not_there(a100: Path, folder: str) -> None:
+    known = hosts.facts_of(a100, {"APPTAINER_TMPDIR": folder}, groups=("engine",))
+    assert known.text("build-folder") == folder
+    assert known.number("build-free")
 
 
 def test_packages_of_the_user_are_told(tmp_path: Path) -> None:

@@ -96,7 +96,10 @@ fi
 engine_free() {
     engine_folder=$1
     while [ -n "$engine_folder" ] && ! [ -d "$engine_folder" ]; do
-        engine_folder=${engine_folder%/*}
+        case $engine_folder in
+        */*) engine_folder=${engine_folder%/*} ;;
+        *) engine_folder=. ;;
+        esac
     done
     timeout -k 1 5 df -Pk -- "${engine_folder:-/}" 2>/dev/null | tail -n 1 |
         sed -nE 's/.* +[0-9]+ +[0-9]+ +(-?[0-9]+) +[0-9-]+%? .*/\1/p'
