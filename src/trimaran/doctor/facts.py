@@ -81,7 +81,8 @@ def parse(text: str) -> NodeFacts:
     """Return the facts in the output of the probe; other lines are ignored."""
     facts: dict[str, Fact] = {}
     key, status, lines = "", 0, list[str]()
-    for line in [*text.split("\n"), "## end 0"]:  # splitlines() knows more ends
+    # str.splitlines would also split at other characters, such as U+2028.
+    for line in [*text.split("\n"), "## end 0"]:
         if header := _HEADER.fullmatch(line):
             if key:
                 facts[key] = Fact(status, "\n".join(lines))
