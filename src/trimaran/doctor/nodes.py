@@ -191,8 +191,10 @@ def _wait(
                            hint="allow more time with --queue-seconds, or choose another partition")
         if now > look:
             look = now + EVERY
+            _refresh(folder)
             if not _may_run(scheduler, job) and len(_files(folder)) < count:
                 time.sleep(EVERY)  # a network file system may show the last files later
+                _refresh(folder)
                 break
         time.sleep(PAUSE)
     return _answers(folder, count)
@@ -209,14 +211,18 @@ def _may_run(scheduler: Scheduler, job: str) -> bool:
         return True
 
 
-def _files(folder: Path) -> list[Path]:
-    """Return the files of the nodes that have answered.
+def _refresh(folder: Path) -> None:
+    """Make and remove a file in `folder`, so that files of other machines are seen.
 
     A client of NFS keeps its copy of a folder for up to a minute, unless it changes the folder
-    itself (nfs(5), "Directory entry caching"). So this makes and removes a file first.
+    itself (nfs(5), "Directory entry caching").
     """
     with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder):
         pass
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files of the nodes that have answered."""
     return sorted(folder.glob("facts-*"))
 
 
