@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 import hosts
-from situations import facts_of, situation, with_facts
+from hosts import facts_of
+from situations import situation, with_facts
 from trimaran.doctor import engine, limits, machine, network, places, ranks
 from trimaran.doctor.facts import NodeFacts
 from trimaran.site_file import Cluster

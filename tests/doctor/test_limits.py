@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hosts import caused
-from situations import by_id, facts_of, probed, situation, with_facts
+from hosts import caused, facts_of
+from situations import by_id, probed, situation, with_facts
 from trimaran.doctor import limits, processors
 from trimaran.doctor.facts import NodeFacts
 

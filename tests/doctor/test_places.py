@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hosts
-from hosts import caused
-from situations import by_id, facts_of, probed, situation, with_facts
+from hosts import caused, facts_of
+from situations import by_id, probed, situation, with_facts
 from trimaran.doctor import data_folders, folders, places, queues
 from trimaran.doctor.facts import NodeFacts
 from trimaran.site_file import Cluster, Site
