@@ -5,10 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import hosts
 from trimaran.doctor import facts
 from trimaran.doctor.facts import Fact, NodeFacts
 from trimaran.doctor.findings import Finding
@@ -18,11 +16,6 @@ from trimaran.site_file import Site
 
 GROUPS = ("limits", "machine", "network", "places")
 """The groups of facts that the checks of limits, places and network need."""
-
-
-def facts_of(root: Path | str, **parameters: str) -> NodeFacts:
-    """Return the facts of a described machine, as `hosts.facts_of`, but only of `GROUPS`."""
-    return hosts.facts_of(root, groups=GROUPS, **parameters)
 
 
 def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:

@@ -126,6 +126,17 @@ def test_the_third_stop_kills_the_child_and_even_ranks_in_sessions_of_their_own(
     assert not is_alive(int(lines[0]))
 
 
+def test_a_child_that_exceeds_its_time_limit_is_stopped() -> None:
+    lines: list[str] = []
+    began = time.monotonic()
+    with refused("program-timeout", "within 0.5 s"):
+        process.stream([sys.executable, "-c", FAMILY], None, Silent(), on_line=lines.append,
+                       seconds=0.5)
+    assert time.monotonic() - began < 20
+    assert not any(is_alive(int(line)) for line in lines)
+    assert process.stream(["true"], None, Silent(), seconds=60) == 0
+
+
 def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE_SECONDS", 0.3)
     code = (

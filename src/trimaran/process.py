@@ -222,6 +222,7 @@ def stream(
     argv: Sequence[str], title: str | None, reporter: Reporter, *,
     env: Mapping[str, str] | None = None, cwd: Path | None = None, log: Path | None = None,
     on_line: Callable[[str], None] | None = None, keep_open: Sequence[int] = (),
+    seconds: float | None = None,
 ) -> int:
     """Run `argv` with a progress bar, pass on each line of output, and return the exit status.
 
@@ -238,9 +239,11 @@ def stream(
         log: file to which the output is appended.
         on_line: is called with each line of output (None: the bar shows the last line).
         keep_open: descriptors that the child process inherits.
+        seconds: time after which the child process is stopped as by a signal; None: no limit.
 
     Raises:
         UsageError: the program is not installed.
+        RunError: the program exceeded the time limit, and has ended.
         Interrupted: the user stopped the program, and it has ended.
     """
     with (
@@ -249,15 +252,38 @@ def stream(
         _child(argv, env, cwd, keep_open) as child,
     ):
         stopper.watch(child)
-        try:
-            status = _pump(child, log, on_line or reporter.detail)
-        except BaseException:
-            stopper.stop()
-            _drain(child)
-            raise
+        with _time_limit(seconds, stopper.stop) as exceeded:
+            try:
+                status = _pump(child, log, on_line or reporter.detail)
+            except BaseException:
+                stopper.stop()
+                _drain(child)
+                raise
+        if exceeded.is_set():
+            raise RunError(f"{argv[0]} has not ended within {seconds:g} s", code="program-timeout")
         if stopper.stopped:
             raise Interrupted(f"stopped by the user: {argv[0]}")
         return status
+
+
+@contextmanager
+def _time_limit(seconds: float | None, stop: Callable[[], None]) -> Iterator[threading.Event]:
+    """Call `stop` and set the event if the `with` block takes more than `seconds`."""
+    exceeded = threading.Event()
+
+    def end() -> None:
+        exceeded.set()
+        stop()
+
+    timer = threading.Timer(seconds or 0.0, end)
+    if seconds is not None:
+        timer.start()
+    try:
+        yield exceeded
+    finally:
+        timer.cancel()
+        if seconds is not None:
+            timer.join()
 
 
 def follow(

@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 
 import hosts
 from trimaran import cli
-from trimaran.doctor import checks
+from trimaran.doctor import checks, facts, measuring
+from trimaran.errors import RunError
 
 SMOKE = "resnet-imagenet/cpu-2node-smoke"
 
@@ -63,10 +64,24 @@ def test_what_is_broken_has_an_exit_code(host: Path) -> None:
     (["doctor", "no/such-recipe"], "name-unknown"), (["doctor", "--cluster", "x"], "name-unknown"),
     (["doctor", "--nodes", "2"], "argument-invalid"),
     (["doctor", "--measure"], "argument-missing"),
+    (["doctor", SMOKE, "--cluster", "own", "--measure"], "argument-missing"),
 ])
 def test_wrong_arguments_are_refused(host: Path, words: list[str], code: str) -> None:
-    done = call(*words)
+    named = site(host, mpi="pmix") if "own" in words else None
+    done = call(*words, site=named)
     assert getattr(done.exception, "code", None) == code
+
+
+def test_findings_are_shown_also_if_the_measurement_fails(
+    host: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RunError("the app failed", code="app-failed")
+
+    monkeypatch.setattr(measuring, "here", fail)
+    done = call("doctor", SMOKE, "--measure", "--json")
+    assert getattr(done.exception, "code", None) == "app-failed"
+    assert json.loads(done.stdout)["recipe"] == SMOKE
 
 
 def test_submit_refuses_what_cannot_work(host: Path, tmp_path: Path) -> None:
@@ -80,3 +95,14 @@ def test_submit_refuses_what_cannot_work(host: Path, tmp_path: Path) -> None:
     fine = call("submit", SMOKE, "--offline", site=site(tmp_path, mpi="pmix"))
     assert getattr(fine.exception, "code", None) == getattr(forced.exception, "code", None)
     assert call("submit", SMOKE, "--dry-run", site=own).exit_code == 0
+
+
+def test_submit_names_force_if_the_checks_hang(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(facts, "SECONDS", 0.5)
+    hosts.program(host, "srun", "sleep 100")
+    hosts.program(host, "squeue", "exit 1")
+    done = call("submit", SMOKE, "--offline", site=site(tmp_path, mpi="pmix"))
+    assert getattr(done.exception, "code", None) == "program-timeout"
+    assert "--force" in getattr(done.exception, "hint", "")

@@ -82,6 +82,57 @@ def test_an_old_or_broken_apptainer_is_told(a100: Path) -> None:
     assert str(a100 / "bin/apptainer") in broken.remedy
 
 
+def test_the_lines_of_a_wrapper_before_the_version_are_left_out(a100: Path) -> None:
+    old = (a100 / "bin/apptainer").read_text()
+    hosts.program(a100, "apptainer", f"echo 'the module is deprecated' >&2\n{old}")
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert finding("apptainer", found).level == "ok"
+    assert finding("apptainer", found).cause.startswith("apptainer version 1.3.6")
+    hosts.program(a100, "apptainer", "")
+    silent = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "silent, not Apptainer" in caused("apptainer", silent, "warn").cause
+
+
+def test_an_apptainer_on_a_slow_file_system_is_not_broken(a100: Path) -> None:
+    hosts.program(a100, "apptainer", "exit 124")
+    slow = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "within 5 s" in caused("apptainer", slow, "warn").cause
+    assert "apptainer-options" not in {one.id for one in slow}
+
+
+def test_options_are_unknown_without_the_text_of_the_help(a100: Path) -> None:
+    old = (a100 / "bin/apptainer").read_text()
+    hosts.program(a100, "apptainer", old.replace("exec)", "exec) exit 1;;\nnone)"))
+    known = hosts.facts_of(a100)
+    assert known.text("apptainer-build-lacks") == ""
+    assert "apptainer-options" not in {one.id for one in engine.check(hosts.situation(known))}
+
+
+PROFILE = "profile apptainer /usr/libexec/apptainer/bin/starter{,-suid} { userns, }"
+
+
+def test_apparmor_may_allow_namespaces_to_apptainer_only(a100: Path) -> None:
+    hosts.program(a100, "unshare", "exit 1")
+    change(a100, "proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n")
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert "apparmor_restrict_unprivileged_userns = 1" in caused("namespaces", found, "fail").cause
+    change(a100, "etc/apparmor.d/apptainer", PROFILE)
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert finding("namespaces", found).level == "ok"
+    change(a100, "proc/sys/user/max_user_namespaces", "0\n")  # this refuses Apptainer, too
+    caused("namespaces", engine.check(hosts.situation(hosts.facts_of(a100))), "fail")
+
+
+@pytest.mark.parametrize(("rights", "level"), [("000001ffffffffff", "ok"),
+                                               ("00000000a80425fb", "fail")])
+def test_root_needs_no_namespaces(a100: Path, rights: str, level: str) -> None:
+    hosts.program(a100, "unshare", "exit 1")
+    hosts.program(a100, "id", "case $1 in -u) echo 0 ;; *) echo root ;; esac")
+    change(a100, "proc/self/status", f"CapEff:\t{rights}\n")
+    found = engine.check(hosts.situation(hosts.facts_of(a100)))
+    assert finding("namespaces", found).level == level
+
+
 def test_a_node_without_apptainer_cannot_run_a_job(a100: Path) -> None:
     (a100 / "bin/apptainer").unlink()
     known = hosts.facts_of(a100)
@@ -211,6 +262,20 @@ def test_a_recipe_for_gpus_needs_them() -> None:
     assert "4 NVIDIA GPU here, of 8" in caused("gpu-missing", few, "fail").cause
 
 
+@pytest.mark.parametrize(("script", "level"), [
+    (None, "warn"), ("exit 124", "warn"), ("echo 'No devices were found'; exit 6", "fail"),
+])
+def test_gpus_are_unknown_without_an_answer_of_nvidia_smi(
+    a100: Path, script: str | None, level: str
+) -> None:
+    (a100 / "bin/nvidia-smi").unlink()
+    if script is not None:
+        hosts.program(a100, "nvidia-smi", script)
+    recipe = "resnet-imagenet/v100x8-throughput"
+    found = gpus.check(hosts.situation(hosts.facts_of(a100), recipe=recipe))
+    caused("gpu-missing", found, level)
+
+
 def test_the_machine_is_described_and_judged() -> None:
     found = machine.check(hosts.situation(hosts.facts_of("cpu-hardened", place_cache="/x/y")))
     caused("user", found, "warn")
@@ -218,6 +283,13 @@ def test_the_machine_is_described_and_judged() -> None:
     assert "4.0 GiB" in caused("memory", found, "warn").cause
     caused("cpu-flags", found, "warn")
     assert "Xeon" in finding("cores", found).cause
+
+
+@pytest.mark.parametrize("folder", ["none", "none/deeper", "/none/deeper", "."])
+def test_a_folder_for_temporary_files_that_is_not_there(a100: Path, folder: str) -> None:
+    known = hosts.facts_of(a100, {"APPTAINER_TMPDIR": folder}, groups=("engine",))
+    assert known.text("build-folder") == folder
+    assert known.number("build-free")
 
 
 def test_packages_of_the_user_are_told(tmp_path: Path) -> None:

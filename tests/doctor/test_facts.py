@@ -63,6 +63,13 @@ def test_shellcheck_finds_nothing_in_the_probe(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_a_program_that_ignores_the_end_of_its_time_is_killed(tmp_path: Path) -> None:
+    hosts.program(tmp_path, "unshare", "trap '' TERM\nwhile :; do sleep 1; done")
+    known = hosts.facts_of(tmp_path, groups=("engine",))
+    assert known.facts["namespaces"] == Fact(124, "")
+    assert known.text("fuse") is not None  # the probe went on
+
+
 def test_a_program_that_hangs_costs_five_seconds_at_most(tmp_path: Path) -> None:
     hosts.program(tmp_path, "srun", "sleep 100")
     begun = time.monotonic()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hosts import caused
-from situations import by_id, facts_of, probed, situation, with_facts
+from hosts import caused, facts_of
+from situations import by_id, probed, situation, with_facts
 from trimaran.doctor import network, network_devices
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Finding

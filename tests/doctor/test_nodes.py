@@ -91,6 +91,19 @@ def test_a_job_that_is_not_started_in_time_is_cancelled(
     assert list((tmp_path / "s").iterdir()) == []
 
 
+def test_a_batch_system_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch)
+    monkeypatch.setattr(nodes, "EVERY", 0.0)
+    hosts.program(tmp_path, "mpirun", f"sleep 1\n{START}")
+    hosts.program(tmp_path, "qstat", "echo 'Connection timed out' >&2\nexit 1")
+    cluster = Cluster(scheduler="pbs", scratch=tmp_path / "scratch")
+    answers, silent = nodes.collect(cluster, 2, {}, None, Silent(), 30, 30)
+    assert ([answer.node for answer in answers], silent) == (["a", "b"], [])
+    assert (tmp_path / "cancelled").read_text() == "7.server\n"
+
+
 def test_a_path_that_the_batch_system_changes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import hosts
-from hosts import caused
-from situations import by_id, facts_of, probed, situation, with_facts
+from hosts import caused, facts_of
+from situations import by_id, probed, situation, with_facts
 from trimaran.doctor import data_folders, folders, places, queues
 from trimaran.doctor.facts import NodeFacts
 from trimaran.site_file import Cluster, Site
@@ -103,7 +103,9 @@ def test_folder_that_does_not_answer(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "hangs").mkdir()
     hosts.program(tmp_path, "df", "case $PWD in */hangs) sleep 30 ;; esac")
-    node = facts_of(tmp_path, place_scratch="/hangs")
+    begun = time.monotonic()
+    node = facts_of(tmp_path, place_scratch="/hangs", place_runs="/hangs", place_data="/hangs")
+    assert time.monotonic() - begun < 15  # once for the folder, and once for the data set
     assert "did not answer" in caused("place-missing", places.check(situation(node))).cause
 
 
@@ -130,6 +132,13 @@ def test_space_for_a_run(free: int, level: str) -> None:
     found = places.check(situation(with_facts(NodeFacts("n"), {"place.runs": text})))
     assert by_id(found)["disk-space"].level == level
     assert "inodes" not in by_id(found)  # the file system does not count them
+
+
+def test_a_file_system_that_does_not_count_its_space_is_not_full() -> None:
+    text = "/runs\n/runs\nwritable\nfuse.object 0 0 - - /runs\nobject"
+    found = places.check(situation(with_facts(NodeFacts("n"), {"place.runs": text})))
+    assert "disk-space" not in by_id(found)
+    assert by_id(found)["place-missing"].level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -167,6 +176,8 @@ def test_type_of_the_file_system_of_a_folder() -> None:
     assert data_folders.file_system(node, "/nfs data/packed") == "nfs"
     assert data_folders.file_system(node, "/nfs") == "overlay"
     assert data_folders.file_system(NodeFacts("bare"), "/") is None
+    damaged = with_facts(node, {"mountinfo": "1 0 0:1 / /a\\999 rw - nfs server rw"})
+    assert data_folders.file_system(damaged, "/a") is None
 
 
 def test_compiler_cache_on_lustre() -> None:

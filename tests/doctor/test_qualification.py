@@ -18,8 +18,12 @@ from trimaran.doctor import evidence, measuring, qualification
 from trimaran.doctor.examination import Examination, NodeFindings
 from trimaran.doctor.findings import Finding
 from trimaran.doctor.qualification import Qualification
+from trimaran.errors import RunError
 from trimaran.recipes import library, targets
 from trimaran.recipes.targets import Limit
+from trimaran.reporting import Silent
+from trimaran.run.pipeline import Request
+from trimaran.site_file import Cluster, Site
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)
 
@@ -198,6 +202,34 @@ def test_the_recipe_of_a_measurement_has_one_rank_for_each_device() -> None:
                              queued=False)
     assert (cpus.resources.tasks_per_node, cpus.resources.cpus_per_task) == (1, 2)
     assert (cpus.launcher, cpus.env) == ("none", {"OMP_NUM_THREADS": "2"})
+
+
+def test_this_machine_is_measured_with_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def hang(request: Request, reporter: Silent, seconds: float) -> Path:
+        limits.append(seconds)
+        raise RunError("late", code="program-timeout")
+
+    monkeypatch.setattr(measuring.pipeline, "execute", hang)
+    with refused("program-timeout"):
+        measuring.here(library.load("collectives/cpu-2core-smoke"), Site(), Silent())
+    assert limits == [measuring.JOB_SECONDS]
+
+
+def test_a_job_is_warned_after_its_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Cluster] = []
+
+    def submit(request: Request, name: str, cluster: Cluster, reporter: Silent) -> None:
+        given.append(cluster)
+        raise RunError("refused", code="job-refused")
+
+    monkeypatch.setattr(measuring.jobs, "submit", submit)
+    monkeypatch.setattr(measuring.apptainer, "Apptainer", lambda: None)
+    with refused("job-refused"):
+        measuring.on_nodes(library.load("collectives/cpu-2core-smoke"), Site(), "own",
+                           Cluster(signal_seconds=3600), 2, Silent(), 600)
+    assert given[0].signal_seconds < 600 - measuring.JOB_SECONDS
 
 
 def write_evidence(days: float, found: dict[str, list[Finding]]) -> None:

@@ -68,14 +68,30 @@ def test_an_old_pmix_is_a_warning() -> None:
 
 def test_mpich_of_the_host_cannot_start_open_mpi() -> None:
     known = hosts.facts_of("cpu-hardened")
-    assert "is MPICH" in caused("host-mpi", ranks.check(by_mpirun(known)), "fail").cause
+    found = ranks.check(by_mpirun(known, login=known))
+    assert "is MPICH" in caused("host-mpi", found, "fail").cause
+
+
+@pytest.mark.parametrize(("path", "modules", "level"), [
+    ("/usr/bin/mpirun", None, "fail"), ("/opt/mpich/bin/mpirun", None, "warn"),
+    ("/opt/mpich/bin/mpirun", "loaded", "fail"), ("/usr/bin/mpirun", "failed", "warn"),
+])
+def test_a_job_may_have_another_mpirun_than_the_login_node(
+    path: str, modules: str | None, level: str
+) -> None:
+    texts = {"mpirun-path": path, "mpirun-version": "HYDRA build details", "modules": modules}
+    known = NodeFacts("login", {
+        key: Fact(0, text) for key, text in texts.items() if text is not None
+    })
+    caused("host-mpi", ranks.check(by_mpirun(known)), level)
 
 
 @pytest.mark.skipif(shutil.which("mpirun.mpich") is None, reason="MPICH is not installed")
 def test_the_real_mpich_is_known(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/mpirun").symlink_to(str(shutil.which("mpirun.mpich")))
-    found = ranks.check(by_mpirun(hosts.facts_of(tmp_path)))
+    known = hosts.facts_of(tmp_path)
+    found = ranks.check(by_mpirun(known, login=known))
     assert "is MPICH" in caused("host-mpi", found, "fail").cause
 
 
@@ -85,7 +101,8 @@ def test_the_real_mpich_is_known(tmp_path: Path) -> None:
 ])
 def test_other_mpis_are_told_apart(tmp_path: Path, said: str, level: str) -> None:
     hosts.program(tmp_path, "mpirun", f"echo '{said}'")
-    assert finding("host-mpi", ranks.check(by_mpirun(hosts.facts_of(tmp_path)))).level == level
+    known = hosts.facts_of(tmp_path)
+    assert finding("host-mpi", ranks.check(by_mpirun(known, login=known))).level == level
 
 
 def test_a_missing_mpirun_may_be_in_a_module(tmp_path: Path) -> None:

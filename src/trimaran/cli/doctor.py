@@ -10,7 +10,7 @@ import typer
 
 from trimaran.cli.cluster import ClusterName
 from trimaran.cli.common import Json, app, command, complete, say, terminal
-from trimaran.errors import ExitCode, UsageError
+from trimaran.errors import ExitCode, TrimaranError, UsageError
 
 if TYPE_CHECKING:
     from trimaran.doctor.examination import Examination, Row
@@ -68,20 +68,25 @@ def examine_machine(
     if nodes is not None and not site.clusters:
         raise UsageError("--nodes: the site file defines no cluster", code="argument-invalid",
                          hint="trimaran site init")
-    about = examination.situation(site, facts, file)
     if measure and file is None:
         raise UsageError("--measure needs RECIPE, whose cores, GPUs and kind of image are measured",
                          code="argument-missing", hint="trimaran list recipes")
+    if measure and cluster is not None and nodes is None:
+        raise UsageError("--measure with --cluster needs --nodes: the login node is not measured",
+                         code="argument-missing",
+                         hint="add --nodes N, or leave out --cluster to measure this machine")
+    about = examination.situation(site, facts, file)
     found = examination.examine(about, (recipe, name), nodes, terminal(), queue_seconds)
     if measure and file is not None:
         cluster_nodes = (name, facts, nodes) if nodes is not None else None
-        found = _measured(found, file, site, cluster_nodes, queue_seconds)
+        try:
+            found = _measured(found, file, site, cluster_nodes, queue_seconds)
+        except TrimaranError:
+            _print(found, as_json)  # these findings may explain the error
+            raise
     elif name is not None:
         found = _with_age(found, name)
-    if as_json:
-        say(found.model_dump_json(indent=2))
-    else:
-        _show(examination.rows(found))
+    _print(found, as_json)
     if found.level == "fail":
         raise typer.Exit(ExitCode.RUN)
 
@@ -113,6 +118,15 @@ def _with_age(found: Examination, cluster: str) -> Examination:
     return found.model_copy(update={
         "nodes": (own.model_copy(update={"findings": more}), *others)
     })
+
+
+def _print(found: Examination, as_json: bool) -> None:
+    from trimaran.doctor import examination
+
+    if as_json:
+        say(found.model_dump_json(indent=2))
+    else:
+        _show(examination.rows(found))
 
 
 def _show(rows: Iterable[Row]) -> None:

@@ -44,6 +44,6 @@ def check(situation: Situation, groups: tuple[ModuleType, ...] = GROUPS) -> list
 
 
 def group_of(finding: Finding) -> str:
-    """Return the group of a finding; "machine" for the engine of somebody else."""
+    """Return the group of a finding; "machine" for an engine without a row in `FINDINGS`."""
     known = FINDINGS.get(finding.id)
     return known.group if known is not None else "machine"

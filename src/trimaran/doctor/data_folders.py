@@ -73,7 +73,7 @@ def file_system(facts: NodeFacts, folder: str) -> str | None:
         columns = fields.split()
         if len(columns) < 5 or not end:
             continue
-        mount = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), columns[4])
+        mount = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), columns[4])
         depth = len(PurePosixPath(mount).parts)
         if PurePosixPath(folder).is_relative_to(mount) and (best is None or depth >= best[0]):
             best = depth, end.split()[0]

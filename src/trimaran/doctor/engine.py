@@ -13,6 +13,9 @@ BUILD_SPACE_GIB = 8
 MINIMUM = (1, 3)
 """Oldest version of Apptainer that is supported (site/docs/tutorials/installing.md)."""
 
+CAP_SYS_ADMIN = 21
+"""Number of the capability with which root mounts an image without a user namespace."""
+
 SQUASHFS_SHARE = 4
 """mksquashfs uses up to 1/4 of the physical memory for its buffers (mksquashfs(1), -mem)."""
 
@@ -107,17 +110,23 @@ def _apptainer(situation: Situation) -> Finding | None:
         if situation.login is None:
             return _finding("apptainer", "warn", "not installed here: runs use the host engine")
         return _finding("apptainer", "fail", "not installed on this node")
-    said = (facts.text("apptainer-said") or "no output").splitlines()[0]
-    if facts.text("apptainer-version") is None:
+    answer, version = facts.facts.get("apptainer-version"), facts.text("apptainer-version")
+    if answer is None:
+        return None
+    if version is None:
+        if answer.status in {124, 137}:  # `timeout` has ended it
+            return _finding("apptainer", "warn", f"`{path} --version` did not answer within 5 s",
+                            "look at the file system of the program, which may hang")
+        said = (facts.text("apptainer-said") or "no output").splitlines()[0]
         return _finding("apptainer", "fail", f"`{path} --version` fails: {said}",
                         f"install it again, or remove {path} from PATH")
-    if not said.startswith("apptainer"):
+    if not version.startswith("apptainer"):
         level: Level = "warn" if situation.login is None else "fail"
-        return _finding("apptainer", level, f"{path} is {said}, not Apptainer")
-    if numbers(said) < MINIMUM:
-        return _finding("apptainer", "warn", f"{said}, {path}: Trimaran is tested with"
+        return _finding("apptainer", level, f"{path} is {version or 'silent'}, not Apptainer")
+    if numbers(version) < MINIMUM:
+        return _finding("apptainer", "warn", f"{version}, {path}: Trimaran is tested with"
                         f" {'.'.join(map(str, MINIMUM))} and newer")
-    return _finding("apptainer", "ok", f"{said}, {path}")
+    return _finding("apptainer", "ok", f"{version}, {path}")
 
 
 def _options(situation: Situation) -> Finding | None:
@@ -150,9 +159,10 @@ def _modules(situation: Situation) -> Finding | None:
     return _finding("modules", level, f"`module load {names}` fails")
 
 
+APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
+
 _SWITCHES = {
-    "user.max_user_namespaces": "0", "kernel.unprivileged_userns_clone": "0",
-    "kernel.apparmor_restrict_unprivileged_userns": "1",
+    "user.max_user_namespaces": "0", "kernel.unprivileged_userns_clone": "0", APPARMOR: "1",
 }
 """Setting of the kernel -> value with which it refuses user namespaces to ordinary users."""
 
@@ -162,17 +172,21 @@ def _namespaces(situation: Situation) -> Finding | None:
     if "namespaces" not in facts.facts:
         return None
     settings = facts.under("sysctl")
-    off = [f"{name} = {value}" for name, value in _SWITCHES.items() if settings.get(name) == value]
+    off = [name for name, value in _SWITCHES.items() if settings.get(name) == value]
     if facts.text("apptainer-setuid"):
         return _finding("namespaces", "ok", "Apptainer is installed with setuid")
     if facts.text("namespaces") is not None:
         return _finding("namespaces", "ok", "usable")
+    if facts.number("uid") == 0 and facts.has_capability(CAP_SYS_ADMIN):
+        return _finding("namespaces", "ok", "refused by the kernel, but root needs none")
+    if off == [APPARMOR] and (profile := facts.text("apptainer-profile")):
+        return _finding("namespaces", "ok", f"{profile} allows them to Apptainer only")
     if facts.facts["namespaces"].status == 127 and not off:
         return None  # no unshare, and no setting that refuses
     # Without Apptainer, runs use the host engine; a job runs on nodes with other settings.
     needed = facts.text("apptainer-path") and not situation.before_job
     level: Level = "fail" if needed else "warn"
-    why = f": {', '.join(off)}" if off else ""
+    why = ": " + ", ".join(f"{name} = {_SWITCHES[name]}" for name in off) if off else ""
     return _finding("namespaces", level, f"refused by the kernel{why}")
 
 

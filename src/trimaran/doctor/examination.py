@@ -160,10 +160,15 @@ def refuse(abouts: Sequence[Situation]) -> None:
         abouts: one situation for each recipe, of one cluster; their facts are not used.
 
     Raises:
-        RunError: a finding has the level "fail"; the message names the IDs.
+        RunError: a finding has the level "fail", and the message names the IDs; or the facts of
+            this machine are not collected in time.
     """
-    own = facts.of_this_host({**parameters(abouts[0]), **queue_parameters(abouts[0])},
-                             groups=checks.CHEAP_PROBES)
+    try:
+        own = facts.of_this_host({**parameters(abouts[0]), **queue_parameters(abouts[0])},
+                                 groups=checks.CHEAP_PROBES)
+    except RunError as error:
+        raise RunError(error.message, code=error.code, hint=f"{error.hint}; --force submits the job"
+                       " without these checks") from error
     failed = {
         finding.id: finding for about in abouts
         for finding in checks.check(replace(about, facts=own), checks.CHEAP)

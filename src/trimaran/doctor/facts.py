@@ -64,6 +64,11 @@ class NodeFacts:
         text = self.text(key)
         return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
+    def has_capability(self, number: int) -> bool:
+        """Return whether the probe had the capability with this number (capabilities(7))."""
+        known = re.fullmatch(r"[0-9a-f]{1,16}", self.text("capabilities") or "")
+        return known is not None and bool(int(known[0], 16) >> number & 1)
+
     def under(self, prefix: str) -> dict[str, str]:
         """Return the texts of all known facts `PREFIX.NAME`, by NAME, such as one for each GPU."""
         return {
@@ -76,7 +81,8 @@ def parse(text: str) -> NodeFacts:
     """Return the facts in the output of the probe; other lines are ignored."""
     facts: dict[str, Fact] = {}
     key, status, lines = "", 0, list[str]()
-    for line in [*text.split("\n"), "## end 0"]:  # splitlines() knows more ends
+    # str.splitlines would also split at other characters, such as U+2028.
+    for line in [*text.split("\n"), "## end 0"]:
         if header := _HEADER.fullmatch(line):
             if key:
                 facts[key] = Fact(status, "\n".join(lines))

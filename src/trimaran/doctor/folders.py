@@ -15,6 +15,7 @@ TITLES = {
 }
 """Place -> its name in a cause."""
 
+
 @dataclass(frozen=True)
 class Place:
     """A folder and its file system.
@@ -25,7 +26,7 @@ class Place:
         folder: the folder, or the nearest folder above it that exists.
         writable: whether the user may write there.
         kind: type of the file system.
-        size: bytes of the file system.
+        size: bytes of the file system; 0: the file system does not count them.
         free: bytes that the user may still write.
         inodes: free inodes; None if the file system does not count them.
         mount: mount point.
@@ -97,5 +98,3 @@ def joined(
     level: Level = "fail" if any(level == "fail" for level, _ in faults) else "warn"
     causes = dict.fromkeys(cause for _, cause in faults)
     return found(table, identifier, level, "; ".join(causes))
-
-

@@ -75,6 +75,10 @@ def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
     return [versions.gfx(int(word)) for word in words if word.isdecimal() and len(word) < 10]
 
 
+_UNKNOWN = {124: "nvidia-smi did not answer within 5 s", 127: "nvidia-smi is not on PATH"}
+"""Status of the fact `gpus.nvidia` without which the number of GPUs is unknown -> its cause."""
+
+
 def _missing(situation: Situation, image: ImageFacts) -> Finding | None:
     recipe, kinds = situation.recipe, _kinds(situation, image)
     wanted = recipe.recipe.resources.gpus_per_node if recipe is not None else 0
@@ -83,6 +87,11 @@ def _missing(situation: Situation, image: ImageFacts) -> Finding | None:
         return _finding("gpu-missing", "ok", f"{len(kinds)} x {kinds[0]}")
     if situation.before_job or not wanted:
         return None
+    said = situation.facts.facts.get("gpus.nvidia")
+    if said is not None and said.status in _UNKNOWN and situation.facts.text("driver.nvidia"):
+        return _finding("gpu-missing", "warn", f"the driver is loaded, but {_UNKNOWN[said.status]},"
+                        " so that the GPUs are unknown", "run `nvidia-smi` on the node: it is slow"
+                        " without nvidia-persistenced, and hangs with a defective GPU")
     return _finding("gpu-missing", "fail",
                     f"{len(kinds) or 'no'} {title} GPU here, of {wanted} that the recipe uses")
 

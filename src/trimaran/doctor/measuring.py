@@ -40,8 +40,11 @@ SECONDS = 60
 """Time in seconds that the app may spend."""
 
 JOB_SECONDS = 240.0
-"""Time limit in seconds from the start of the job to the result: the copy of the image, the start
-of the containers, `SECONDS`, and the patience with a rank that hangs."""
+"""Time limit in seconds of a measurement, from the start of the job, or of the app on this machine.
+
+It includes the copy of the image, the start of the containers, `SECONDS`, and the patience with a
+rank that hangs.
+"""
 
 WALLTIME = "00:10:00"
 """The job is cancelled before; its script needs time for the signal before the time limit."""
@@ -133,7 +136,9 @@ def on_nodes(
     with _recipe_file(derived(base.recipe, nodes, queued=True)) as file:
         request = Request(recipe=file, engine=apptainer.Apptainer(), changes={}, site=site,
                           queued=True)
-        done = jobs.submit(request, name, cluster, reporter)
+        # The signal must come before the time limit, and after `JOB_SECONDS`.
+        quick = cluster.model_copy(update={"signal_seconds": min(cluster.signal_seconds, 60)})
+        done = jobs.submit(request, name, quick, reporter)
     try:
         with reporter.bar(f"job {done.job}: measuring {nodes} nodes", None):
             late = not _wait(done.directory, done.job, queue_seconds, job_seconds)
@@ -147,11 +152,12 @@ def here(base: RecipeFile, site: Site, reporter: Reporter) -> Measured:
     """Measure the devices of this machine.
 
     Raises:
-        UsageError, BuildError, RunError: the app cannot run here, or fails.
+        UsageError, BuildError, RunError: the app cannot run here, fails, or hangs.
     """
     with _recipe_file(derived(base.recipe, 1, queued=False)) as file:
         request = Request(recipe=file, engine=selection.select(None), changes={}, site=site)
-        directory = pipeline.execute(request, reporter)
+        # The app watches its ranks for a hang only if there are several.
+        directory = pipeline.execute(request, reporter, JOB_SECONDS)
     return _result(directory, base, False, JOB_SECONDS)
 
 

@@ -94,7 +94,7 @@ def collect(
                 return [_timed(answer, asked) for answer in answers], missing
         finally:
             with suppress(TrimaranError):  # it may have ended just now
-                if _active(scheduler, job):
+                if _may_run(scheduler, job):
                     scheduler.cancel(job)
 
 
@@ -191,14 +191,38 @@ def _wait(
                            hint="allow more time with --queue-seconds, or choose another partition")
         if now > look:
             look = now + EVERY
-            if not _active(scheduler, job) and len(_files(folder)) < count:
+            _refresh(folder)
+            if not _may_run(scheduler, job) and len(_files(folder)) < count:
                 time.sleep(EVERY)  # a network file system may show the last files later
+                _refresh(folder)
                 break
         time.sleep(PAUSE)
     return _answers(folder, count)
 
 
+def _may_run(scheduler: Scheduler, job: str) -> bool:
+    """Return whether the job is queued or running; also if the batch system does not answer.
+
+    A busy batch system does not answer each time, and the time limits end the wait in any case.
+    """
+    try:
+        return _active(scheduler, job)
+    except TrimaranError:
+        return True
+
+
+def _refresh(folder: Path) -> None:
+    """Make and remove a file in `folder`, so that files of other machines are seen.
+
+    A client of NFS keeps its copy of a folder for up to a minute, unless it changes the folder
+    itself (nfs(5), "Directory entry caching").
+    """
+    with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder):
+        pass
+
+
 def _files(folder: Path) -> list[Path]:
+    """Return the files of the nodes that have answered."""
     return sorted(folder.glob("facts-*"))
 
 

@@ -135,7 +135,8 @@ def _absent(situation: Situation) -> list[tuple[Level, str]]:
 
 def _space(situation: Situation, known: list[Place]) -> Finding | None:
     faults: list[tuple[Level, str]] = []
-    used = [place for place in written(known) if place.name != "cache"]  # see `cache-space`
+    used = [place for place in written(known)
+            if place.name != "cache" and place.size]  # for the cache, see `cache-space`
     for place in used:
         need = IMAGE_BYTES if place.name == "local" else RUN_BYTES
         if place.free < need:

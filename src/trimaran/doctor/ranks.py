@@ -7,6 +7,7 @@ import re
 from trimaran.cluster.scheduler import Shape
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.doctor import findings
+from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.doctor.situation import Situation
 from trimaran.doctor.versions import numbers
@@ -161,10 +162,26 @@ def _host_mpi(situation: Situation) -> Finding | None:
     title = f"Open MPI {version}" if kinds[0] == "Open MPI" else kinds[0]
     text = f"{path} is {title}, the image has {own}"
     if not own.startswith(kinds[0]):
-        return _finding("host-mpi", "fail", text)
+        same = not situation.before_job or _same_in_job(facts, path)
+        return _finding("host-mpi", "fail" if same else "warn", text)
     if numbers(version)[:1] != (numbers(own)[:1] or numbers(version)[:1]):
         return _finding("host-mpi", "warn", f"{text}: other major version")
     return _finding("host-mpi", "ok", text)
+
+
+SYSTEM = ("/usr/bin", "/bin", "/usr/local/bin")
+"""Folders of programs that a login node and the compute nodes usually have in common."""
+
+
+def _same_in_job(facts: NodeFacts, path: str) -> bool:
+    """Return whether a job has the mpirun that the login node has in PATH.
+
+    A job loads the modules of the site file. It has none that the user has loaded in the shell:
+    Slurm starts it with `--export=NONE`.
+    """
+    if (modules := facts.text("modules")) is not None:
+        return modules == "loaded"
+    return path.rpartition("/")[0] in SYSTEM
 
 
 HARMLESS = re.compile(

@@ -34,7 +34,8 @@ _FINAL = (2, 3, 4, 70)
 
 
 def perform(
-    directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter
+    directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter,
+    seconds: float | None = None,
 ) -> None:
     """Execute `command` in the run directory, and complete `run.json` however the command ends.
 
@@ -42,7 +43,7 @@ def perform(
     lock of its image, which stay locked if this process ends first.
 
     Raises:
-        RunError: the app ended with an error.
+        RunError: the app ended with an error, or has not ended within `seconds`.
         Interrupted: the user stopped the run.
     """
     again = "resume it with: " + process.shell_line(["trimaran", "resume", str(directory)])
@@ -52,6 +53,7 @@ def perform(
             status = process.stream(
                 command.argv, "training", reporter, env=command.env, cwd=directory,
                 log=directory / LOG, on_line=reporter.line, keep_open=[lock, *image],
+                seconds=seconds,
             )
     except (Interrupted, KeyboardInterrupt):
         _finish(directory, record, 130, "interrupted")

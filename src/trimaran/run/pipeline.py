@@ -121,8 +121,13 @@ def plan(request: Request) -> Plan:
                 cards.unchecked_options(request.recipe.recipe.app), first)
 
 
-def execute(request: Request, reporter: Reporter) -> Path:
+def execute(request: Request, reporter: Reporter, seconds: float | None = None) -> Path:
     """Prepare missing data and images, and run the recipe; the caller makes the verdict.
+
+    Args:
+        request: the run.
+        reporter: shows progress.
+        seconds: time limit of the app; None: no limit.
 
     Returns:
         The run directory of the completed run.
@@ -130,7 +135,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
     Raises:
         UsageError: the request is invalid.
         BuildError: the image could not be built or pulled.
-        RunError: the data could not be prepared, or the app failed.
+        RunError: the data could not be prepared, or the app failed or exceeded the time limit.
         Interrupted: the user stopped the run; `run.json` records it.
     """
     check(request)
@@ -145,7 +150,7 @@ def execute(request: Request, reporter: Reporter) -> Path:
                 directory, request.recipe, request.changes, used, data, launch,
                 modified, inputs.initial_record(request.initial), site_settings(request),
             )
-            app_process.perform(directory, begun, exact, lock, reporter)
+            app_process.perform(directory, begun, exact, lock, reporter, seconds)
     return directory
 
 

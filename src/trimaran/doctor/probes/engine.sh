@@ -12,29 +12,41 @@ engine_find() {
 # engine_setting NAME: print one setting with which Apptainer was compiled.
 engine_setting() { printf '%s\n' "$engine_compiled" | sed -n "s/^$1=//p" | head -n 1; }
 
-# engine_lacks COMMAND OPTION...: print the options that a command of Apptainer does not have.
+# engine_lacks COMMAND OPTION...: print, as the fact apptainer-COMMAND-lacks, the options that a command
+# of Apptainer does not have. Without the text of its help, for example because a slow file system
+# delays it, the options are unknown.
 engine_lacks() {
-    engine_help=$(timeout 5 "$engine" "$1" --help 2>&1 </dev/null)
+    engine_command=$1
     shift
-    for engine_option; do
-        case $engine_help in
-        *"$engine_option"*) ;;
-        *) printf '%s ' "$engine_option" ;;
-        esac
-    done
+    if engine_help=$(timeout -k 1 5 "$engine" "$engine_command" --help 2>&1 </dev/null); then
+        engine_missing=
+        for engine_option; do
+            case $engine_help in
+            *"$engine_option"*) ;;
+            *) engine_missing="$engine_missing$engine_option " ;;
+            esac
+        done
+        value "apptainer-$engine_command-lacks" "$engine_missing"
+    else
+        printf '## apptainer-%s-lacks 1\n' "$engine_command"
+    fi
 }
 
 engine=$(engine_find) || engine=
 value apptainer-path "$engine"
 engine_compiled=
 if [ -n "$engine" ]; then
-    engine_said=$(timeout 5 "$engine" --version 2>&1 </dev/null)
-    printf '## apptainer-version %d\n %s\n' "$?" "$(printf '%s' "$engine_said" | head -n 1)"
+    engine_said=$(timeout -k 1 5 "$engine" --version 2>&1 </dev/null)
+    engine_status=$?
+    # A wrapper of the site may print lines of its own before the version.
+    engine_version=$(printf '%s\n' "$engine_said" | grep -m 1 '^apptainer version ') ||
+        engine_version=$(printf '%s\n' "$engine_said" | head -n 1)
+    printf '## apptainer-version %d\n %s\n' "$engine_status" "$engine_version"
     value apptainer-said "$engine_said"
     # The options that Trimaran uses: trimaran.launch.apptainer, trimaran.engines.apptainer.
-    value apptainer-exec-lacks "$(engine_lacks exec --containall --no-eval --no-mount --scratch --mount)"
-    value apptainer-build-lacks "$(engine_lacks build --mksquashfs-args --build-arg-file --notest)"
-    engine_compiled=$(timeout 5 "$engine" buildcfg 2>/dev/null </dev/null)
+    engine_lacks exec --containall --no-eval --no-mount --scratch --mount
+    engine_lacks build --mksquashfs-args --build-arg-file --notest
+    engine_compiled=$(timeout -k 1 5 "$engine" buildcfg 2>/dev/null </dev/null)
 fi
 engine_programs=$(engine_setting LIBEXECDIR)/apptainer/bin
 engine_starter=$root$engine_programs/starter-suid
@@ -42,6 +54,10 @@ if [ -u "$engine_starter" ] && [ -x "$engine_starter" ]; then
     value apptainer-setuid "$engine_starter"
 else
     value apptainer-setuid ''
+fi
+# The AppArmor profile with which Ubuntu's packages of Apptainer allow user namespaces to its starter only.
+if [ -n "$engine_compiled" ]; then
+    value apptainer-profile "$(grep -lsF -- "$engine_programs/starter" "$root"/etc/apparmor.d/* | head -n 1)"
 fi
 
 # engine_squashfuse: print the path of squashfuse, which mounts a SIF without root.
@@ -80,9 +96,12 @@ fi
 engine_free() {
     engine_folder=$1
     while [ -n "$engine_folder" ] && ! [ -d "$engine_folder" ]; do
-        engine_folder=${engine_folder%/*}
+        case $engine_folder in
+        */*) engine_folder=${engine_folder%/*} ;;
+        *) engine_folder=. ;;
+        esac
     done
-    timeout 5 df -Pk -- "${engine_folder:-/}" 2>/dev/null | tail -n 1 |
+    timeout -k 1 5 df -Pk -- "${engine_folder:-/}" 2>/dev/null | tail -n 1 |
         sed -nE 's/.* +[0-9]+ +[0-9]+ +(-?[0-9]+) +[0-9-]+%? .*/\1/p'
 }
 value build-folder "${APPTAINER_TMPDIR:-${TMPDIR:-/tmp}}"
@@ -110,7 +129,7 @@ engine_bound() {
     # grep reads one pattern from each line: a tab, and the beginning of a name.
     engine_names=$(sed -nE 's/^[[:blank:]]*([A-Za-z0-9_+-]+\.so[A-Za-z0-9_.+-]*).*/\t\1/p' "$engine_list" 2>/dev/null)
     if [ -z "$engine_names" ]; then return; fi
-    timeout 5 ldconfig -p 2>/dev/null | grep -F -- "$engine_names" |
+    timeout -k 1 5 ldconfig -p 2>/dev/null | grep -F -- "$engine_names" |
         sed -nE 's/.*\(libc6,(x86-64|AArch64)[^)]*\) => //p' | sort -u |
         while IFS= read -r engine_library; do
             printf '%s %s\n' "$engine_library" "$(engine_glibc "$root$engine_library")"

@@ -23,7 +23,8 @@ value() {
 }
 
 # fact KEY PROGRAM ARGUMENT...: print the output of a program, which may take 5 seconds, as the fact
-# KEY. The status is 127 if the program is missing, and 124 if it took too long.
+# KEY. The status is 127 if the program is missing, and 124 if it took too long: `timeout` says 137 if
+# the program ignored SIGTERM and was killed.
 fact() {
     key=$1
     shift
@@ -31,8 +32,10 @@ fact() {
         printf '## %s 127\n' "$key"
         return
     fi
-    text=$(timeout 5 "$@" 2>/dev/null </dev/null)
-    printf '## %s %d\n' "$key" "$?"
+    text=$(timeout -k 1 5 "$@" 2>/dev/null </dev/null)
+    status=$?
+    if [ "$status" = 137 ]; then status=124; fi
+    printf '## %s %d\n' "$key" "$status"
     printf '%s\n' "$text" | sed 's/^/ /'
 }
 

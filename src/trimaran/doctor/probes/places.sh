@@ -24,11 +24,13 @@ places_folder() {
 places_folder cache "$place_cache"
 places_folder scratch "$place_scratch"
 places_folder local "$place_local"
-places_folder runs "$place_runs"
+# A folder that does not answer costs 5 seconds each time.
+if [ "$place_runs" != "$place_scratch" ]; then places_folder runs "$place_runs"; fi
 
 # places_data NUMBER PATH: print the facts of one packed data set.
 places_data() {
     places_folder "data-$1" "$2"
+    if [ "$status" = 124 ]; then return; fi
     # shellcheck disable=SC2016
     fact "files.$1" sh -c 'cd -- "$1$2" && find . -type f | head -n 10001 | wc -l' sh "$root" "$2"
     if ! command -v lfs >/dev/null; then return; fi

@@ -1,7 +1,7 @@
 # ------------------------------------------------- facts of the programs that start the ranks
 
 # ranks_said PROGRAM ARGUMENT...: print standard output and error of a program.
-ranks_said() { command -v -- "$1" >/dev/null && timeout 5 "$@" 2>&1 </dev/null; }
+ranks_said() { command -v -- "$1" >/dev/null && timeout -k 1 5 "$@" 2>&1 </dev/null; }
 
 for ranks_program in sbatch qsub bsub; do
     value "batch.$ranks_program" "$(command -v "$ranks_program")"
