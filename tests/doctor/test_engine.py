@@ -172,7 +172,7 @@ def test_an_ordinary_user_needs_ranges_of_subordinate_ids(a100: Path) -> None:
 def test_a_driver_is_compared_with_the_cuda_of_the_image(
     a100: Path, driver: str, image: str, level: str
 ) -> None:
-    hosts.program(a100, "nvidia-smi", f"echo 'NVIDIA A100-SXM4-40GB, {driver}, 8.0'")
+    hosts.program(a100, "nvidia-smi", f"echo 'NVIDIA A100-SXM4-40GB, {driver}, 8.0, 40960 MiB'")
     known = hosts.facts_of(a100)
     found = engine.check(hosts.situation(known, image=image))
     assert finding("gpu-driver", found).level == level
@@ -197,7 +197,7 @@ def test_the_version_of_the_kernel_module_is_enough(a100: Path) -> None:
 def test_code_runs_on_the_gpus_that_nvidia_documents(
     a100: Path, capability: str, image: str, level: str
 ) -> None:
-    hosts.program(a100, "nvidia-smi", f"echo 'Some GPU, 600.00, {capability}'")
+    hosts.program(a100, "nvidia-smi", f"echo 'Some GPU, 600.00, {capability}, 81559 MiB'")
     found = gpus.check(hosts.situation(hosts.facts_of(a100), image=image))
     assert finding("gpu-architecture", found).level == level
     if level != "ok":
@@ -250,6 +250,26 @@ def test_a_newer_library_for_graphics_only_is_a_warning(a100: Path) -> None:
     change(a100, "usr/lib64/libGLX.so.0", "GLIBC_2.39")
     found = gpus.check(hosts.situation(hosts.facts_of(a100), image="torch-cuda12"))
     assert "libGLX.so.0" in caused("glibc", found, "warn").cause
+
+
+def test_the_peak_memory_of_a_recipe_is_compared_with_that_of_each_gpu(
+    a100: Path, tmp_path: Path
+) -> None:
+    recipe = "futuregan/p100x1-convergence"  # 15.5 GB
+    hosts.program(a100, "nvidia-smi", "echo 'Tesla P100-PCIE-12GB, 550.54.15, 6.0, 12288 MiB'")
+    small = hosts.facts_of(a100)
+    found = caused("gpu-memory", gpus.check(hosts.situation(small, recipe=recipe)), "fail")
+    assert "12.9 GB of memory; the recipe expects 15.5 GB" in found.cause
+    caused("gpu-memory",
+           gpus.check(hosts.situation(small, recipe=recipe, cluster=CLUSTER)), "warn")
+    hosts.program(a100, "nvidia-smi", "echo 'Tesla P100-SXM2-16GB, 550.54.15, 6.0, 16280 MiB'")
+    found = gpus.check(hosts.situation(hosts.facts_of(a100), recipe=recipe))
+    assert finding("gpu-memory", found).level == "ok"
+    root = hosts.copy("amd-mi250x", tmp_path)
+    for size, level in ((12 << 30, "fail"), (64 << 30, "ok")):
+        change(root, "sys/class/drm/card1/device/mem_info_vram_total", f"{size}\n")
+        about = hosts.situation(hosts.facts_of(root), recipe=recipe, image="torch-rocm")
+        assert finding("gpu-memory", gpus.check(about)).level == level
 
 
 def test_a_recipe_for_gpus_needs_them() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hosts import caused, facts_of
 from situations import by_id, probed, situation, with_facts
 from trimaran.doctor import limits, processors
 from trimaran.doctor.facts import NodeFacts
+from trimaran.recipes import library
 
 FORMER = "infiniband-lustre"
 TWO_NODES = {"nodes": 2, "tasks_per_node": 2, "cpus_per_task": 4}
@@ -172,6 +174,23 @@ def test_memory_below_the_target() -> None:
     assert "limited by a cgroup to 8.00 GiB" in caused("memory-limit", found).cause
     found = limits.check(situation(machine(FORMER), target_node={"memory_gib": 8}))
     assert by_id(found)["memory-limit"].level == "ok"
+
+
+def test_memory_below_the_expected_peak_of_the_ranks() -> None:
+    base = situation(here())
+    assert base.recipe is not None
+    known = library.load("futuregan/p100x1-convergence")  # 15.5 GB, judged here without a GPU
+    recipe = known.recipe.model_copy(
+        update={"resources": base.recipe.recipe.resources.model_copy(update={"tasks_per_node": 2})}
+    )
+    for gib, level in ((28, "fail"), (29, "ok")):
+        node = with_facts(base.facts, {"meminfo": f"MemTotal: {gib << 20} kB"})
+        found = limits.check(replace(base, facts=node, recipe=replace(known, recipe=recipe)))
+        assert by_id(found)["memory-limit"].level == level
+    assert "2 rank(s) that reach the expected peak memory take 28.87 GiB" in caused(
+        "memory-limit", limits.check(replace(
+            base, facts=with_facts(base.facts, {"meminfo": "MemTotal: 9 kB"}),
+            recipe=replace(known, recipe=recipe)))).cause
 
 
 def test_memory_that_is_too_small_to_import_pytorch() -> None:

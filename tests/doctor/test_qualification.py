@@ -251,8 +251,11 @@ def test_evidence_expires(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert "7 days ago" in caused("qualification-expired", evidence.age("own", NOW)).cause
     write_evidence(6.99, judged([node(0), node(1, memory_gb_s=[1.0])]))
     one = finding("qualification-expired", evidence.age("own", NOW))
-    assert one.level == "ok"
+    assert one.level == "warn"
     assert "out of line: n0, n1" in one.cause
+    write_evidence(6.98, judged([node(0), node(1)]))
+    one = finding("qualification-expired", evidence.age("own", NOW))
+    assert one.level == "ok"
     (evidence._folder("own") / "99990101.json").write_text("{")
     assert evidence.age("own", NOW) == [one]
     assert evidence.age("other", NOW) == []
@@ -267,6 +270,8 @@ def test_findings_are_joined_with_those_of_their_nodes() -> None:
     assert [(one.node, len(one.findings)) for one in found.nodes] == [
         ("login", 0), ("n1", 1), ("n2", 1)
     ]
+    found = measuring.joined(whole, {"n1.example.org": [own]})
+    assert [len(one.findings) for one in found.nodes] == [0, 1]
     alone = Examination(recipe=None, cluster=None, nodes=(login,))
     assert measuring.joined(alone, {"this": [own]}).nodes[0].findings == (own,)
 
@@ -294,6 +299,9 @@ def test_a_hanging_rank_is_named_with_its_node(
     late = measuring._unfinished(tmp_path, True, 240.0)
     assert list(late) == ["n1", "n2", "n3"]
     assert "within 240 s" in caused("qualification-hang", late["n1"], "fail").cause
+    (tmp_path / "log.txt").write_text("collectives qualify: error[out-invalid]: the disk is full\n")
+    other = measuring._unfinished(tmp_path, False, 240.0)
+    assert "the disk is full" in caused("qualification-failed", other["n1"], "fail").cause
 
 
 def test_numbers_of_ranks() -> None:

@@ -100,8 +100,9 @@ def age(cluster: str | None, now: datetime | None = None) -> list[Finding]:
     days = (now - evidence.date).total_seconds() / 86400
     bad = [node for node, own in evidence.findings.items() if worst(own) != "ok"]
     named = f"; out of line: {', '.join(sorted(bad))}" if bad else ""
-    level: Level = "ok" if now <= evidence.valid_until else "warn"
-    word = "valid" if level == "ok" else "expired"
+    valid = now <= evidence.valid_until
+    level: Level = "ok" if valid and not bad else "warn"
+    word = "valid" if valid else "expired"
     return [findings.found(
         qualification.FINDINGS, "qualification-expired", level,
         f"{len(evidence.findings)} nodes were measured {days:.0f} days ago ({word}:"

@@ -6,6 +6,7 @@ import re
 
 from trimaran.doctor import findings, versions
 from trimaran.doctor.findings import Explained, Finding, Level
+from trimaran.doctor.limits import MIB, need_of_rank
 from trimaran.doctor.situation import ImageFacts, Situation
 
 FINDINGS: dict[str, Explained] = {
@@ -30,6 +31,14 @@ FINDINGS: dict[str, Explained] = {
         "use another image: containers/README.md lists the GPUs of each",
         "a P100 with an image for CUDA 13 on a described machine",
     ),
+    "gpu-memory": Explained(
+        "engine", "fail",
+        "The memory of each GPU is at least the peak memory that the recipe expects of the ranks"
+        " that use it. Recipes without an expectation of peak memory are not checked.",
+        "use GPUs with more memory, more ranks, or a smaller batch; `trimaran show recipes RECIPE`"
+        " prints the expectation and its source",
+        "the recipe of a published training that takes 15.5 GB, on described GPUs of 12 GB",
+    ),
     "glibc": Explained(
         "engine", "fail",
         "The libraries of the host that `--nv` or `--rocm` binds into the container need no newer"
@@ -52,7 +61,7 @@ def check(situation: Situation) -> list[Finding]:
     image = situation.image
     if image is None or not image.values.get("gpu"):
         return []
-    checks = (_missing, _driver, _architecture, _glibc)
+    checks = (_missing, _driver, _architecture, _memory, _glibc)
     return [one for one in (check(situation, image) for check in checks) if one is not None]
 
 
@@ -61,16 +70,16 @@ def _finding(identifier: str, level: Level, cause: str, remedy: str = "") -> Fin
 
 
 def _rows(situation: Situation) -> list[list[str]]:
-    """Return name, version of the driver, and compute capability of each NVIDIA GPU."""
+    """Return name, version of the driver, compute capability and memory of each NVIDIA GPU."""
     text = situation.facts.text("gpus.nvidia") or ""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
-    return [row for row in rows if len(row) == 3]
+    return [row for row in rows if len(row) == 4]
 
 
 def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
     """Return the name of each GPU."""
     if image.values["gpu"] == "nvidia":
-        return [name for name, _, _ in _rows(situation)]
+        return [name for name, *_ in _rows(situation)]
     words = (situation.facts.text("gpus.amd") or "").split()
     return [versions.gfx(int(word)) for word in words if word.isdecimal() and len(word) < 10]
 
@@ -135,7 +144,7 @@ def _architecture(situation: Situation, image: ImageFacts) -> Finding | None:
         return _amd_architecture(_kinds(situation, image), compiled)
     bad: dict[str, str] = {}
     good: dict[str, str] = {}
-    for name, _, text in _rows(situation):
+    for name, _, text, _ in _rows(situation):
         capability = versions.numbers(text)
         if len(capability) == 2:
             way = versions.compiled_for(capability, compiled)
@@ -161,6 +170,23 @@ def _amd_architecture(kinds: list[str], compiled: list[str]) -> Finding | None:
     # AMD's frameworks have code for more GPUs than Horovod's kernels, which were compiled here.
     return _finding("gpu-architecture", "warn", f"{', '.join(other)}: Horovod in the image has code"
                     f" for {', '.join(compiled)} only", "use another strategy than horovod")
+
+
+def _memory(situation: Situation, image: ImageFacts) -> Finding | None:
+    need, recipe = need_of_rank(situation.recipe), situation.recipe
+    if image.values["gpu"] == "amd":
+        words = (situation.facts.text("memory.amd") or "").split()
+        sizes = [int(word) for word in words if word.isdecimal()]
+    else:
+        texts = [re.fullmatch(r"(\d+) MiB", text) for *_, text in _rows(situation)]
+        sizes = [int(text[1]) * MIB for text in texts if text is not None]
+    if need is None or recipe is None or not sizes or not recipe.recipe.resources.gpus_per_task:
+        return None
+    ranks = recipe.recipe.resources.mps or 1
+    cause = f"{min(sizes) / 1e9:.1f} GB of memory; the recipe expects {ranks * need / 1e9:.1f} GB"
+    if min(sizes) >= ranks * need:
+        return _finding("gpu-memory", "ok", cause)
+    return _finding("gpu-memory", "warn" if situation.before_job else "fail", cause)
 
 
 def _glibc(situation: Situation, image: ImageFacts) -> Finding | None:

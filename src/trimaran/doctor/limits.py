@@ -8,6 +8,7 @@ from trimaran.doctor import processors
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Explained, Finding, Level, found
 from trimaran.doctor.situation import Situation
+from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Resources
 
 GIB = 2**30
@@ -35,6 +36,9 @@ PINNED_BYTES = 16 * MIB
 A buffer has 4 MiB (NCCL user guide, NCCL_BUFFSIZE).
 """
 
+PEAK_MEMORY = "peak_memory_bytes"
+"""Key in `metrics.jsonl` of the largest peak memory of a rank (the app contract)."""
+
 CAP_IPC_LOCK = 14
 """Number of the capability with which the limit of locked memory does not apply."""
 
@@ -50,7 +54,8 @@ FINDINGS: dict[str, Explained] = {
         "limits", "fail",
         "The memory of the node, or the smallest limit of the cgroups, is below the target's"
         " memory: the kernel kills the run, or the verdict is NO REFERENCE. It is a FAIL if the"
-        " ranks cannot even import PyTorch (0.22 GiB each).",
+        " ranks cannot even import PyTorch (0.22 GiB each), or if the recipe expects more peak"
+        " memory of them.",
         "request more memory (Slurm: --mem=0 takes all of a node), or reduce tasks_per_node",
         "for real: a cgroup with a limit, where root may make one; described nodes",
     ),
@@ -136,6 +141,21 @@ def memory(facts: NodeFacts) -> int | None:
     return None if total is None else min([total, *_counts(facts, "cgroup-memory")])
 
 
+def need_of_rank(file: RecipeFile | None) -> float | None:
+    """Return the peak memory in bytes that the recipe expects of a rank; None: it expects none.
+
+    On GPUs, this is the memory of tensors, so that a rank needs more.
+    """
+    if file is None:
+        return None
+    metrics = file.card.card.metrics
+    needs = [
+        one.value / metrics[one.metric].factor for one in file.recipe.expected
+        if one.metric in metrics and metrics[one.metric].key == PEAK_MEMORY
+    ]
+    return max(needs, default=None)
+
+
 def _memory(situation: Situation) -> Finding | None:
     given, wanted = memory(situation.facts), _resources(situation)
     if given is None:
@@ -149,10 +169,14 @@ def _memory(situation: Situation) -> Finding | None:
     # A node has a little less than its nominal memory, so it is rounded, as the verdict does it.
     if least is not None and round(given / GIB, 1) < least:
         level, cause = "warn", f"{cause}, the target has {least:g} GiB"
-    if wanted is not None and given < wanted.tasks_per_node * IMPORT_BYTES:
+    if wanted is None:
+        return found(FINDINGS, "memory-limit", level, cause)
+    expected = None if wanted.gpus_per_task else need_of_rank(situation.recipe)
+    need = wanted.tasks_per_node * (expected or IMPORT_BYTES)
+    if given < need:
         level = "fail"
-        cause += (f"; {wanted.tasks_per_node} rank(s) that import PyTorch take"
-                  f" {wanted.tasks_per_node * IMPORT_BYTES / GIB:.2f} GiB")
+        doing = "reach the expected peak memory" if expected else "import PyTorch"
+        cause += f"; {wanted.tasks_per_node} rank(s) that {doing} take {need / GIB:.2f} GiB"
     return found(FINDINGS, "memory-limit", level, cause)
 
 

@@ -29,7 +29,7 @@ from trimaran.recipes import cards, library, targets
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
-from trimaran.run import job_chain, pipeline
+from trimaran.run import job_chain, pipeline, run_directory
 from trimaran.run.app_process import LOG
 from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster, Site
@@ -42,9 +42,12 @@ SECONDS = 60
 JOB_SECONDS = 240.0
 """Time limit in seconds of a measurement, from the start of the job, or of the app on this machine.
 
-It includes the copy of the image, the start of the containers, `SECONDS`, and the patience with a
-rank that hangs.
+It includes the start of the containers, `SECONDS`, and the patience with a rank that hangs. The
+copy of the image to the nodes has its own time; see `COPY_RATE`.
 """
+
+COPY_RATE = 50e6
+"""Assumed rate in bytes per second at which a node can copy the image from a shared file system."""
 
 WALLTIME = "00:10:00"
 """The job is cancelled before; its script needs time for the signal before the time limit."""
@@ -128,7 +131,7 @@ def on_nodes(
         nodes: number of nodes.
         reporter: shows progress.
         queue_seconds: time limit in seconds for the start of the job.
-        job_seconds: time limit in seconds from the start of the job.
+        job_seconds: time limit in seconds from the start of the job, without the copy of the image.
 
     Raises:
         UsageError, BuildError, RunError: the job cannot be queued, or is not started in time.
@@ -139,6 +142,8 @@ def on_nodes(
         # The signal must come before the time limit, and after `JOB_SECONDS`.
         quick = cluster.model_copy(update={"signal_seconds": min(cluster.signal_seconds, 60)})
         done = jobs.submit(request, name, quick, reporter)
+    image = Path(run_directory.load(done.directory).image.reference)
+    job_seconds += image.stat().st_size / COPY_RATE
     try:
         with reporter.bar(f"job {done.job}: measuring {nodes} nodes", None):
             late = not _wait(done.directory, done.job, queue_seconds, job_seconds)
@@ -204,7 +209,7 @@ _ERROR = re.compile(r"error\[[a-z-]+\]: .*")
 
 
 def _unfinished(directory: Path, late: bool, job_seconds: float) -> Found:
-    """Return a finding for the nodes that hang, or for all nodes if it is unknown which do."""
+    """Return a finding for the nodes that hang, or for all nodes if none is known to hang."""
     links = job_chain.read(directory)
     hosts = [host.hostname for host in links[-1].hosts] if links else []
     try:
@@ -220,7 +225,8 @@ def _unfinished(directory: Path, late: bool, job_seconds: float) -> Found:
     count = len(hosts)
     tasks = job_tasks(directory)
     named = sorted({hosts[rank // tasks] for rank in ranks if rank // tasks < count})
-    finding = findings.found(qualification.FINDINGS, "qualification-hang", "fail",
+    identifier = "qualification-hang" if late or silent else "qualification-failed"
+    finding = findings.found(qualification.FINDINGS, identifier, "fail",
                              f"{why}; log: {directory / LOG}")
     return {name: list[Finding]([finding]) for name in named or dict.fromkeys(hosts) or ["a node"]}
 
@@ -244,12 +250,15 @@ def _numbers(text: str) -> set[int]:
 def joined(examination: Examination, found: Mapping[str, Sequence[Finding]]) -> Examination:
     """Return the examination with more findings of its nodes, or of nodes that it does not have.
 
-    Without nodes of a job, the findings belong to this machine.
+    Without nodes of a job, the findings belong to this machine. A node is found by its name in the
+    batch system, which may be the first part of its host name.
     """
     left, nodes = dict(found), []
     only = len(examination.nodes) == 1 and len(found) == 1
+    short = {name.partition(".")[0]: name for name in found}
     for node in examination.nodes:
         name = next(iter(left), "") if only else node.node
+        name = name if name in left else short.get(name.partition(".")[0], name)
         own = left.pop(name, ()) if only or node.role == "compute" else ()
         nodes.append(node.model_copy(update={"findings": (*node.findings, *own)}))
     nodes += [NodeFindings(node=name, role="compute", findings=tuple(own))

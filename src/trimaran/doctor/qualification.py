@@ -130,10 +130,17 @@ FINDINGS: dict[str, Explained] = {
         "exclude the node and report it; its log lines are in `dmesg`, those of the job in log.txt",
         "a rank that is really stopped (SIGSTOP)",
     ),
+    "qualification-failed": _explained(
+        "fail", "The measurement ends with a result.",
+        "the cause has the error of the measurement and its log; repeat it when this is mended",
+        "a log with an error that no hanging rank causes",
+    ),
     "qualification-expired": _explained(
-        "warn", "The last qualification of the cluster's nodes is not older than its validity.",
-        "repeat it: trimaran doctor RECIPE --cluster NAME --nodes N --measure",
-        "evidence with an old date",
+        "warn", "The last qualification of the cluster's nodes is not older than its validity, and"
+        " all nodes were alike.",
+        "exclude the nodes that are out of line, or repeat the measurement: trimaran doctor RECIPE"
+        " --cluster NAME --nodes N --measure",
+        "evidence with an old date, and with a slow node",
     ),
 }
 

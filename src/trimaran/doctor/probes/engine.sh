@@ -137,7 +137,7 @@ engine_bound() {
 }
 if [ "$gpu" = nvidia ] || [ -e "$root/dev/nvidiactl" ]; then
     value bound.nvidia "$(engine_bound nvidia)"
-    fact gpus.nvidia nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader
+    fact gpus.nvidia nvidia-smi --query-gpu=name,driver_version,compute_cap,memory.total --format=csv,noheader
     file_fact driver.nvidia /proc/driver/nvidia/version
 fi
 if [ "$gpu" = amd ] || [ -e "$root/dev/kfd" ]; then
@@ -151,4 +151,5 @@ if [ "$gpu" = amd ] || [ -e "$root/dev/kfd" ]; then
         fi
     done
     value gpus.amd "${engine_kinds% }"
+    value memory.amd "$(cat "$root"/sys/class/drm/card*/device/mem_info_vram_total 2>/dev/null)"
 fi
