@@ -22,7 +22,7 @@ from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
 from trimaran.run import run_directory
-from trimaran.run.launch_spec import Extension, Modification
+from trimaran.run.additions import Extension, Modification
 
 
 @pytest.mark.parametrize(("accuracy", "outcome"), [(0.95, "PASS"), (0.5, "FAIL")])

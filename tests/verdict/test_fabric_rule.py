@@ -18,7 +18,7 @@ from trimaran.recipes.recipe import Recipe
 from trimaran.report import report, run_evidence
 from trimaran.run import carriers, run_directory
 from trimaran.run.carriers import FabricRecord
-from trimaran.run.launch_spec import SiteSettings
+from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import FabricName
 from trimaran.verdict import run_verdict
 from trimaran.verdict.metrics import Event, Verdict, judge_metrics

@@ -85,14 +85,14 @@ def run(
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
     from trimaran.recipes import library
-    from trimaran.run import inputs, launch_spec, pipeline
+    from trimaran.run import additions, inputs, pipeline
 
     chosen, file = selection.select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=library.parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
-        extension=launch_spec.extension(
+        extension=additions.extension(
             load_image(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )

@@ -33,7 +33,7 @@ from trimaran.recipes import cards, library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import carriers, job_chain, launch_spec
-from trimaran.run.launch_spec import Modification, SiteSettings
+from trimaran.run.additions import Modification
 from trimaran.run.record import (
     CommandRecord,
     DataRecord,
@@ -46,6 +46,7 @@ from trimaran.run.record import (
     RunRecord,
     Status,
 )
+from trimaran.run.site_settings import SiteSettings
 
 RUNS = "runs"
 """Folder in which run directories are created, unless the user chooses another path."""
