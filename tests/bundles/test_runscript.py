@@ -232,8 +232,8 @@ def test_the_script_finds_amds_gpus_as_the_tool_does(
     assert found == ["AMD Instinct MI250X (gfx90a)", "AMD GPU (gfx942)"]
     assert found == hostfacts.amd(kfd, drm)
     for own, expected in (("1", found[1:]), ("GPU-2f", found[:1])):
-        done = subprocess.run(["sh", "-euc", f'{text}\nhost_facts {own}; printf %s "$accelerators"'],
-                              capture_output=True, text=True, check=True)
+        shell = f'{text}\nhost_facts {own}; printf %s "$accelerators"'
+        done = subprocess.run(["sh", "-euc", shell], capture_output=True, text=True, check=True)
         assert json.loads(done.stdout) == expected
 
 

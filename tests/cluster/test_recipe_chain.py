@@ -13,7 +13,7 @@ import pytest
 from jobplaces import CHECKPOINT, Place, make, noting, write_program
 from refusals import refused
 from sharedjobs import used
-from trimaran.cluster import jobs, recipe_chain, watch
+from trimaran.cluster import jobs, recipe_chain, submission, watch
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
@@ -79,7 +79,7 @@ def linked(root: Path, scheduler: str = "slurm") -> tuple[Place, Place]:
     )
     first = replace(first, following=(second.directory, initial))
     for job in (first, second):
-        jobs.write(job, used(place), "test")
+        submission.write(job, used(place), "test")
     (first.directory / "job/ids").write_text("7\n")
     return Place(place.root, first), Place(place.root, second)
 

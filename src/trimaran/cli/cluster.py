@@ -156,7 +156,7 @@ def submit(
 
     Example: trimaran submit APP/FIRST APP/SECOND --chain
     """
-    from trimaran.cluster import docker, jobs, recipe_chain
+    from trimaran.cluster import docker, recipe_chain, submission
     from trimaran.cluster import together as shared
     from trimaran.doctor import examination
     from trimaran.engines import apptainer
@@ -165,7 +165,7 @@ def submit(
 
     ways = Ways(nodes, seeds, together, chain, form)
     ways.check(named)
-    name, facts = jobs.choose(site, cluster)
+    name, facts = submission.choose(site, cluster)
     elsewhere = dry_run and apptainer.program() is None
     engine = apptainer.Apptainer("apptainer" if elsewhere else None)
     trainings = ways.trainings(named, library.parse_changes(settings or []))
@@ -186,7 +186,7 @@ def submit(
                          " submit it", code="arguments-conflict", hint="add --dry-run")
     way = shared if together else recipe_chain
     if dry_run:
-        render = jobs.preview if form is None else docker.render
+        render = submission.preview if form is None else docker.render
         for text in (
             [way.preview(requests, facts)] if together or chain
             else [render(request, facts) for request in requests]
@@ -195,7 +195,7 @@ def submit(
         return
     if not chain and not together:  # these check all their recipes first
         for request in requests:
-            jobs.check(request, facts)
+            submission.check(request, facts)
     if not force:
         examination.refuse([
             examination.situation(site, facts, request.recipe) for request in requests
@@ -205,11 +205,11 @@ def submit(
         terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
         say(done.directory.parent if chain else done.directory)
     elif len(requests) == 1:
-        done = jobs.submit(requests[0], name, facts, terminal())
+        done = submission.submit(requests[0], name, facts, terminal())
         terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
         say(done.directory)
     else:
-        say(jobs.submit_series(requests, name, facts, terminal()))
+        say(submission.submit_series(requests, name, facts, terminal()))
 
 
 @command(app)

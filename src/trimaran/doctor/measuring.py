@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from trimaran import strict
-from trimaran.cluster import jobs, watch
+from trimaran.cluster import jobs, submission, watch
 from trimaran.doctor import findings, qualification
 from trimaran.doctor.examination import Examination, NodeFindings
 from trimaran.doctor.findings import Finding
@@ -133,7 +133,7 @@ def on_nodes(
     with _recipe_file(derived(base.recipe, nodes, queued=True)) as file:
         request = Request(recipe=file, engine=apptainer.Apptainer(), changes={}, site=site,
                           queued=True)
-        done = jobs.submit(request, name, cluster, reporter)
+        done = submission.submit(request, name, cluster, reporter)
     try:
         with reporter.bar(f"job {done.job}: measuring {nodes} nodes", None):
             late = not _wait(done.directory, done.job, queue_seconds, job_seconds)

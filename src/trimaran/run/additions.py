@@ -1,4 +1,4 @@
-"""Check the additions of the user to an image: an overlay, and packages of a virtual environment."""
+"""Check the user's additions to an image: an overlay, and packages of a virtual environment."""
 
 from __future__ import annotations
 
