@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,24 @@ def test_the_networks_stand_in_run_json_report_and_evidence(
     found["run"]["site"]["fabric"] = None
     with pytest.raises(ValidationError, match="does not name infiniband"):
         run_evidence.RunEvidence.model_validate(found)
+
+
+def test_run_json_is_written_once_and_that_of_another_user_never(
+    recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = own_place / "run"
+    finish(run, recipe, IB)
+    before = (run / "run.json").read_bytes()
+    with monkeypatch.context() as other:
+        other.setattr(os, "getuid", lambda: (run / "run.json").stat().st_uid + 1)
+        report.write(run)
+    assert (run / "run.json").read_bytes() == before
+    assert "NCCL: IB" in (run / "report.md").read_text()
+    report.write(run)
+    written = (run / "run.json").stat()
+    assert (run / "run.json").read_bytes() != before
+    report.write(run)
+    assert (run / "run.json").stat().st_ino == written.st_ino
 
 
 def test_evidence_with_a_fault_agrees_with_its_networks(

@@ -154,10 +154,10 @@ def report_run(
 
     if (run_dir / scaling.FILE).is_file():
         _conclude_series(run_dir, evidence, as_json)
-    record, verdict = report.write(run_dir)
+    record, verdict, written = report.write_if_allowed(run_dir, terminal())
     if evidence is not None:
         report.write_evidence(run_dir, record, verdict, evidence)
-    conclude(run_dir, record, verdict, as_json)
+    conclude(run_dir, record, verdict, as_json, written=written)
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:
