@@ -190,7 +190,7 @@ def digests(text: str) -> dict[str, str]:
 
 
 def submit_series(
-    requests: list[Request], name: str, cluster: Cluster, reporter: Reporter
+    requests: Sequence[Request], name: str, cluster: Cluster, reporter: Reporter
 ) -> Path:
     """Queue one job for each request of a scaling series, and return the folder of the series.
 
