@@ -22,7 +22,7 @@ from trimaran.run.carriers import FabricRecord
 from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import FabricName
 from trimaran.verdict import run_verdict
-from trimaran.verdict.metrics import Event, Verdict, judge_metrics
+from trimaran.verdict.metrics import UNNAMED, Event, Verdict, judge_metrics
 
 SOCKET = " 4 Using network Socket\n"
 IB = " 4 Using network IB\n 2 NET/IB : Using [0]mlx5_0:1/IB\n"
@@ -79,6 +79,12 @@ def test_a_throughput_over_an_unknown_network_has_no_reference(log: str) -> None
     assert "InfiniBand, but the logs do not show" in reason
     assert any(reason in sentence for sentence in report.sentences(verdict))
     assert judged(None).outcome == "PASS"
+
+
+def test_a_throughput_of_several_nodes_without_a_named_fabric_has_a_note() -> None:
+    verdict = judged(None, several_nodes=True)
+    assert (verdict.outcome, verdict.notes) == ("PASS", [UNNAMED])
+    assert judged(carriers.parse("infiniband", IB), several_nodes=True).notes == []
 
 
 def test_an_unknown_network_does_not_concern_accuracy() -> None:

@@ -3,8 +3,8 @@
 At the end of each link, the job's script collects from the logs of the network libraries the texts
 that name a network, each with the number of its lines, into `fabric.log` (`carriers` in
 `cluster/functions.sh`). Lines of that file have the form `NUMBER TEXT`. The texts are those of
-NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5;
-for the tests, UCX 1.13 and Open MPI 4.1 have printed them.
+NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5.
+The tests have lines that UCX 1.13 and Open MPI 4.1 printed; the other lines are written by hand.
 """
 
 from __future__ import annotations

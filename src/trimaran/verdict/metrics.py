@@ -221,6 +221,11 @@ class Verdict(BaseModel):
     checked: list[str] = []
 
 
+UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
+           " not read from the logs")
+"""Note of a run on several nodes that is judged by its throughput."""
+
+
 def judge_metrics(
     recipe: Recipe,
     card: Card,
@@ -233,6 +238,7 @@ def judge_metrics(
     image_digest: str | None = None,
     checked: Sequence[str] = (),
     fabric: FabricRecord | None = None,
+    several_nodes: bool = False,
 ) -> Verdict:
     """Judge a finished run.
 
@@ -247,6 +253,7 @@ def judge_metrics(
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
         fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
+        several_nodes: whether the run had more than one node.
     """
     slow, unseen = carriers.fault(fabric), carriers.unseen(fabric)
     another = bool(changed or site or other_data)
@@ -254,6 +261,8 @@ def judge_metrics(
     rows = [
         _row(expected, card, events, another, incomparable, slow) for expected in recipe.expected
     ]
+    depends = any(card.metrics[row.metric].hardware_bound for row in rows)
+    unnamed = depends and several_nodes and fabric is None
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
@@ -261,17 +270,17 @@ def judge_metrics(
         reasons.append(f"the site file changes the experiment ({', '.join(site)})")
     if other_data:
         reasons.append(other_data)
-    if any(card.metrics[row.metric].hardware_bound for row in rows):
-        if unlike:
-            reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
-        if unseen:
-            reasons.append(unseen)
+    if depends and unlike:
+        reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
+    if depends and unseen:
+        reasons.append(unseen)
     if not rows:
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
         notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events),
-               *([slow] if slow else []), *_unreadable(recipe, card, events)],
+               *([slow] if slow else []), *([UNNAMED] if unnamed else []),
+               *_unreadable(recipe, card, events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 

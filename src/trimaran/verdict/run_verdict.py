@@ -76,6 +76,7 @@ def judge(directory: Path) -> JudgedRun:
         image_digest=record.image.digest,
         checked=checked,
         fabric=record.fabric,
+        several_nodes=bool(record.nodes),
     )
     return JudgedRun(directory, record, recipe, events, judged)
 
