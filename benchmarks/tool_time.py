@@ -83,8 +83,10 @@ def begin(directory: Path, recipe_name: str, engine: str, job: JobRecord | None)
     from trimaran.launch.specification import Node
     from trimaran.recipes import library
     from trimaran.run import inputs, launch_spec, run_directory
-    from trimaran.run.launch_spec import Extension, Places, SiteSettings
+    from trimaran.run.additions import Extension
+    from trimaran.run.launch_spec import Places
     from trimaran.run.record import DataRecord, ImageRecord
+    from trimaran.run.site_settings import SiteSettings
 
     recipe = library.load(recipe_name)
     data = [DataRecord(name=name, path="/data", sha256="0" * 64) for name in recipe.recipe.data]

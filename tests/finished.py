@@ -17,8 +17,10 @@ from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import inputs, job_chain, launch_spec, run_directory
-from trimaran.run.launch_spec import Extension, Places, SiteSettings
+from trimaran.run.additions import Extension
+from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord, RunRecord
+from trimaran.run.site_settings import SiteSettings
 
 IMAGE = ImageRecord(
     name="resnet-imagenet-torch-cpu", engine="host", reference="/venv", digest=None,

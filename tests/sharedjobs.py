@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from jobplaces import Place, make, shaped
-from trimaran.cluster import jobs, several, together
+from trimaran.cluster import several, submission, together
 from trimaran.cluster.several import TOGETHER, Runs
 from trimaran.run.record import ImageRecord
 from trimaran.site_file import Cluster
@@ -28,11 +28,12 @@ def share(
         for number in range(1, count + 1)
     ]
     for member in members:
-        jobs.write(member, used(place), "test")
+        submission.write(member, used(place), "test")
     runs = [member.directory for member in members]
     text = together.render(members, folder)
-    several.write(folder, TOGETHER, Runs(runs=[run.name for run in runs], **jobs.digests(text)))
-    jobs.write_script(folder, text)
+    listed = Runs(runs=[run.name for run in runs], **submission.digests(text))
+    several.write(folder, TOGETHER, listed)
+    submission.write_script(folder, text)
     if job is not None:
         for each in (folder, *runs):
             (each / "job/ids").write_text(f"{job}\n")

@@ -231,6 +231,10 @@ def test_the_script_finds_amds_gpus_as_the_tool_does(
     found = record(place.root / "out")["host"]["accelerators"]
     assert found == ["AMD Instinct MI250X (gfx90a)", "AMD GPU (gfx942)"]
     assert found == hostfacts.amd(kfd, drm)
+    for own, expected in (("1", found[1:]), ("GPU-2f", found[:1])):
+        shell = f'{text}\nhost_facts {own}; printf %s "$accelerators"'
+        done = subprocess.run(["sh", "-euc", shell], capture_output=True, text=True, check=True)
+        assert json.loads(done.stdout) == expected
 
 
 def test_run_json_has_the_hashes_of_what_the_app_left(place: Place) -> None:

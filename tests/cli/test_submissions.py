@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from refusals import refused
 from trimaran import cli
 from trimaran.cli.submissions import Ways, folders
+from trimaran.errors import UsageError
 from trimaran.recipes import library
 
 ONE = "resnet-imagenet/cpu-quickstart"
@@ -72,3 +73,24 @@ def test_all_scripts_are_printed_each_with_its_place(words: list[str], scripts: 
     places = [line for line in lines if line.startswith("# file: ")]
     assert len(set(places)) == scripts
     assert not list(Path().glob("runs/**/*.json"))
+
+
+@pytest.mark.parametrize("command", ["report", "resume", "logs"])
+@pytest.mark.parametrize("kind", ["together", "chain"])
+def test_a_command_for_one_run_names_the_runs_of_a_folder(
+    command: str, kind: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{kind}.json").write_text('{"runs": ["1-a", "2-b"]}')
+    result = CliRunner().invoke(cli.app, [command, str(tmp_path)])
+    assert isinstance(result.exception, UsageError)
+    assert result.exception.code == "argument-invalid"
+    assert result.exception.hint is not None
+    assert str(tmp_path / "2-b") in result.exception.hint
+
+
+@pytest.mark.parametrize(("form", "dry_run", "code"), [
+    ("podman", True, "argument-invalid"), ("docker", False, "arguments-conflict"),
+])
+def test_a_form_is_known_and_only_printed(form: str, dry_run: bool, code: str) -> None:
+    with refused(code, form):
+        ways(form=form).check([ONE], dry_run=dry_run)

@@ -10,7 +10,7 @@ import pytest
 
 from refusals import refused
 from trimaran import paths, site_file
-from trimaran.cluster import jobs
+from trimaran.cluster import submission
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
@@ -38,7 +38,7 @@ def preview(name: str, cluster: str, initial: Path | None = None) -> str:
         recipe=library.load(name), engine=Apptainer("apptainer"), changes={}, initial=initial,
         site=SITE, queued=True, offline=True,
     )
-    return jobs.preview(request, SITE.clusters[cluster])
+    return submission.preview(request, SITE.clusters[cluster])
 
 
 def test_there_are_such_recipes() -> None:

@@ -201,6 +201,19 @@ def test_the_networks_of_all_links_are_kept(tmp_path: Path) -> None:
     assert not list((place.out / "fabric").glob("*.a.1"))
 
 
+def test_the_networks_of_a_killed_link_are_kept(tmp_path: Path) -> None:
+    place = at_place(tmp_path, WARN)
+    place.run("echo 'Using network Socket' >fabric/nccl.a.1; echo 'Using tcp btl for send'")
+    (place.out / "job/link-0001.end.json").unlink()
+    (place.out / "fabric.log").unlink()
+    place.run("echo 'Using network IB' >fabric/nccl.a.1", "8")
+    assert lines_of(place) == {"Using network Socket": 1, "Using tcp btl for send": 2,
+                               "Using network IB": 1}, "two ranks print to the log"
+    record = run_directory.load(place.out)
+    assert record.fabric is not None
+    assert len(record.fabric.slow) == 2
+
+
 def test_no_planted_link_is_followed_or_written_to(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("Using network Secret\n")

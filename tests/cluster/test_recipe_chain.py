@@ -5,6 +5,7 @@ The scripts are run with stand-ins for the batch systems' commands and Apptainer
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from jobplaces import CHECKPOINT, Place, make, noting, write_program
 from refusals import refused
 from sharedjobs import used
-from trimaran.cluster import jobs, recipe_chain, watch
+from trimaran.cluster import jobs, recipe_chain, submission, watch
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
@@ -79,7 +80,7 @@ def linked(root: Path, scheduler: str = "slurm") -> tuple[Place, Place]:
     )
     first = replace(first, following=(second.directory, initial))
     for job in (first, second):
-        jobs.write(job, used(place), "test")
+        submission.write(job, used(place), "test")
     (first.directory / "job/ids").write_text("7\n")
     return Place(place.root, first), Place(place.root, second)
 
@@ -134,7 +135,10 @@ def test_the_next_run_records_the_checkpoint_when_it_starts(chain: tuple[Place, 
 
 def test_a_failed_run_blocks_the_next_until_it_is_resumed(chain: tuple[Place, Place]) -> None:
     first, second = chain
-    assert watch.look([second.out])[0].state in ("waiting", "blocked")
+    (first.out / "job/ids").write_text("7\n")
+    (first.root / "bin/queue").write_text("7|RUNNING|None\n")
+    assert watch.look([second.out])[0].state == "waiting"
+    (first.root / "bin/queue").write_text("")
     assert first.run("exit 3")[0] == 3
     assert job_chain.numbers(second.out) == []
     row = watch.look([first.out, second.out])[1]
@@ -145,6 +149,16 @@ def test_a_failed_run_blocks_the_next_until_it_is_resumed(chain: tuple[Place, Pl
         jobs.again(second.out)
     assert first.run(DONE, number="9")[0] == 0
     assert job_chain.numbers(second.out) == ["8"]
+
+
+def test_a_run_that_waits_for_itself_is_blocked(chain: tuple[Place, Place]) -> None:
+    _, second = chain
+    record = json.loads((second.out / "run.json").read_text())
+    record["job"]["before"] = str(second.out)
+    (second.out / "run.json").write_text(json.dumps(record, indent=2) + "\n")
+    row = watch.look([second.out])[0]
+    assert row.state == "blocked"
+    assert f"{second.out}: `before` in run.json" in row.reason
 
 
 def test_a_run_without_the_checkpoint_does_not_start_the_next(chain: tuple[Place, Place]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from jobplaces import make, write_program
-from trimaran.cluster import jobs, script
+from trimaran.cluster import script, submission
 from trimaran.engines.apptainer import Apptainer
 from trimaran.reporting import Silent
 from trimaran.run import pipeline, run_directory
@@ -115,7 +115,7 @@ def test_submit_writes_it_down(
     monkeypatch.setattr(
         pipeline, "prepare", lambda *_: (request, place.job.data, place.job.built, image)
     )
-    jobs.submit(request, "here", CLUSTER, Silent())
+    submission.submit(request, "here", CLUSTER, Silent())
     assert (place.root / "bin/sbatch.saw").read_text() == script.functions()
     record = run_directory.load(own_place / "run")
     assert record.site is not None

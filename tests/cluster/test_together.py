@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import CHECKPOINT, Place
+from jobplaces import CHECKPOINT, Place, write_program
 from refusals import refused
 from sharedjobs import share
 from trimaran.cluster import jobs, script, several, together, watch
@@ -91,6 +91,16 @@ def test_each_training_sees_its_own_gpu(
     assert seen == ["0", "1", "2"]
 
 
+def test_the_record_of_a_training_has_its_own_gpu_alone(trainings: Trainings) -> None:
+    place, runs = trainings(2, gpus=1)
+    write_program(place.root / "bin/nvidia-smi", """#!/bin/sh
+case $1 in --id=0) echo A100 ;; --id=1) echo H100 ;; *) echo A100; echo H100; echo L4 ;; esac
+""")
+    code, said = place.run()
+    assert code == 0, said + (place.out / "log.txt").read_text()
+    assert [run_directory.load(run).host.accelerators for run in runs] == [["A100"], ["H100"]]
+
+
 def test_a_failure_ends_no_other_training_and_is_the_status_of_the_job(
     trainings: Trainings,
 ) -> None:
@@ -132,7 +142,7 @@ def test_image_and_data_are_copied_once_and_removed(trainings: Trainings, tmp_pa
     place, runs = trainings(4, local_storage=str(disk), stage_data=True)
     code, said = place.run(
         f"ls -i '{disk}'/trimaran-7-node | sort >copies.txt\n"
-        f"tr '\\0' '\\n' <'{place.root}'/bin/argv >words.txt"
+        "tr '\\0' '\\n' </proc/$$/cmdline >words.txt"
     )
     assert code == 0, said
     logs = "".join((run / "log.txt").read_text() for run in runs)

@@ -30,7 +30,7 @@ from trimaran.report import report
 from trimaran.report.run_evidence import RunEvidence
 from trimaran.reporting import Silent
 from trimaran.run import pipeline, run_directory
-from trimaran.run.launch_spec import VENV_INSIDE
+from trimaran.run.additions import VENV_INSIDE
 from trimaran.run.record import ImageRecord
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")

@@ -28,7 +28,7 @@ unset CDPATH initial next_run next_initial trainings fabric fabric_missing fabri
 scheduler=slurm
 job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=96ab4d934f1723c46aca6a670d0fb06757191598e6041ae7043603c3246c7742
+functions_sha256=01dfcb0b7585a5a911d669b55a463b46748c415db4cdd8b56c7dee0ac0b199de
 image=
 image_sha256=
 engine=

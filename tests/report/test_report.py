@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +23,9 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
+from trimaran.reporting import Silent
 from trimaran.run import run_directory
-from trimaran.run.launch_spec import Extension, Modification
+from trimaran.run.additions import Extension, Modification
 
 
 @pytest.mark.parametrize(("accuracy", "outcome"), [(0.95, "PASS"), (0.5, "FAIL")])
@@ -271,6 +274,28 @@ def test_what_a_report_reads_is_no_link(recipe: RecipeFile, own_place: Path, nam
     with pytest.raises(UsageError, match=f"{name} is a link"):
         report.write(own_place / "run")
     assert not (own_place / "run/verdict.json").exists()
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EPERM, errno.EROFS])
+def test_a_run_in_which_this_user_may_not_write_is_judged(
+    recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    finish(own_place / "run", recipe)
+    before = sorted((own_place / "run").iterdir())
+
+    def refuse(path: Path, _: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(report, "write_atomic", refuse)
+    reporter = Silent()
+    _, verdict, written = report.write_if_allowed(own_place / "run", reporter)
+    assert (verdict.outcome, written) == ("PASS", False)
+    [warning] = reporter.warnings
+    assert os.strerror(number) in warning
+    assert sorted((own_place / "run").iterdir()) == before
+    number = errno.ENOSPC
+    with refused("file-unwritable", own_place / "run", kind=RunError):
+        report.write_if_allowed(own_place / "run", reporter)
 
 
 def test_a_report_that_cannot_be_written_is_named(recipe: RecipeFile, own_place: Path) -> None:

@@ -16,8 +16,8 @@ from trimaran.engines.podman import Podman
 from trimaran.images import definition
 from trimaran.launch.specification import Mount
 from trimaran.recipes import library
-from trimaran.run import launch_spec, pipeline
-from trimaran.run.launch_spec import Extension
+from trimaran.run import additions, pipeline
+from trimaran.run.additions import Extension
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
@@ -25,7 +25,7 @@ TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.ya
 def ask(
     engine: Any = None, overlay: Path | None = None, venv: Path | None = None
 ) -> Extension:
-    return launch_spec.extension(TINY, engine or Apptainer, overlay=overlay, venv=venv)
+    return additions.extension(TINY, engine or Apptainer, overlay=overlay, venv=venv)
 
 
 @pytest.fixture
@@ -61,19 +61,19 @@ def test_relative_paths_are_made_absolute(venv: Path, monkeypatch: pytest.Monkey
 
 def test_the_hash_of_a_folder_is_of_all_that_is_in_it(venv: Path) -> None:
     folder = venv / "lib/python3.11/site-packages"
-    first = launch_spec.tree_sha256(folder)
-    assert launch_spec.tree_sha256(folder) == first
+    first = additions.tree_sha256(folder)
+    assert additions.tree_sha256(folder) == first
     seen = {first}
     (folder / "extra.py").write_text("x = 2\n")
-    seen.add(launch_spec.tree_sha256(folder))
+    seen.add(additions.tree_sha256(folder))
     (folder / "extra.py").chmod(0o755)
-    seen.add(launch_spec.tree_sha256(folder))
+    seen.add(additions.tree_sha256(folder))
     (folder / "extra.py").rename(folder / "other.py")
-    seen.add(launch_spec.tree_sha256(folder))
+    seen.add(additions.tree_sha256(folder))
     (folder / "link").symlink_to("other.py")
-    seen.add(launch_spec.tree_sha256(folder))
+    seen.add(additions.tree_sha256(folder))
     (folder / "empty").mkdir()
-    seen.add(launch_spec.tree_sha256(folder))
+    seen.add(additions.tree_sha256(folder))
     assert len(seen) == 6
 
 

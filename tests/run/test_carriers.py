@@ -156,15 +156,12 @@ def test_tcp_is_named_where_the_gradients_went_over_it(
 @pytest.mark.parametrize(("log", "known"), [
     (IB, True), (SOCKET, True), (OTHER, False), ("", False), (IB + BACKEND.format("mpi"), False),
 ])
-def test_what_no_log_shows_is_unknown_and_a_note(log: str, known: bool, tmp_path: Path) -> None:
+def test_what_no_log_shows_is_unknown(log: str, known: bool, tmp_path: Path) -> None:
     found = read(log, tmp_path)
     assert found.known == known
-    if not known:
-        assert carriers.fault(found) is None
-        [note] = carriers.notes(found)
-        assert "do not show" in note
-    else:
-        assert carriers.notes(found) == [text for text in [carriers.fault(found)] if text]
+    assert (carriers.unseen(found) is None) == known
+    assert known or carriers.fault(found) is None
+    assert carriers.unseen(read(log, tmp_path, "ethernet")) is None
 
 
 def test_binary_and_huge_logs_are_read_within_limits(tmp_path: Path) -> None:

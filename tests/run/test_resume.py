@@ -24,7 +24,7 @@ from trimaran.launch.specification import Node
 from trimaran.recipes import library
 from trimaran.report import report
 from trimaran.reporting import Silent
-from trimaran.run import app_process, inputs, launch_spec, pipeline, run_directory
+from trimaran.run import additions, app_process, inputs, launch_spec, pipeline, run_directory
 from trimaran.run import resume as resumption
 from trimaran.run.record import DataRecord, ImageRecord, RunRecord
 from trimaran.site_file import Site
@@ -231,7 +231,7 @@ def test_another_first_checkpoint_or_addition_is_refused(engine: Engine, own_pla
     checkpoint, packages = own_place / "step-00000001.npz", own_place / "packages"
     checkpoint.write_bytes(b"weights")
     packages.mkdir()
-    added = launch_spec.Extension(packages=packages)
+    added = additions.Extension(packages=packages)
     begin(engine, own_place / "run", initial=inputs.initial_record(checkpoint))
     checkpoint.write_bytes(b"others")
     with refused("run-changed", checkpoint):

@@ -17,7 +17,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import history, report, run_evidence
 from trimaran.run import run_directory
-from trimaran.run.launch_spec import SiteSettings
+from trimaran.run.site_settings import SiteSettings
 from trimaran.verdict import run_verdict
 
 NEUTRAL = [
@@ -85,6 +85,27 @@ def test_network_devices_and_places_are_neutral(facts: dict[str, object]) -> Non
 def test_whatever_else_a_site_file_adds_is_a_change(facts: dict[str, object], named: str) -> None:
     [change] = SiteSettings.model_validate(facts).changes
     assert named in change
+
+
+@pytest.mark.parametrize(("name", "value", "private"), [
+    ("OMPI_MCA_btl_tcp_if_include", "10.0.0.0/8", True),
+    ("OMPI_MCA_oob_tcp_if_include", "ib0,192.168.1.17", True),
+    ("NCCL_COMM_ID", "login1:4000", True),
+    ("GLOO_SOCKET_IFNAME", "fe80::1", True),
+    ("OMPI_MCA_orte_precondition_transports", "0f0f-1e1e", True),
+    ("PSM3_UUID", "5", True),
+    ("NCCL_TOPO_FILE", "/mnt/topo.xml", True),
+    ("NCCL_SOCKET_IFNAME", "ib0", False),
+    ("UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1", False),
+    ("UCX_TLS", "ib,sm,self", False),
+    ("NCCL_IB_HCA", "^=mlx5_3:1", False),
+    ("FI_PROVIDER", "tcp;ofi_rxm", False),
+    ("NCCL_DEBUG_FILE", "fabric/nccl.%h.%p", False),
+])
+def test_evidence_has_no_address_and_no_key(name: str, value: str, private: bool) -> None:
+    facts = SiteSettings(env={name: value})
+    assert facts.changes == []
+    assert facts.private()["env"] == ({name} if private else set())
 
 
 def finish(directory: Path, recipe: RecipeFile, facts: SiteSettings) -> None:

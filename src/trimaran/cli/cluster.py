@@ -19,7 +19,7 @@ from trimaran.cli.common import (
     say,
     terminal,
 )
-from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder
+from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder, refuse_folder
 from trimaran.cli.submissions import Ways, folders
 from trimaran.errors import ExitCode, UsageError
 
@@ -156,16 +156,15 @@ def submit(
 
     Example: trimaran submit APP/FIRST APP/SECOND --chain
     """
-    from trimaran.cluster import docker, jobs, recipe_chain
-    from trimaran.cluster import together as shared
+    from trimaran.cluster import submission
     from trimaran.doctor import examination
     from trimaran.engines import apptainer
     from trimaran.recipes import library
     from trimaran.run.pipeline import Request
 
     ways = Ways(nodes, seeds, together, chain, form)
-    ways.check(named)
-    name, facts = jobs.choose(site, cluster)
+    ways.check(named, dry_run=dry_run)
+    name, facts = submission.choose(site, cluster)
     elsewhere = dry_run and apptainer.program() is None
     engine = apptainer.Apptainer("apptainer" if elsewhere else None)
     trainings = ways.trainings(named, library.parse_changes(settings or []))
@@ -178,38 +177,16 @@ def submit(
         )
         for file, changes in trainings
     ]
-    if form not in (None, docker.FORM):
-        raise UsageError(f"unknown --form {form}", code="argument-invalid",
-                         hint=f"known: {docker.FORM}")
-    if form is not None and not dry_run:
-        raise UsageError(f"--form {form} needs --dry-run: Trimaran prints this form and cannot"
-                         " submit it", code="arguments-conflict", hint="add --dry-run")
-    way = shared if together else recipe_chain
     if dry_run:
-        render = jobs.preview if form is None else docker.render
-        for text in (
-            [way.preview(requests, facts)] if together or chain
-            else [render(request, facts) for request in requests]
-        ):
+        for text in ways.previews(requests, facts):
             say(text.removesuffix("\n"))
         return
-    if not chain and not together:  # these check all their recipes first
-        for request in requests:
-            jobs.check(request, facts)
+    ways.check_requests(requests, facts)
     if not force:
         examination.refuse([
             examination.situation(site, facts, request.recipe) for request in requests
         ])
-    if together or chain:
-        done = way.submit(requests, name, facts, terminal())
-        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
-        say(done.directory.parent if chain else done.directory)
-    elif len(requests) == 1:
-        done = jobs.submit(requests[0], name, facts, terminal())
-        terminal().note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
-        say(done.directory)
-    else:
-        say(jobs.submit_series(requests, name, facts, terminal()))
+    say(ways.submit(requests, name, facts, terminal()))
 
 
 @command(app)
@@ -257,13 +234,9 @@ def logs(
 
     Example: trimaran logs -f runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """
-    from trimaran.cluster import several, watch
-    from trimaran.report import scaling
+    from trimaran.cluster import watch
 
-    if points := [*scaling.folders(run).values(), *several.folders(run)]:
-        raise UsageError(f"{run} is a folder of runs: each of them has a separate log",
-                         code="argument-invalid",
-                         hint="name one of its runs: " + ", ".join(map(str, points)))
+    refuse_folder(run, "a separate log")
     watch.follow(run, say, on=follow)
 
 

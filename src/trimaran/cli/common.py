@@ -289,15 +289,21 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     show_table(title, columns, [[str(row[column]) for column in columns] for row in listed])
 
 
-def conclude(directory: Path, record: Any, verdict: Any, as_json: bool = False) -> NoReturn:
-    """Print the verdict of a run and exit with its code."""
+def conclude(
+    directory: Path, record: Any, verdict: Any, as_json: bool = False, *, written: bool = True
+) -> NoReturn:
+    """Print the verdict of a run and exit with its code.
+
+    `written` is whether the files of the report were written.
+    """
     from trimaran.cli.terminal import show_verdict
     from trimaran.report import report
     from trimaran.verdict.metrics import EXIT_CODES as VERDICT_CODES
 
     if as_json:
-        say((directory / "verdict.json").read_text(encoding="utf-8"))
+        say(report.Evidence(run=record, verdict=verdict).model_dump_json(indent=2))
     else:
         show_verdict(verdict, record.recipe.name, report.notes(record))
-        say(f"report  {directory / 'report.html'}")
+        if written:
+            say(f"report  {directory / 'report.html'}")
     raise typer.Exit(VERDICT_CODES[verdict.outcome])

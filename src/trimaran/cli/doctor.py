@@ -59,12 +59,13 @@ def examine_machine(
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """
-    from trimaran.cluster import jobs
+    from trimaran.cluster import submission
     from trimaran.doctor import examination
     from trimaran.recipes import library
 
     file = library.load(recipe) if recipe is not None else None
-    name, facts = (None, None) if cluster is None and nodes is None else jobs.choose(site, cluster)
+    asked = cluster is not None or nodes is not None
+    name, facts = submission.choose(site, cluster) if asked else (None, None)
     if nodes is not None and not site.clusters:
         raise UsageError("--nodes: the site file defines no cluster", code="argument-invalid",
                          hint="trimaran site init")

@@ -85,14 +85,14 @@ def run(
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
     from trimaran.recipes import library
-    from trimaran.run import inputs, launch_spec, pipeline
+    from trimaran.run import additions, inputs, pipeline
 
     chosen, file = selection.select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes=library.parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,
-        extension=launch_spec.extension(
+        extension=additions.extension(
             load_image(file.recipe.image.name), chosen, overlay=overlay, venv=venv
         ),
     )
@@ -116,6 +116,7 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
     from trimaran.cluster import jobs
     from trimaran.run import resume, run_directory
 
+    refuse_folder(run_dir, "checkpoints of its own")
     if run_directory.load(run_dir).job is not None:
         done = jobs.again(run_dir, terminal())
         terminal().note(f"job {done.job}")
@@ -123,6 +124,21 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
         return
     resume.resume(run_dir, site, terminal())
     _judge(run_dir)
+
+
+def refuse_folder(path: Path, what: str) -> None:
+    """Check that `path` is not a folder of several runs, each of which has `what`.
+
+    Raises:
+        UsageError: it is one; the hint names the runs.
+    """
+    from trimaran.cluster import several
+    from trimaran.report import scaling
+
+    if runs := [*scaling.folders(path).values(), *several.folders(path)]:
+        raise UsageError(f"{path} is a folder of runs: each of them has {what}",
+                         code="argument-invalid",
+                         hint="name one of its runs: " + ", ".join(map(str, runs)))
 
 
 def _judge(directory: Path) -> NoReturn:
@@ -154,10 +170,11 @@ def report_run(
 
     if (run_dir / scaling.FILE).is_file():
         _conclude_series(run_dir, evidence, as_json)
-    record, verdict = report.write(run_dir)
+    refuse_folder(run_dir, "a verdict of its own")
+    record, verdict, written = report.write_if_allowed(run_dir, terminal())
     if evidence is not None:
         report.write_evidence(run_dir, record, verdict, evidence)
-    conclude(run_dir, record, verdict, as_json)
+    conclude(run_dir, record, verdict, as_json, written=written)
 
 
 def _conclude_series(folder: Path, evidence: Path | None, as_json: bool) -> NoReturn:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from trimaran.recipes.cards import Argument
     from trimaran.recipes.library import RecipeFile
+    from trimaran.reporting import Reporter
+    from trimaran.run.pipeline import Request
+    from trimaran.site_file import Cluster
 
 LARGEST = 100_000
 """Maximum accepted number of nodes; no machine has more nodes."""
@@ -39,12 +42,15 @@ class Ways:
     chain: bool
     form: str | None
 
-    def check(self, recipes: Sequence[str]) -> None:
+    def check(self, recipes: Sequence[str], *, dry_run: bool = False) -> None:
         """Check that the options agree with each other and with the number of recipes.
 
         Raises:
-            UsageError: two options exclude each other, or another option is needed.
+            UsageError: two options exclude each other, another option is needed, or the form is
+                unknown.
         """
+        from trimaran.cluster import docker
+
         several = self.together or self.chain
         words = "--together" if self.together else "--chain"
         if self.together and self.chain:
@@ -58,6 +64,12 @@ class Ways:
                 raise _conflict(f"{option} and {words} exclude each other", f"leave out {option}")
         if self.seeds is not None and not self.together:
             raise _conflict("--seeds needs --together", "add --together, or give --set seed=N")
+        if self.form not in (None, docker.FORM):
+            raise UsageError(f"unknown --form {self.form}", code="argument-invalid",
+                             hint=f"known: {docker.FORM}")
+        if self.form is not None and not dry_run:
+            raise _conflict(f"--form {self.form} needs --dry-run: Trimaran prints this form and"
+                            " cannot submit it", "add --dry-run")
 
     def trainings(
         self, recipes: Sequence[str], changes: dict[str, Argument]
@@ -79,6 +91,58 @@ class Ways:
             raise _conflict("--seeds and --set seed exclude each other", "leave out --set seed")
         seeds = numbers("--seeds", self.seeds, 0, MOST_SEED, "1,2,3,4")
         return [(file, {**changes, "seed": seed}) for file in files for seed in seeds]
+
+    def previews(self, requests: Sequence[Request], cluster: Cluster) -> list[str]:
+        """Return the scripts that would be queued.
+
+        Raises:
+            UsageError: a request cannot be a job of the cluster.
+        """
+        from trimaran.cluster import docker, recipe_chain, submission, together
+
+        if self.together:
+            return [together.preview(requests, cluster)]
+        if self.chain:
+            return [recipe_chain.preview(requests, cluster)]
+        render = submission.preview if self.form is None else docker.render
+        return [render(request, cluster) for request in requests]
+
+    def check_requests(self, requests: Sequence[Request], cluster: Cluster) -> None:
+        """Check the requests before anything is prepared.
+
+        Raises:
+            UsageError: a request cannot be a job of the cluster.
+        """
+        from trimaran.cluster import recipe_chain, submission, together
+
+        if self.together:
+            together.check(requests)
+        elif self.chain:
+            recipe_chain.check(requests)
+        else:
+            for request in requests:
+                submission.check(request, cluster)
+
+    def submit(
+        self, requests: Sequence[Request], name: str, cluster: Cluster, reporter: Reporter
+    ) -> Path:
+        """Queue the requests, and return the run directory, or the folder of all runs.
+
+        Raises:
+            UsageError, BuildError, RunError: as in `submission.submit`.
+        """
+        from trimaran.cluster import recipe_chain, submission, together
+
+        if len(requests) > 1 and not self.together and not self.chain:
+            return submission.submit_series(requests, name, cluster, reporter)
+        if self.together:
+            done = together.submit(requests, name, cluster, reporter)
+        elif self.chain:
+            done = recipe_chain.submit(requests, name, cluster, reporter)
+        else:
+            done = submission.submit(requests[0], name, cluster, reporter)
+        reporter.note(f"job {done.job} of {name}; trimaran status, trimaran logs -f RUN")
+        return done.directory.parent if self.chain else done.directory
 
 
 def folders(

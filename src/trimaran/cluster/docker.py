@@ -6,7 +6,7 @@ The script uses the OCI image in a registry. Trimaran does not run the script, s
 
 from __future__ import annotations
 
-from trimaran.cluster import jobs
+from trimaran.cluster import submission
 from trimaran.engines import BuiltImage, commands
 from trimaran.errors import UsageError
 from trimaran.images.parts import Gpu
@@ -36,7 +36,7 @@ def render(request: Request, cluster: Cluster) -> str:
     """
     from trimaran.provenance import registry  # the registry client is slow to import
 
-    request = jobs.at_home(request, cluster)
+    request = submission.at_home(request, cluster)
     pipeline.check(request, to_print=True)
     recipe = request.recipe.recipe
     if recipe.resources.nodes > 1 or recipe.launcher == "srun":

@@ -261,8 +261,8 @@ warn_ranks() {
     esac
 }
 
-# said: print what this link has put into the log.
-said() { sed -n "\\|^job.sh: job $job, link $number: |,\$p" log.txt; }
+# said JOB: print what this link has put into the log; without JOB, the link is one of this job.
+said() { sed -n "\\|^job.sh: job ${1:-$job}, link $number: |,\$p" log.txt; }
 
 # cause CODE: print the exit status of the task that was the first to fail. mpirun and jsrun exit
 # with it. srun exits with the highest status, which may be that of a task that srun killed later.
@@ -583,7 +583,7 @@ check_node() {
     fi
     if [ -n "$fabric" ]; then check_profile; fi
     if [ "$nodes" -gt 1 ]; then check_fabric; fi
-    host_facts
+    host_facts "$share_gpus"
     put "$1.$rank" <<END
 {"hostname": $hostname, "os": $os, "kernel": $kernel, "architecture": $architecture, "processor": $processor, "cores": $cores, "memory_gib": $memory_gib, "cpu_flags": $cpu_flags, "accelerators": $accelerators, "python": null}
 END
@@ -721,11 +721,11 @@ newest() {
     printf '%s' "${step:-0}"
 }
 
-# carriers: print which networks the libraries of this link used, by their logs: each different text
-# once, with the number of its lines. Names and addresses of nodes are left out.
+# carriers JOB: print which networks the libraries used in this link of JOB, by their logs: each
+# different text once, with the number of its lines. Names and addresses of nodes are left out.
 carriers() {
     {
-        said | head -c 67108864
+        said "${1-}" | head -c 67108864
         for file in fabric/*; do
             if [ -f "$file" ] && ! [ -L "$file" ]; then head -c 4194304 -- "$file"; fi
         done
@@ -733,11 +733,15 @@ carriers() {
     } 2>/dev/null | tr -d '\000' | fold -b -w 65536 | grep -aoE "$carrier" | sort | uniq -c | head -n 2000
 }
 
+# keep_carriers JOB: add the networks that this link of JOB used to fabric.log, if a fabric is named.
+keep_carriers() {
+    if [ -z "$fabric" ]; then return; fi
+    { if [ -f fabric.log ] && ! [ -L fabric.log ]; then cat fabric.log; fi; carriers "$1"; } | put fabric.log || :
+}
+
 # end CODE REASON: write down how this link ended, and say so.
 end() {
-    if [ -n "$fabric" ]; then
-        { if [ -f fabric.log ] && ! [ -L fabric.log ]; then cat fabric.log; fi; carriers; } | put fabric.log || :
-    fi
+    keep_carriers "$job"
     put "$link.end.json" <<END
 {"ended": "$(now)", "exit_status": $1, "step": $(newest), "reason": $(json "$2"), "files": $(hashes)}
 END
@@ -771,6 +775,8 @@ begin() {
         if ! [ -e "$link.end.json" ] && [ -n "$other" ] && [ "$other" != "$job" ] && active "$other"; then
             stopped 73 "the job $other runs in $out: this one ends"
         fi
+        # A link that was killed could not do this itself, and `train` removes its logs.
+        if ! [ -e "$link.end.json" ] && [ -n "$other" ]; then keep_carriers "$other"; fi
     fi
     number=$((number + 1))
     link=job/link-$(printf %04d "$number")
@@ -1010,7 +1016,7 @@ main() {
     fi
     begin
     TRIMARAN_PORT=$(printf '%s' "$job" | tr -cd 0-9)
-    TRIMARAN_PORT=$((20000 + (1$TRIMARAN_PORT + ${share:-0}) % 10000))
+    TRIMARAN_PORT=$((20000 + (1$TRIMARAN_PORT + ${share:-0} * 1237) % 10000)) # jobs of adjacent numbers may share a node
     export TRIMARAN_PORT
     if [ -n "$srun_mpi" ]; then
         TRIMARAN_TMPFS=$(scontrol show config | sed -nE 's/^TmpFS +=  *//p')

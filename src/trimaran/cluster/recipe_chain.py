@@ -12,10 +12,11 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
-from trimaran.cluster import jobs, script, several
-from trimaran.cluster.jobs import STEPS, Submitted
+from trimaran.cluster import jobs, script, several, submission
+from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import SCHEDULERS, Job
 from trimaran.cluster.several import CHAIN, Runs
+from trimaran.cluster.submission import STEPS
 from trimaran.errors import UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
@@ -110,10 +111,10 @@ def preview(requests: Sequence[Request], cluster: Cluster) -> str:
         UsageError: the recipes are not a chain, or one of them cannot be a job.
     """
     placed = _placed(requests, cluster)
-    planned = [jobs.plan(request, cluster) for request in placed]
+    planned = [submission.plan(request, cluster) for request in placed]
     linked = _linked([job for job, _ in planned])
     return "\n".join(
-        jobs.with_missing(script.render(job), missing, job.directory)
+        submission.with_missing(script.render(job), missing, job.directory)
         for job, (_, missing) in zip(linked, planned, strict=True)
     )
 
@@ -136,14 +137,15 @@ def submit(
     scheduler.check()
     with several.claimed(placed) as locks:
         ready = [
-            jobs.prepare(request, cluster, _directory(request), reporter) for request in placed
+            submission.prepare(request, cluster, _directory(request), reporter)
+            for request in placed
         ]
         linked = _linked([job for job, _ in ready])
         for job in linked:
             script.render(job)  # all faults before the first file
         with reporter.step(3, STEPS, f"job: {linked[0].request.recipe.name}, the first of"
                                      f" {len(linked)}"):
-            begun = [jobs.write(job, used, name)
+            begun = [submission.write(job, used, name)
                      for job, (_, used) in zip(linked, ready, strict=True)]
             runs = Runs(runs=[job.directory.name for job in linked])
             several.write(linked[0].directory.parent, CHAIN, runs)
@@ -154,14 +156,14 @@ def _placed(requests: Sequence[Request], cluster: Cluster) -> list[Request]:
     """Return the requests with their run directories and initial checkpoints."""
     check(requests)
     folder = several.folder(requests, CHAIN, cluster)
-    jobs.check_place(folder, cluster)
+    submission.check_place(folder, cluster)
     places = several.places(folder, requests)
     placed = [replace(requests[0], out=places[0])]
     for (before, request), (made, place) in zip(pairwise(requests), pairwise(places), strict=True):
         step = start_step(request.recipe, before.recipe)
         first = made / "checkpoints" / f"step-{step:08d}.npz"
         placed.append(replace(request, out=place, initial=first, to_come=True))
-    return [jobs.at_home(request, cluster) for request in placed]
+    return [submission.at_home(request, cluster) for request in placed]
 
 
 def _linked(chain: Sequence[Job]) -> list[Job]:

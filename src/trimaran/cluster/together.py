@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from trimaran.cluster import jobs, script, several
-from trimaran.cluster.jobs import STEPS, Submitted
+from trimaran.cluster import jobs, script, several, submission
+from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.scheduler import Scheduler, Shape
 from trimaran.cluster.script import SCHEDULERS, Job
 from trimaran.cluster.several import TOGETHER, Runs
+from trimaran.cluster.submission import STEPS
 from trimaran.errors import UsageError
 from trimaran.launch.specification import quote
 from trimaran.recipes import targets
@@ -114,11 +115,11 @@ def preview(requests: Sequence[Request], cluster: Cluster) -> str:
     """
     check(requests)
     folder = several.folder(requests, TOGETHER, cluster)
-    jobs.check_place(folder, cluster)
+    submission.check_place(folder, cluster)
     placed = _placed(requests, folder, cluster)
-    planned = [jobs.plan(request, cluster) for request in placed]
-    texts = [jobs.with_missing(render([job for job, _ in planned], folder), [], folder)]
-    texts += [jobs.with_missing(script.render(job), missing, job.directory)
+    planned = [submission.plan(request, cluster) for request in placed]
+    texts = [submission.with_missing(render([job for job, _ in planned], folder), [], folder)]
+    texts += [submission.with_missing(script.render(job), missing, job.directory)
               for job, missing in planned]
     return "\n".join(texts)
 
@@ -136,7 +137,7 @@ def submit(
     """
     check(requests)
     folder = several.folder(requests, TOGETHER, cluster)
-    jobs.check_place(folder, cluster)
+    submission.check_place(folder, cluster)
     placed = _placed(requests, folder, cluster)
     for request in placed:
         pipeline.check(request)
@@ -146,17 +147,17 @@ def submit(
     with several.claimed(placed) as locks:
         ready = []
         for request, place in zip(placed, several.places(folder, requests), strict=True):
-            job, used = jobs.prepare(request, cluster, place, reporter)
+            job, used = submission.prepare(request, cluster, place, reporter)
             ready.append((replace(job, together=title), used))
         text = render([job for job, _ in ready], folder)
         for job, _ in ready:
             script.render(job)  # all faults before the first file
         with reporter.step(3, STEPS, f"job: {len(ready)} trainings"):
             for job, used in ready:
-                jobs.write(job, used, name)
+                submission.write(job, used, name)
             runs = [job.directory.name for job, _ in ready]
-            several.write(folder, TOGETHER, Runs(runs=runs, **jobs.digests(text)))
-            jobs.write_script(folder, text)
+            several.write(folder, TOGETHER, Runs(runs=runs, **submission.digests(text)))
+            submission.write_script(folder, text)
             return jobs.queue([folder, *(job.directory for job, _ in ready)], title, scheduler,
                               locks)
 
@@ -165,6 +166,6 @@ def _placed(requests: Sequence[Request], folder: Path, cluster: Cluster) -> list
     """Return the requests with their run directories below `folder`."""
     places = several.places(folder, requests)
     return [
-        jobs.at_home(replace(request, out=place), cluster)
+        submission.at_home(replace(request, out=place), cluster)
         for request, place in zip(requests, places, strict=True)
     ]

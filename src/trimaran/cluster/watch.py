@@ -217,6 +217,8 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
     """Return the state and its reason for a run that starts when the run `before` has completed."""
     known = {directory.absolute(): row for directory, row in others.items()}
     try:
+        if _waits_for_itself(before):
+            return "blocked", f"{before}: `before` in run.json leads back to the same run"
         first = known.get(before) or look([before])[0]
     except UsageError as error:
         return "blocked", f"the run before is not there: {error}"
@@ -226,6 +228,18 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
         return "blocked", (f"the run before is {first.state}: `trimaran resume {before}` continues"
                            " the chain")
     return "waiting", f"starts when {before} has completed"
+
+
+def _waits_for_itself(directory: Path) -> bool:
+    """Return whether a run waits for one that waits for it, because a `run.json` is damaged."""
+    seen: set[Path] = set()
+    while directory not in seen:
+        seen.add(directory)
+        job = jobs.submitted(directory).job
+        if job is None or job.before is None:
+            return False
+        directory = Path(job.before)
+    return True
 
 
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:

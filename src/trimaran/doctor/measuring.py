@@ -17,7 +17,7 @@ from pathlib import Path
 import yaml
 
 from trimaran import strict
-from trimaran.cluster import jobs, watch
+from trimaran.cluster import jobs, submission, watch
 from trimaran.doctor import findings, qualification
 from trimaran.doctor.examination import Examination, NodeFindings
 from trimaran.doctor.findings import Finding
@@ -141,7 +141,7 @@ def on_nodes(
                           queued=True)
         # The signal must come before the time limit, and after `JOB_SECONDS`.
         quick = cluster.model_copy(update={"signal_seconds": min(cluster.signal_seconds, 60)})
-        done = jobs.submit(request, name, quick, reporter)
+        done = submission.submit(request, name, quick, reporter)
     image = Path(run_directory.load(done.directory).image.reference)
     job_seconds += image.stat().st_size / COPY_RATE
     try:

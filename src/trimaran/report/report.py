@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -23,6 +24,7 @@ from trimaran.report.page import short
 from trimaran.report.panels import KeptCurve, Panel, collect, kept_curves
 from trimaran.report.run_evidence import Machine, describe
 from trimaran.report.time_breakdown import Part
+from trimaran.reporting import Reporter
 from trimaran.run import carriers, job_chain, run_directory
 from trimaran.run.fabrics import PROFILES
 from trimaran.run.job_chain import Link
@@ -111,11 +113,38 @@ def write(directory: Path) -> tuple[RunRecord, Verdict]:
     try:
         _write(judged)
     except OSError as error:
-        raise RunError(
-            f"cannot write the report into {directory}: {error.strerror} ({error.filename})",
-            code="file-unwritable",
-        ) from error
+        raise _unwritable(directory, error) from error
     return judged.record, judged.verdict
+
+
+def write_if_allowed(directory: Path, reporter: Reporter) -> tuple[RunRecord, Verdict, bool]:
+    """Judge the run in `directory`, and write its report files as `write` does.
+
+    If this user may not write into the directory, which may belong to another user, `reporter` gets
+    a warning, and the run is only judged.
+
+    Returns:
+        The record of the run, its verdict, and whether the report was written.
+
+    Raises:
+        UsageError, RunError: as in `write`.
+    """
+    judged = judge(directory)
+    try:
+        _write(judged)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise _unwritable(directory, error) from error
+        reporter.warn(f"the report is not written: {directory}: {error.strerror}")
+        return judged.record, judged.verdict, False
+    return judged.record, judged.verdict, True
+
+
+def _unwritable(directory: Path, error: OSError) -> RunError:
+    return RunError(
+        f"cannot write the report into {directory}: {error.strerror} ({error.filename})",
+        code="file-unwritable",
+    )
 
 
 def _write(judged: JudgedRun) -> None:

@@ -14,8 +14,8 @@ from trimaran.hostfacts import HostFacts
 from trimaran.report.panels import KeptCurve
 from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
-from trimaran.run.launch_spec import SiteSettings
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
+from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import FabricName
 from trimaran.strict import Sha256
 from trimaran.verdict.metrics import Row, Verdict, within, worst

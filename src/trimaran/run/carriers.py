@@ -3,8 +3,8 @@
 At the end of each link, the job's script collects from the logs of the network libraries the texts
 that name a network, each with the number of its lines, into `fabric.log` (`carriers` in
 `cluster/functions.sh`). Lines of that file have the form `NUMBER TEXT`. The texts are those of
-NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5;
-for the tests, UCX 1.13 and Open MPI 4.1 have printed them.
+NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5.
+The tests have lines that UCX 1.13 and Open MPI 4.1 printed; the other lines are written by hand.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ _REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["
 
 
 def fault(record: FabricRecord | None) -> str | None:
-    """Return why a throughput of the run cannot pass, and the remedy; None: nothing prevents it."""
+    """Return why a throughput of the run fails, and the remedy; None: no TCP was found."""
     if record is None or not record.slow:
         return None
     libraries = list(dict.fromkeys(one.library for one in record.slow))
@@ -236,16 +236,16 @@ def fault(record: FabricRecord | None) -> str | None:
             f" {PROFILES[record.wanted].title}: {_REMEDIES[libraries[0]]}")
 
 
-def notes(record: FabricRecord | None) -> list[str]:
-    """Return what readers of a verdict must know about the networks of a run."""
-    if record is None:
-        return []
-    title = PROFILES[record.wanted].title
-    if not record.known:
-        return [f"the fabric of the cluster is {title}; the logs do not show which network carried"
-                " the bytes between the nodes"]
-    slow = fault(record)
-    return [slow] if slow else []
+def unseen(record: FabricRecord | None) -> str | None:
+    """Return why a throughput of the run has no reference, and the remedy; None: it has one.
+
+    A run whose logs do not show its network may have used TCP.
+    """
+    if record is None or record.known or not PROFILES[record.wanted].fast:
+        return None
+    return (f"the fabric of the cluster is {PROFILES[record.wanted].title}, but the logs do not"
+            " show which network carried the gradients between the nodes: `env` of the site file"
+            " and of the recipe must not change the variables by which the libraries write logs")
 
 
 def described(carried: Iterable[Carrier]) -> list[str]:

@@ -93,7 +93,7 @@ class Profile:
 
     Attributes:
         title: name of the fabric.
-        fast: whether the fabric has more to offer than TCP.
+        fast: whether the fabric has a faster protocol than TCP.
         settings: environment variables.
         libraries: shared libraries, from the node or the image.
         devices: patterns of the devices that the libraries open; a node needs at least one.

@@ -144,9 +144,11 @@ obstacle() {
     printf 'user namespaces look allowed; the reason is in the lines above\n'
 }
 
-# host_facts: set hostname, os, kernel, architecture, processor, cores, memory_gib, cpu_flags and
-# accelerators to facts of this machine, each as a JSON value.
+# host_facts GPU: set hostname, os, kernel, architecture, processor, cores, memory_gib, cpu_flags and
+# accelerators to facts of this machine, each as a JSON value. If GPU, the number or UUID of a GPU, is
+# not empty, accelerators has this GPU alone.
 host_facts() {
+    only=${1-}
     hostname=$(json "$(uname -n)")
     # shellcheck source=/dev/null
     os=$(json "$(if [ -r /etc/os-release ]; then . /etc/os-release; fi; printf '%s' "${PRETTY_NAME:-$(uname -s)}")")
@@ -177,14 +179,21 @@ host_facts() {
     done </proc/meminfo
     memory_gib=$((tenths / 10)).$((tenths % 10))
     set --
-    if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi --query-gpu=name --format=csv,noheader); then
+    if command -v nvidia-smi >/dev/null && gpus=$(nvidia-smi ${only:+"--id=$only"} --query-gpu=name --format=csv,noheader); then
         while IFS= read -r gpu_name; do set -- "$@" "$gpu_name"; done <<END
 $gpus
 END
     fi
     # The driver of AMD's GPUs describes each GPU and each processor in a folder of its own.
+    count=0
     for node in /sys/class/kfd/kfd/topology/nodes/*/properties; do
-        if [ -r "$node" ] && amd_gpu "$node"; then set -- "$@" "$gpu_name"; fi
+        if [ -r "$node" ] && amd_gpu "$node"; then
+            case ${only:-$count} in
+            "$count") set -- "$@" "$gpu_name" ;;
+            *[!0-9]*) if [ "$count" -eq 0 ]; then set -- "$gpu_name"; fi ;; # a UUID: all are alike
+            esac
+            count=$((count + 1))
+        fi
     done
     accelerators=$(json_list "$@")
 }

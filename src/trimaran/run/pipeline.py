@@ -18,8 +18,10 @@ from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, run_directory
-from trimaran.run.launch_spec import Extension, Places, SiteSettings
+from trimaran.run.additions import Extension
+from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
+from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Site
 
 STEPS = 4

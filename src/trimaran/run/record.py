@@ -10,8 +10,9 @@ from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
 from trimaran.recipes.cards import Argument
+from trimaran.run.additions import Modification
 from trimaran.run.carriers import FabricRecord
-from trimaran.run.launch_spec import Modification, SiteSettings
+from trimaran.run.site_settings import SiteSettings
 from trimaran.strict import Digest, Sha256
 
 Status = Literal["queued", "running", "completed", "failed", "interrupted"]

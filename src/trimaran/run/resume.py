@@ -13,7 +13,7 @@ from trimaran.launch.specification import LaunchSpec
 from trimaran.recipes import cards
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, pipeline, run_directory
-from trimaran.run.launch_spec import Extension
+from trimaran.run.additions import Extension
 from trimaran.run.pipeline import STEPS, Request
 from trimaran.run.record import RunRecord
 from trimaran.site_file import Site

@@ -33,7 +33,7 @@ from trimaran.recipes import cards, library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.run import carriers, job_chain, launch_spec
-from trimaran.run.launch_spec import Modification, SiteSettings
+from trimaran.run.additions import Modification
 from trimaran.run.record import (
     CommandRecord,
     DataRecord,
@@ -46,6 +46,7 @@ from trimaran.run.record import (
     RunRecord,
     Status,
 )
+from trimaran.run.site_settings import SiteSettings
 
 RUNS = "runs"
 """Folder in which run directories are created, unless the user chooses another path."""
@@ -324,19 +325,24 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 def keep_fabric(directory: Path, record: RunRecord) -> None:
     """Write into `run.json` which networks the job used, which its script cannot do.
 
+    The file of another user is left as it is: a new file would have another owner. `verdict.json`
+    and the report have the networks, too.
+
     Raises:
         UsageError: `run.json` is damaged.
+        OSError: `run.json` cannot be written.
     """
-    if record.fabric is None:
-        return
     path = directory / "run.json"
+    if record.fabric is None or path.stat().st_uid != os.getuid():
+        return
     try:
         content = parse_json(read_plain(path))
     except ValueError as error:
         raise UsageError(f"{path} is damaged: {error}", code="run-damaged",
                          hint="use an undamaged copy of the run") from error
-    if isinstance(content, dict):
-        content["fabric"] = record.fabric.model_dump()
+    networks = record.fabric.model_dump()
+    if isinstance(content, dict) and content.get("fabric") != networks:
+        content["fabric"] = networks
         write_atomic(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 

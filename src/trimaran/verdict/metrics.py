@@ -221,6 +221,11 @@ class Verdict(BaseModel):
     checked: list[str] = []
 
 
+UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
+           " not read from the logs")
+"""Note of a run on several nodes that is judged by its throughput."""
+
+
 def judge_metrics(
     recipe: Recipe,
     card: Card,
@@ -233,6 +238,7 @@ def judge_metrics(
     image_digest: str | None = None,
     checked: Sequence[str] = (),
     fabric: FabricRecord | None = None,
+    several_nodes: bool = False,
 ) -> Verdict:
     """Judge a finished run.
 
@@ -247,10 +253,16 @@ def judge_metrics(
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
         fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
+        several_nodes: whether the run had more than one node.
     """
-    slow = carriers.fault(fabric)
+    slow, unseen = carriers.fault(fabric), carriers.unseen(fabric)
     another = bool(changed or site or other_data)
-    rows = [_row(expected, card, events, another, unlike, slow) for expected in recipe.expected]
+    incomparable = bool(unlike or unseen)
+    rows = [
+        _row(expected, card, events, another, incomparable, slow) for expected in recipe.expected
+    ]
+    depends = any(card.metrics[row.metric].hardware_bound for row in rows)
+    unnamed = depends and several_nodes and fabric is None
     reasons = []
     if changed:
         reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
@@ -258,28 +270,41 @@ def judge_metrics(
         reasons.append(f"the site file changes the experiment ({', '.join(site)})")
     if other_data:
         reasons.append(other_data)
-    if unlike and any(card.metrics[row.metric].hardware_bound for row in rows):
+    if depends and unlike:
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
+    if depends and unseen:
+        reasons.append(unseen)
     if not rows:
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
         outcome=worst([row.outcome for row in rows]), reasons=reasons,
         notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events),
-               *carriers.notes(fabric), *_unreadable(recipe, card, events)],
+               *([slow] if slow else []), *([UNNAMED] if unnamed else []),
+               *_unreadable(recipe, card, events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
 
 
 def _row(
     expected: Expectation, card: Card, events: Sequence[Event], another: bool,
-    unlike: Sequence[str], slow: str | None = None,
+    incomparable: bool, slow: str | None,
 ) -> Row:
+    """Judge one metric.
+
+    Args:
+        expected: the expectation of the recipe.
+        card: the card of the app.
+        events: the events of the run.
+        another: whether the run was another experiment than that of the recipe.
+        incomparable: whether the machine or its network differs from the target, or is unknown.
+        slow: why a hardware-bound metric fails whatever its value is, or None.
+    """
     metric = card.metrics[expected.metric]
     low, high = expected.bounds
     measured = measure(events, metric, expected.at)
     fault = slow if metric.hardware_bound else None
     outcome: Outcome = "FAIL"
-    if another or (unlike and metric.hardware_bound):
+    if another or (incomparable and metric.hardware_bound):
         outcome = "NO REFERENCE"
         fault = None
     elif fault is None and measured is not None and within(measured, low, high):

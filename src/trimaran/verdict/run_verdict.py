@@ -25,10 +25,12 @@ from trimaran.recipes.cards import Card
 from trimaran.recipes.library import RecipeFile, real_changes
 from trimaran.recipes.recipe import SYNTHETIC, Recipe
 from trimaran.run import carriers, inputs, job_chain, launch_spec, run_directory
+from trimaran.run.additions import Extension
 from trimaran.run.job_chain import Link
-from trimaran.run.launch_spec import Extension, Places, SiteSettings
+from trimaran.run.launch_spec import Places
 from trimaran.run.record import InitialRecord, JobRecord, RunRecord
 from trimaran.run.run_directory import METRICS, RESULT, recipe_as_run
+from trimaran.run.site_settings import SiteSettings
 from trimaran.verdict import metrics
 from trimaran.verdict.metrics import Event, Verdict
 
@@ -74,6 +76,7 @@ def judge(directory: Path) -> JudgedRun:
         image_digest=record.image.digest,
         checked=checked,
         fabric=record.fabric,
+        several_nodes=bool(record.nodes),
     )
     return JudgedRun(directory, record, recipe, events, judged)
 

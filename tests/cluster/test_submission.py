@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refusals import refused
-from trimaran.cluster import docker, jobs
+from trimaran.cluster import docker, submission
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
@@ -23,18 +23,18 @@ def request() -> Request:
 
 def test_the_first_cluster_is_taken_or_the_one_that_is_named() -> None:
     site = Site(clusters={"a": Cluster(partition="x"), "b": Cluster(partition="y")})
-    assert jobs.choose(site, None) == ("a", site.clusters["a"])
-    assert jobs.choose(site, "b")[1].partition == "y"
-    assert jobs.choose(Site(), None) == ("slurm", Cluster())
+    assert submission.choose(site, None) == ("a", site.clusters["a"])
+    assert submission.choose(site, "b")[1].partition == "y"
+    assert submission.choose(Site(), None) == ("slurm", Cluster())
     with refused("name-unknown", "'c'", "a, b", kind=UsageError):
-        jobs.choose(site, "c")
+        submission.choose(site, "c")
 
 
 def test_a_clusters_data_are_taken_where_none_are_given(tmp_path: Path) -> None:
     (tmp_path / "fashion-mnist").mkdir()
-    home = jobs.at_home(request(), Cluster(data=tmp_path))
+    home = submission.at_home(request(), Cluster(data=tmp_path))
     assert home.folders == {"fashion-mnist": tmp_path / "fashion-mnist"}
-    assert jobs.at_home(request(), Cluster(data=tmp_path / "no")).folders == {}
+    assert submission.at_home(request(), Cluster(data=tmp_path / "no")).folders == {}
 
 
 STAGE = "resnet-imagenet/skx8160-2s-cyclic3-convergence"
@@ -47,7 +47,7 @@ FIRST = (
 def test_the_script_of_a_second_stage_is_shown_without_the_first() -> None:
     stage = Request(library.load(STAGE), Apptainer("apptainer"), {}, queued=True,
                     site=Site(registry="registry.example/x"))
-    text = jobs.preview(stage, Cluster())
+    text = submission.preview(stage, Cluster())
     assert FIRST in text
     assert "/RUN/checkpoints/step-00003750.npz" in text.replace(FIRST, "")
     assert "--initial=/initial.npz" in text
@@ -56,16 +56,16 @@ def test_the_script_of_a_second_stage_is_shown_without_the_first() -> None:
 def test_published_weights_are_in_the_script_that_is_shown() -> None:
     stage = Request(library.load("chexnet/cpu-quickstart"), Apptainer("apptainer"), {}, queued=True,
                     site=Site(registry="registry.example/x"))
-    for text in (jobs.preview(stage, Cluster()), docker.render(stage, Cluster())):
+    for text in (submission.preview(stage, Cluster()), docker.render(stage, Cluster())):
         assert "# first: weights mobilenetv2-imagenet: the run downloads them\n" in text
         assert "--initial=/initial.pth" in text
 
 
 def test_runs_are_made_on_the_clusters_scratch(tmp_path: Path) -> None:
-    out = jobs.at_home(request(), Cluster(scratch=tmp_path)).out
+    out = submission.at_home(request(), Cluster(scratch=tmp_path)).out
     assert out is not None
     assert out.parent == tmp_path / "runs" / TWO_NODES
-    assert jobs.at_home(request(), Cluster()).out is None
+    assert submission.at_home(request(), Cluster()).out is None
 
 
 def test_another_number_of_nodes_is_the_recipes_own_experiment_no_more() -> None:
