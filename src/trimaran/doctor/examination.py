@@ -56,10 +56,15 @@ class Examination(BaseModel, frozen=True):
 
 
 class Row(BaseModel, frozen=True):
-    """The findings with one ID on all nodes.
+    """The result of one check on all nodes: their findings with the same ID.
 
     Attributes:
-        causes: the causes; for several nodes that differ, each with the names of its nodes.
+        id: the ID of the check.
+        group: the group of the check.
+        level: the most severe level of the nodes.
+        causes: the causes of the findings, each once. If the nodes differ, each cause is preceded
+            by the names of the nodes on which it was found.
+        remedies: the remedies of the findings, each once.
     """
 
     id: str

@@ -51,7 +51,10 @@ class Explained:
 def found(
     table: Mapping[str, Explained], identifier: str, level: Level, cause: str, remedy: str = ""
 ) -> Finding:
-    """Return a finding; without `remedy`, that of the table is used, except for the level "ok"."""
+    """Return a finding; if `remedy` is empty, use the remedy of its ID in `table`.
+
+    A finding with the level "ok" gets no remedy from `table`.
+    """
     if level != "ok":
         remedy = remedy or table[identifier].remedy
     return Finding(id=identifier, level=level, cause=cause, remedy=remedy)

@@ -294,7 +294,11 @@ def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str
 
 
 def _pairs(measured: Qualification) -> dict[str, Finding]:
-    """Name the nodes whose pairs are slow, and both ends of single slow pairs."""
+    """Return a finding for each node on the all-reduces that it made in pairs with other nodes.
+
+    A node is at fault if the median over its pairs is too low. If a single pair of other nodes is
+    too slow, the findings of both nodes name this pair.
+    """
     pairs = {(one.nodes[0], one.nodes[1]): one.all_reduce_gb_s for one in measured.pairs}
     if not pairs:
         return {}

@@ -49,7 +49,11 @@ names, files = _DEFINED.names, _DEFINED.files
 
 
 def file_of(name: str) -> Path | None:
-    """Return the path of the recipe `name`, with or without a point; None: the name is unknown."""
+    """Return the path of the recipe `name`, or None if the name is unknown.
+
+    In the name of a point of a series (`<app>/<recipe>@<point>`), the point is ignored, because
+    one file defines all points of a series.
+    """
     return files().get(name.partition("@")[0])
 
 

@@ -61,7 +61,7 @@ class Extension:
         return [Mount(str(self.packages), VENV_INSIDE)] if self.packages else []
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return `env` with a PYTHONPATH that finds the packages before those of the image."""
+        """Return `env` with the user's packages, if there are any, at the front of PYTHONPATH."""
         if self.packages is None:
             return dict(env)
         path = [VENV_INSIDE, *filter(None, [env.get("PYTHONPATH")])]

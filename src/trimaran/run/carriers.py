@@ -37,10 +37,11 @@ class Carrier(BaseModel):
 
     Attributes:
         library: the library, such as NCCL.
-        transport: its name of the network, such as `rc_mlx5`, or the provider of libfabric.
-        interface: the devices, if the log names them.
-        kind: whether the network is fast.
-        lines: number of the lines in the logs.
+        transport: the name that the library prints for the network, such as `rc_mlx5`; with
+            libfabric, its provider.
+        interface: the network devices, if the log names them.
+        kind: "fast", "tcp" or "unknown" (see `Kind`).
+        lines: number of lines in the logs that show this network.
     """
 
     library: str

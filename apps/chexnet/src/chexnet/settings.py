@@ -302,10 +302,10 @@ class ExportSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a target that already exists.
+        """Refuse missing options, and an output path that already exists.
 
         Raises:
-            ArgumentError: an option is missing, or the target cannot be written.
+            ArgumentError: an option is missing, or `to` exists or cannot be written.
         """
         if self.to is None:
             raise ArgumentError("export needs --to PATH", code="argument-missing")

@@ -21,7 +21,13 @@ MEMORY = Path("/proc/meminfo")
 
 
 class GroupFiles(NamedTuple):
-    """The files of a control group with its limit and its use, and the keys of cached files."""
+    """The names in the folder of a control group that describe its memory.
+
+    Attributes:
+        limit: file with the limit in bytes.
+        used: file with the bytes in use.
+        cached: keys of `memory.stat` that count the pages of cached files, which can be freed.
+    """
 
     limit: str
     used: str

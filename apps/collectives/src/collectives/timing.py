@@ -161,4 +161,4 @@ def _bytes(library: Library, operation: Operation, elements: int) -> int:
 
 
 def _no() -> None:
-    """Do nothing, on a rank that takes no part."""
+    """Do nothing: the timed call of a rank that takes no part in the operation."""

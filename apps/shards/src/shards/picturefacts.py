@@ -1,4 +1,4 @@
-"""The properties that the headers of a picture file tell, and the orientation in its EXIF data."""
+"""The properties in the headers of a picture file, and the orientation in its EXIF data."""
 
 from __future__ import annotations
 

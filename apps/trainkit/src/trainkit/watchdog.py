@@ -167,7 +167,9 @@ class Watchdog:
     def _tell(self, stage: str, what: str) -> None:
         """Print `what` and the activities of all ranks, unless another rank has printed them.
 
-        `stage`, "noticed" or "ended", is the name of a file that marks them as printed.
+        Args:
+            stage: "noticed" or "ended": the rank that creates the file with this name prints.
+            what: what the watchdog has found, such as "nothing has moved for 60 s".
         """
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))

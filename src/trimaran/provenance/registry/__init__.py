@@ -194,7 +194,11 @@ def _offered(
 
 
 def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bool:
-    """Return whether a registry is given or recorded for the image with this digest."""
+    """Return whether there is a registry from which to pull the image with this digest.
+
+    It is `registry`, or the one that a record of a push or the list of published images names for
+    the digest.
+    """
     form = forms.of(engine)
     return registry is not None or digests.find(image.name, form.name, digest=digest) is not None
 

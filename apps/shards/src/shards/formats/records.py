@@ -110,7 +110,7 @@ class Reader(Protocol):
 
 
 class Format(Protocol):
-    """The module of one format."""
+    """The interface of a module that writes and reads a format, such as `tfrecord`."""
 
     Writer: type[Writer]
     Reader: type[Reader]

@@ -36,7 +36,7 @@ SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """The `Pending` sum of a single process."""
+    """A sum over one process: its own values, which `result` copies from the device."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
