@@ -224,7 +224,7 @@ def test_a_job_is_warned_after_its_measurement(monkeypatch: pytest.MonkeyPatch) 
         given.append(cluster)
         raise RunError("refused", code="job-refused")
 
-    monkeypatch.setattr(measuring.jobs, "submit", submit)
+    monkeypatch.setattr(measuring.submission, "submit", submit)
     monkeypatch.setattr(measuring.apptainer, "Apptainer", lambda: None)
     with refused("job-refused"):
         measuring.on_nodes(library.load("collectives/cpu-2core-smoke"), Site(), "own",

@@ -15,12 +15,10 @@ from trainkit.testing import Program, reading
 
 pytestmark = pytest.mark.slow
 
-LONG = pytest.mark.long
-NETWORKS = [
-    pytest.param("densenet121", marks=LONG), pytest.param("resnet50", marks=LONG), "vgg16",
-]
+NETWORKS = ["densenet121", "resnet50", "vgg16"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_is_trained_looked_at_and_exported(
     name: str, findings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
