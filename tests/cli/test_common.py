@@ -18,7 +18,7 @@ from trimaran import cli, process
     [
         ("data verify .", "trimaran.data.dataset_json.verify_folder"),
         ("data pack . -o packed", "trimaran.data.packing.class_folders.listing"),
-        ("report .", "trimaran.report.report.write"),
+        ("report .", "trimaran.cli.runs.refuse_folder"),
         ("fetch torch-cpu --offline", "trimaran.images.wheelhouse.fetch"),
         ("build torch-cpu --engine host", "trimaran.engines.host.Host.build"),
         ("unbundle b.tar", "trimaran.bundles.unpack.extract"),
