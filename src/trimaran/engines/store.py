@@ -132,10 +132,12 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
 
 
 def _read(path: Path) -> Record | None:
+    """Return the record in the file `path`; None: it cannot be read, or belongs to another file."""
     try:
-        return _RECORD.validate_json(path.read_bytes())
+        record = _RECORD.validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
+    return record if record.path.name == path.name else None
 
 
 def broken(image: Image, engine: str) -> list[Path]:
