@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from shards import description, entries, formats
-from shards.description import DATASET, Dataset, Shard
+from shards.description import DATASET, Dataset, Shard, TextFacts
 from shards.formats.records import Read
-from shards.kinds import FormatName, Kind
+from shards.kinds import FormatName, ImageFormat, Kind
 from trimaran import strict
+from trimaran.data import text_faults
 from trimaran.data.contracts import AnyContract, Contract
 from trimaran.errors import UsageError
 from trimaran.files import sha256, write_atomic
@@ -60,14 +61,20 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: the format cannot hold them, because its records have one image of one class.
+        UsageError: the format cannot hold them: it is for texts only, or not for texts, or its
+            records have one image of one class.
     """
-    if not formats.can_hold(name, kind):
-        raise UsageError(
-            f"a record of the format {name} holds one image with one class: it cannot hold"
-            " sequences, or images with any number of classes",
-            code="format-unsuitable", hint="choose --format webdataset, tfrecord or hdf5",
-        )
+    if formats.can_hold(name, kind):
+        return
+    if kind.sample == "text":
+        raise UsageError(f"the format {name} holds images: it cannot hold a text",
+                         code="format-unsuitable", hint="choose --format tokens")
+    reason = ("the format tokens holds the documents of a text: it cannot hold images"
+              if formats.FORMATS[name].text else
+              f"a record of the format {name} holds one image with one class: it cannot hold"
+              " sequences, or images with any number of classes")
+    raise UsageError(reason, code="format-unsuitable",
+                     hint="choose --format webdataset, tfrecord or hdf5")
 
 
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
@@ -156,7 +163,18 @@ SMALL = 1 << 26
 
 @dataclass(frozen=True)
 class Task:
-    """One shard to check: its hash and, if `records` is true, all of its records."""
+    """One shard to check: its hash and, if `records` is true, all of its records.
+
+    Attributes:
+        folder: folder of the data set.
+        format: format of the shard.
+        shard: the shard.
+        classes: number of classes.
+        kind: kind of the samples.
+        encoding: file name extension of the images; "" for a text.
+        text: properties of a text; None for images.
+        records: whether all records are read.
+    """
 
     folder: Path
     format: FormatName
@@ -164,6 +182,7 @@ class Task:
     classes: int
     kind: Kind
     encoding: str
+    text: TextFacts | None
     records: bool
 
 
@@ -184,11 +203,12 @@ def file_faults(
 
     found = _described_wrongly(folder, dataset)
     shards = {shard.file: shard for shard in dataset.shards}
-    sizes = _sizes(folder, shards.values(), found)
+    sizes = _sizes(folder, dataset, found)
     found += dataset.wrong_sizes(folder, sizes)
+    found += _tokenizer_faults(folder, dataset.text)
     tasks = [
         Task(folder, dataset.format, shard, len(dataset.classes), dataset.kind,
-             dataset.image.encoding, records)
+             dataset.image.encoding if dataset.image else "", dataset.text, records)
         for shard in shards.values()
         if shard.file in sizes
     ]
@@ -203,19 +223,27 @@ def file_faults(
     return list(dict.fromkeys(found))
 
 
-def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str, int]:
-    """Return the sizes in bytes of all existing files of `shards`; add access errors to `found`."""
+def _sizes(folder: Path, dataset: Dataset, found: list[str]) -> dict[str, int]:
+    """Return the sizes in bytes of all existing listed files; add access errors to `found`."""
+    listed = {dataset.text.tokenizer.file: 0} if dataset.text else {}
+    for shard in dataset.shards:
+        listed |= {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
     sizes = {}
-    for shard in shards:
-        listed = {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
-        for name, size in listed.items():
-            try:
-                if (folder / name).is_file():
-                    sizes[name] = (folder / name).stat().st_size
-            except OSError as error:
-                found.append(_unreadable(folder / name, error))
-                sizes[name] = size  # the size may be right; do not also report the file as missing
+    for name, size in listed.items():
+        try:
+            if (folder / name).is_file():
+                sizes[name] = (folder / name).stat().st_size
+        except OSError as error:
+            found.append(_unreadable(folder / name, error))
+            sizes[name] = size  # the size may be right; do not also report the file as missing
     return sizes
+
+
+def _tokenizer_faults(folder: Path, text: TextFacts | None) -> list[str]:
+    try:
+        return text_faults.of_tokenizer(folder, text) if text else []
+    except OSError as error:
+        return [_unreadable(folder, error)]
 
 
 def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
@@ -229,12 +257,16 @@ def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
             found.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
     files = Counter(name for shard in shards for name in (shard.file, shard.index) if name)
     found += [f"{name} is listed {count} times" for name, count in files.items() if count > 1]
+    if not formats.can_hold(dataset.format, dataset.kind):
+        found.append(f"the format {dataset.format} cannot hold samples '{dataset.kind.word}'")
     if formats.FORMATS[dataset.format].indexed:
         found += [f"{one.file} is listed without its index" for one in shards if one.index is None]
-    channels = dataset.image.channels
-    for name, values in (("mean", dataset.image.mean), ("std", dataset.image.std)):
-        if len(values) != channels:
-            found.append(f"image.{name} has {len(values)} numbers for {channels} channels")
+    if (image := dataset.image) is not None:
+        for name, values in (("mean", image.mean), ("std", image.std)):
+            if len(values) != image.channels:
+                found.append(f"image.{name} has {len(values)} numbers for {image.channels}"
+                             " channels")
+    found += text_faults.of_counts(dataset)
     return [f"{folder}: {fault}" for fault in found]
 
 
@@ -269,20 +301,26 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
                    f" {task.shard.index_sha256} is listed")
     # A shard with a wrong size was reported when the sizes were compared.
     if task.records and (right or formats.FORMATS[task.format].reads_damaged):
-        yield from _record_faults(task, 1 - share, advance)
+        if task.text is not None:
+            yield from text_faults.of_shard(task.folder / task.shard.file, task.shard, task.text)
+            advance((1 - share) * task.shard.bytes)
+        elif task.format != "tokens":  # reported already as unable to hold such samples
+            yield from _record_faults(task, task.format, 1 - share, advance)
 
 
-def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
+def _record_faults(
+    task: Task, form: ImageFormat, share: float, advance: Advance
+) -> Iterator[str]:
     from trimaran.data.packing import pictures
 
     path = task.folder / task.shard.file
     index = task.folder / task.shard.index if task.shard.index else None
-    if formats.FORMATS[task.format].indexed if index is None else not index.is_file():
+    if formats.FORMATS[form].indexed if index is None else not index.is_file():
         return  # the missing index was reported already
     count, encodings = 0, set[str]()
     faults = _Faults(path)
     try:
-        for found in formats.load(task.format).scan(path, index, task.kind):
+        for found in formats.load(form).scan(path, index, task.kind):
             if isinstance(found, str):
                 yield from faults.end()
                 yield f"{path} {found}"
