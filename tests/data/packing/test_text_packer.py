@@ -72,6 +72,16 @@ def test_the_same_text_gives_the_same_bytes(source: Path, tmp_path: Path) -> Non
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
+def test_the_held_out_text_does_not_change_the_tokenizer(tmp_path: Path) -> None:
+    for name, held_out in (("one", "xyz " * 50), ("two", "other words")):
+        for split, text in (("train", document(1) * 5), ("val", held_out)):
+            (tmp_path / name / split).mkdir(parents=True)
+            (tmp_path / name / split / "a.txt").write_text(text)
+        pack(tmp_path / name, tmp_path / f"{name}-out", tokenizer="bpe:300", held_out=None)
+    first, second = (tmp_path / f"{name}-out/tokenizer.json" for name in ("one", "two"))
+    assert first.read_bytes() == second.read_bytes()
+
+
 def test_a_shard_ends_with_the_document_that_fills_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
