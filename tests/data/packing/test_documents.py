@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,26 @@ def test_a_source_without_text_is_refused(tmp_path: Path) -> None:
     for source in (tmp_path, tmp_path / "a.pdf"):
         with refused("layout-invalid", source):
             documents.listed(source, "file", None)
+
+
+def test_what_cannot_be_read_is_named_or_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "sub").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (source / "link").symlink_to(tmp_path / "elsewhere")
+    (source / "sub/b.txt").write_text("b")
+    (source / "z.txt").write_text("z")
+    os.mkfifo(source / "pipe.txt")
+    text = documents.listed(source, "file", 1)
+    assert text.files == ["sub/b.txt", "z.txt"], "sorted by name"
+    assert text.ignored == ["link/", "pipe.txt"]
+    (source / "broken.txt").symlink_to(tmp_path / "none")
+    with refused("file-missing", source / "broken.txt"):
+        list(documents.listed(source, "file", 1).documents())
+    (source / "broken.txt").unlink()
+    Path(os.fsdecode(os.fsencode(source) + b"/\xff.txt")).write_text("name")
+    with refused("name-invalid", "UTF-8"):
+        documents.listed(source, "file", 1)
 
 
 def written(folder: Path, index: bytes, dictionary: bytes | None, end: str = ".dict") -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,9 @@ from typing import IO, Literal, NamedTuple, cast
 
 from shards.kinds import DocumentRule
 from trimaran.data.packing import dictd, shares
-from trimaran.data.packing.listing import readable
+from trimaran.data.packing.listing import is_utf8
 from trimaran.data.packing.shares import Shares
-from trimaran.errors import UsageError
+from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.parsing import Malformed, parse_json
 
 Encoding = Literal["utf-8", "windows-1252"]
@@ -83,7 +84,7 @@ class Text:
             RunError: a file cannot be read, or a compressed file is damaged.
         """
         for name in self.files:
-            with readable(self.root / name):
+            with _readable(self.root / name):
                 for start, found in self._of_file(name):
                     yield self._checked(name, start, found)
 
@@ -130,6 +131,18 @@ class Text:
 def is_json_lines(name: str) -> bool:
     """Return whether a file has a JSON object in each line, judged by its name."""
     return name.removesuffix(".gz").endswith(LINES)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn the errors of reading the file at `path` into RunError."""
+    try:
+        yield
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise RunError(f"{path} is damaged: {error}", code="data-damaged",
+                       hint="compress or download it again") from error
+    except OSError as error:
+        raise unreadable(error.filename or path, error, RunError) from error
 
 
 @contextmanager
@@ -186,23 +199,30 @@ def listed(source: Path, rule: DocumentRule, held_out: int | None) -> Text:
         held_out: percentage of the documents in the split `val`; None: 1.
 
     Raises:
-        UsageError: the source does not exist or has no files of text, a folder has a name that a
-            split cannot have, or `held_out` is given although folders are the splits.
+        UsageError: the source does not exist or has no files of text, a name is not UTF-8, a folder
+            has a name that a split cannot have, or `held_out` is given although folders are the
+            splits.
+        OSError: a folder cannot be read.
     """
     if not source.exists():
         raise UsageError(f"{source} does not exist", code="file-missing",
                          hint="name a file of text, or a folder with such files")
-    root, names = (source, list(relative(source))) if source.is_dir() else (
-        source.parent, [source.name]
+    root, names = (
+        (source, _relative(source)) if source.is_dir() else (source.parent, [source.name])
     )
     in_folders = (source / "train").is_dir()
-    chosen = [name for name in names if is_text(name, rule) and ("/" in name or not in_folders)]
+    chosen = [name for name in names if is_text(name, rule) and ("/" in name or not in_folders)
+              and not _is_special(root / name)]
     if not chosen:
         ends = ".index" if rule == "dictd" else f"{', '.join(ENDINGS)}, each also with .gz"
         raise UsageError(f"{source} contains no file of text", code="layout-invalid",
                          hint=f"the names of such files end with {ends}")
     beside = {f"{name.removesuffix('.index')}{end}" for name in chosen for end in dictd.ENDINGS}
     ignored = sorted(set(names) - set(chosen) - (beside if rule == "dictd" else set()))
+    for name in chosen:
+        if not is_utf8(name):
+            raise UsageError(f"{root} contains the name {name!r}, which is not UTF-8",
+                             code="name-invalid", hint="rename the file or the folder")
     if not in_folders:
         percent = 1 if held_out is None else held_out
         held = {"train": (0, 100 - percent), "val": (100 - percent, 100)}
@@ -224,10 +244,25 @@ def is_text(name: str, rule: DocumentRule) -> bool:
     return name.removesuffix(".gz").endswith(ENDINGS)
 
 
-def relative(root: Path) -> Iterator[str]:
-    """Yield the path of each file below `root` that is not hidden, in sorted order."""
-    for place, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield Path(place, name).relative_to(root).as_posix()
+def _is_special(path: Path) -> bool:
+    """Return whether a path is no plain file, such as a pipe; a missing file is not special."""
+    return path.exists() and not path.is_file()
+
+
+def _relative(root: Path) -> list[str]:
+    """Return the sorted paths of the files below `root` that are not hidden.
+
+    A link to a folder, which is not followed, counts as a file whose name ends with `/`.
+    """
+    found = []
+    for place, folders, names in os.walk(root, onerror=_raise):
+        above = Path(place).relative_to(root)
+        links = {name for name in folders if Path(place, name).is_symlink()}
+        found += [(above / name).as_posix() for name in names if not name.startswith(".")]
+        found += [f"{(above / name).as_posix()}/" for name in links]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+    return sorted(found)
+
+
+def _raise(error: OSError) -> None:
+    raise error
