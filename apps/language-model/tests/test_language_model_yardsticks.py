@@ -50,6 +50,7 @@ def test_the_n_gram_model_is_that_of_the_formula(
     assert found == pytest.approx(plain(training, held_out, order), rel=1e-9)
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, st.binary(min_size=3, max_size=3))
 def test_the_probabilities_of_all_bytes_sum_to_one(training: list[bytes], context: bytes) -> None:
     text = yardsticks.joined([*training, b"abc"])

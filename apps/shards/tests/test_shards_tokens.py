@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shards import formats
@@ -53,6 +53,7 @@ def texts(draw: st.DrawFn) -> tuple[TokenType, list[list[int]]]:
     return token, draw(st.lists(st.lists(one, min_size=1, max_size=20), min_size=1, max_size=20))
 
 
+@settings(deadline=None)
 @given(texts())
 def test_what_was_written_is_read(text: tuple[TokenType, list[list[int]]]) -> None:
     token, documents = text
@@ -92,6 +93,7 @@ def test_the_tokens_are_mapped_and_cannot_be_changed(tmp_path: Path) -> None:
         reader.tokens[0] = 1
 
 
+@settings(deadline=None)
 @given(st.integers(0, 400))
 def test_a_shard_that_is_cut_off_anywhere_is_an_error(size: int) -> None:
     with tempfile.TemporaryDirectory() as name:
@@ -106,6 +108,7 @@ def test_a_shard_that_is_cut_off_anywhere_is_an_error(size: int) -> None:
             tokens.open_split(Path(name), described(shard), "train")
 
 
+@settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_is_found_in_header_and_ends(at: int, change: int) -> None:
     """What changes a token to another token is found by the checksum alone."""
@@ -120,6 +123,7 @@ def test_a_changed_byte_is_found_in_header_and_ends(at: int, change: int) -> Non
         assert len(found) == 1, found
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_a_shard_or_one_error(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from refusals import refused
@@ -44,6 +44,7 @@ def test_a_rule_divides_a_file(rule: DocumentRule, wanted: list[bytes], tmp_path
     assert [one.content for one in found(tmp_path, rule) if not one.fault] == wanted
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))))
 def test_each_line_of_json_is_a_document_by_any_rule(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str]
@@ -111,6 +112,7 @@ def test_a_damaged_archive_is_an_error_with_its_name(tmp_path: Path) -> None:
             found(tmp_path)
 
 
+@settings(deadline=None)
 @given(st.binary(), st.integers(1, 99))
 def test_a_document_is_in_one_split_which_its_content_decides(content: bytes, at: int) -> None:
     split = shares.split_of(content, {"train": (0, at), "val": (at, 100)})
@@ -187,6 +189,7 @@ def test_the_entries_of_a_dictionary_are_its_documents(end: str, tmp_path: Path)
     assert text.ignored == []
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**40))
 def test_numbers_of_an_index_have_base_64(value: int) -> None:
     digits, left = b"", value

@@ -53,7 +53,7 @@ def test_every_document_is_packed_once_in_its_order(
     assert dataset.kind.word == "text"
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(lines=st.lists(LINE.filter(str.strip), min_size=1, max_size=20))
 def test_any_lines_come_back(lines: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     place = tmp_path_factory.mktemp("lines")

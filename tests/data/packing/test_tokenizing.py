@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
@@ -37,6 +37,7 @@ def changed(**changes: Any) -> bytes:
 
 
 @pytest.mark.parametrize("made", ["bytes", "bpe:257", "bpe:300"])
+@settings(deadline=None)
 @given(texts=st.lists(TEXT, min_size=1, max_size=5))
 def test_tokens_become_the_same_text_again(made: str, texts: list[str]) -> None:
     encoder = Encoder(file(made), PLACE)
@@ -50,6 +51,7 @@ def test_tokens_become_the_same_text_again(made: str, texts: list[str]) -> None:
         assert reader.decode(tokens[:-1].tolist()) == text
 
 
+@settings(deadline=None)
 @given(TEXT)
 def test_bytes_are_the_tokens_that_the_library_gives(text: str) -> None:
     """They are made without the library, which is slow with so many tokens."""
@@ -130,6 +132,7 @@ def test_an_end_that_is_not_special_is_refused() -> None:
         Encoder(changed(added_tokens=[token]), PLACE)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_one_error(content: bytes) -> None:
     with pytest.raises(TrimaranError):
