@@ -41,13 +41,18 @@ def sha(content: bytes) -> str:
 
 def deb(files: dict[str, bytes]) -> bytes:
     """Return a Debian package that contains `files` (path -> content), each gzipped."""
+    return package({f"{FOLDER}/{path}.gz": gzip.compress(content, mtime=0)
+                    for path, content in files.items()})
+
+
+def package(files: dict[str, bytes]) -> bytes:
+    """Return a Debian package that contains `files` (path -> content)."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         for path, content in files.items():
-            packed = gzip.compress(content, mtime=0)
-            member = tarfile.TarInfo(f"./{FOLDER}/{path}.gz")
-            member.size = len(packed)
-            archive.addfile(member, io.BytesIO(packed))
+            member = tarfile.TarInfo(f"./{path}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
     parts = {
         "debian-binary": b"2.0\n",
         "control.tar.xz": lzma.compress(b"\0" * 10240),

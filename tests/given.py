@@ -32,6 +32,14 @@ def photos() -> str:
     return ""
 
 
+def texts() -> str:
+    """Create `texts`: documents as files, and as lines of JSON."""
+    from writtentexts import folder
+
+    folder(Path("texts"))
+    return ""
+
+
 def run() -> str:
     """Create a completed run of the quickstart; `$RUN` is its directory."""
     import finished
@@ -117,7 +125,8 @@ def unjudged() -> str:
 
 
 GIVEN: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (photos, run, stopped, imagenet, clone, dry, ended, unjudged)
+    one.__name__: one
+    for one in (photos, texts, run, stopped, imagenet, clone, dry, ended, unjudged)
 }
 
 if __name__ == "__main__":

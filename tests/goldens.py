@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from jobplaces import describe, shaped
-from shards.kinds import FormatName
+from shards.kinds import ImageFormat
 from trimaran import cli, paths
 from trimaran.bundles import runscript
 from trimaran.cluster import docker, script, together
@@ -36,7 +36,7 @@ TINY = Path(__file__).parent / "images/tiny/image.yaml"
 
 DATA = paths.repository() / "apps/resnet-imagenet/tests/data"
 SHARDS = DATA / "packed"
-FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 BUNDLED, ON_DOCKER = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/gtx1080ti-x4-scaling@4"
 """The recipes of `run.sh` and of `docker.sh`."""
@@ -200,7 +200,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 """Golden file in `FOLDER` -> function that returns its content."""
 
 
-def pack(form: FormatName, out: Path) -> None:
+def pack(form: ImageFormat, out: Path) -> None:
     """Pack the photos of the tests of ResNet into the folder `out`, in one format."""
     listing = class_folders.listing(DATA / "photos", 1, Silent())
     packer.pack(

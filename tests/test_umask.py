@@ -14,7 +14,7 @@ import datasets
 import photos
 from packings import pack
 from samples import GOOD
-from shards.kinds import FormatName
+from shards.kinds import ImageFormat
 from trimaran import paths
 from trimaran.bundles import archive
 from trimaran.bundles.archive import text_member
@@ -59,7 +59,7 @@ def test_a_data_set_in_the_cache(tmp_path: Path, umask: int) -> None:
     assert other_rights(paths.cache(), umask) == []
 
 
-@pytest.mark.parametrize("kind", get_args(FormatName))
+@pytest.mark.parametrize("kind", get_args(ImageFormat))
 def test_packed_data(tmp_path: Path, umask: int, kind: str) -> None:
     out = tmp_path / "out"
     pack(photos.folder(tmp_path / "photos"), out, format=kind)

@@ -20,7 +20,7 @@ from PIL import Image
 from shards.description import document_of
 from shards.formats import write_shard
 from shards.formats.records import Record
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 from sidebyside.runner import BenchmarkError
 
 WIDTH, HEIGHT, QUALITY = 500, 375, 97  # this quality gives files of similar size
@@ -121,7 +121,7 @@ def generated(draw: random.Random) -> Image.Image:
     return Image.fromarray(np.moveaxis(pixels, 0, -1))
 
 
-def pack(files: Sequence[Path], packed: Path, form: FormatName = "webdataset") -> None:
+def pack(files: Sequence[Path], packed: Path, form: ImageFormat = "webdataset") -> None:
     """Pack `files` (`CLASS/NUMBER.jpg`) into the new folder `packed`.
 
     The split train has all files; the split val has the first 64 of them.

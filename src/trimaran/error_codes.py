@@ -174,6 +174,8 @@ CODES = {
     "images-misplaced": "Images are at places from which they are not read.",
     "images-mixed": "The images need --resize, because of their file formats.",
     "image-undecodable": "An image or a video cannot be decoded.",
+    "document-invalid": "A document of a text is empty or not in its encoding.",
+    "tokenizer-invalid": "A file is not a tokenizer, or its tokenizer lacks a token.",
     "source-changed": "A source file changed after it was listed.",
     "packing-conflict": "The directory contains an unfinished packing of other files or options.",
 }

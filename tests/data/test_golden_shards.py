@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import goldens
-from shards.kinds import FormatName
+from shards.kinds import ImageFormat
 
 
 def files(place: Path) -> dict[str, bytes]:
@@ -19,7 +19,7 @@ def files(place: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", goldens.FORMATS)
-def test_shards_are_the_committed_ones(name: FormatName, tmp_path: Path) -> None:
+def test_shards_are_the_committed_ones(name: ImageFormat, tmp_path: Path) -> None:
     goldens.pack(name, tmp_path / "out")
     made, golden = files(tmp_path / "out"), files(goldens.SHARDS / name)
     # The version of Pillow is in it; these images are passed on as they are.

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 import datasets
 import tinyapp
 from refusals import refused
-from shards.kinds import FormatName
+from shards.kinds import FormatName, ImageFormat
 from tinyapp import RECIPE
 from trimaran import cli, paths
 from trimaran.data import cache, contracts
 from trimaran.data.contracts import AnyContract
 from trimaran.reporting import Silent
 
-FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import photos
+import writtentexts
 from packings import pack
 from trimaran import cli
 
@@ -148,13 +149,17 @@ def test_a_seed_that_is_none(value: str, call: Call) -> None:
     assert len(said) < 3000, "a value is quoted in short"
 
 
-@pytest.mark.parametrize("kind", ["webdataset", "lmdb"])
+@pytest.mark.parametrize("kind", ["webdataset", "lmdb", "tokens"])
 def test_every_file_of_a_data_set_may_be_anything(
     kind: str, call: Call, tmp_path: Path
 ) -> None:
     whole = tmp_path / "whole"
-    pack(photos.folder(tmp_path / "photos"), whole, format=kind)
-    for name in ("dataset.json", *(path.name for path in whole.glob("val-*"))):
+    if kind == "tokens":
+        writtentexts.pack(writtentexts.folder(tmp_path / "texts"), whole)
+    else:
+        pack(photos.folder(tmp_path / "photos"), whole, format=kind)
+    names = [path.name for pattern in ("val-*", "tokenizer*") for path in whole.glob(pattern)]
+    for name in ("dataset.json", *names):
         for other in ("folder", "binary", "dangling"):
             place = tmp_path / f"{name}-{other}"
             shutil.copytree(whole, place)

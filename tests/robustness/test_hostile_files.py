@@ -91,6 +91,10 @@ YAML_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         "recipes/data/imagenet-2012.yaml", content_of("recipes/data/imagenet-2012.yaml"),
         lambda path: contracts.load("imagenet-2012"),
     ),
+    "contract of a text": (
+        "recipes/data/gcide.yaml", content_of("recipes/data/gcide.yaml"),
+        lambda path: contracts.load("gcide"),
+    ),
     "image": (
         "containers/a/image.yaml", content_of("containers/frameworks/torch-cuda12/image.yaml"),
         definition.read,

@@ -117,3 +117,54 @@ def test_what_a_training_imports_needs_no_library_of_a_format() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+TEXT: dict[str, Any] = {
+    "schema": 1, "name": "texts", "format": "tokens", "classes": [], "labels": "none",
+    "sample": "text",
+    "text": {"token": "uint16", "vocabulary": 257, "end": 256, "documents": "line",
+             "held_out": "folders",
+             "tokenizer": {"file": "tokenizer.json", "sha256": "d" * 64, "made": "bytes"}},
+    "splits": {"train": {"samples": 2, "tokens": 5, "text_bytes": 3, "shards": [
+        {"file": "train-00000.safetensors", "samples": 2, "bytes": 9, "sha256": "a" * 64,
+         "tokens": 5, "text_bytes": 3},
+    ]}},
+    "origin": {"contents": {}, "encoder": "tokenizers 1"},
+}
+
+
+def test_a_text_is_read_again_with_its_counts_and_its_tokenizer(tmp_path: Path) -> None:
+    dataset = parsed(TEXT)
+    assert json.loads(description.text(dataset)) == TEXT
+    assert dataset.kind.word == "text"
+    assert dataset.hashes() == {
+        "train-00000.safetensors": "a" * 64, "tokenizer.json": "d" * 64,
+    }
+    split = dataset.splits["train"]
+    assert description.PackedSplit.of(split.shards) == split
+    (tmp_path / "train-00000.safetensors").write_bytes(b"123456789")
+    assert dataset.missing_files(tmp_path) == [f"{tmp_path / 'tokenizer.json'} is missing"]
+
+
+@pytest.mark.parametrize(("changes", "faults"), [
+    ({"text": {"vocabulary": 65537}}, {("text", "vocabulary")}),
+    ({"text": {"vocabulary": 65536}}, set()),
+    ({"text": {"vocabulary": 65537, "token": "uint32"}}, set()),
+    ({"text": {"end": 257}}, {("text", "end")}),
+    ({"text": {"token": "int8"}}, {("text", "token")}),
+    ({"text": None}, {("text",)}),
+    ({"image": DOCUMENT["image"]}, {("image",)}),
+    ({"sample": "image"}, {("image",), ("text",)}),
+])
+def test_a_text_that_cannot_be_is_refused_with_the_place(
+    changes: dict[str, Any], faults: set[tuple[str, ...]]
+) -> None:
+    document = copy.deepcopy(TEXT)
+    for key, value in changes.items():
+        document[key] = document.get(key, {}) | value if isinstance(value, dict) else value
+    if not faults:
+        parsed(document)
+        return
+    with pytest.raises(Malformed) as caught:
+        parsed(document)
+    assert {one.where for one in caught.value.faults} == faults

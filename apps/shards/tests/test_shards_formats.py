@@ -20,13 +20,13 @@ from photos import MAGIC, jpeg, with_magic
 from shards import formats, protobuf
 from shards.formats import recordio, tfrecord
 from shards.formats.records import Read, Record
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 
-NAMES: tuple[FormatName, ...] = get_args(FormatName)
+NAMES: tuple[ImageFormat, ...] = get_args(ImageFormat)
 INDEXED = ("webdataset", "tfrecord", "recordio")
 
 
-def write(name: FormatName, place: Path, samples: list[tuple[int, bytes]]) -> tuple[Path, Path]:
+def write(name: ImageFormat, place: Path, samples: list[tuple[int, bytes]]) -> tuple[Path, Path]:
     """Write one shard; return its file and its index."""
     records = [
         Record(7 * at, f"train/ü/{at}.jpg", (label,), (image,), "jpg")
@@ -38,7 +38,7 @@ def write(name: FormatName, place: Path, samples: list[tuple[int, bytes]]) -> tu
     return place / shard.file, place / (shard.index or "none")
 
 
-def read(name: FormatName, path: Path, index: Path) -> list[Read | str]:
+def read(name: ImageFormat, path: Path, index: Path) -> list[Read | str]:
     return list(formats.load(name).scan(path, index if name in INDEXED else None, Kind()))
 
 
@@ -50,7 +50,7 @@ def pairs(found: list[Read | str]) -> list[tuple[int, bytes]]:
 @pytest.mark.parametrize("name", NAMES)
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 999), st.binary(max_size=40)), min_size=1, max_size=9))
-def test_what_was_put_in_comes_back(name: FormatName, samples: list[tuple[int, bytes]]) -> None:
+def test_what_was_put_in_comes_back(name: ImageFormat, samples: list[tuple[int, bytes]]) -> None:
     with tempfile.TemporaryDirectory() as place:
         found = read(name, *write(name, Path(place), samples))
     assert pairs(found) == samples
@@ -58,7 +58,7 @@ def test_what_was_put_in_comes_back(name: FormatName, samples: list[tuple[int, b
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_images_of_many_sizes_come_back(name: FormatName, tmp_path: Path) -> None:
+def test_images_of_many_sizes_come_back(name: ImageFormat, tmp_path: Path) -> None:
     source = random.Random(1)  # noqa: S311 - sizes of a test
     samples = [
         (at % 10, source.randbytes(source.choice((0, 1, 500, 5_000, 300_000)))) for at in range(60)
@@ -68,7 +68,7 @@ def test_images_of_many_sizes_come_back(name: FormatName, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_same_samples_give_the_same_bytes(name: FormatName, tmp_path: Path) -> None:
+def test_the_same_samples_give_the_same_bytes(name: ImageFormat, tmp_path: Path) -> None:
     written = []
     for place in (tmp_path / "a", tmp_path / "b"):
         place.mkdir()
@@ -130,7 +130,7 @@ for limit in limits:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
-    name: FormatName, tmp_path: Path
+    name: ImageFormat, tmp_path: Path
 ) -> None:
     """A limit on the size of files stands for it; the last two stop HDF5 after the images."""
     # Without -B, Python would keep bytecode that is cut off at the limit: see smalldisk.
@@ -144,7 +144,7 @@ def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
 
 
 @pytest.mark.parametrize("name", INDEXED)
-def test_a_cut_shard_is_found_and_the_record_said(name: FormatName, tmp_path: Path) -> None:
+def test_a_cut_shard_is_found_and_the_record_said(name: ImageFormat, tmp_path: Path) -> None:
     samples = [(at, jpeg(at)) for at in range(4)]
     path, index = write(name, tmp_path, samples)
     content = path.read_bytes()
@@ -155,7 +155,7 @@ def test_a_cut_shard_is_found_and_the_record_said(name: FormatName, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", INDEXED)
-def test_an_index_of_another_shard_is_found(name: FormatName, tmp_path: Path) -> None:
+def test_an_index_of_another_shard_is_found(name: ImageFormat, tmp_path: Path) -> None:
     path, index = write(name, tmp_path, [(at, jpeg(at)) for at in range(4)])
     lines = index.read_text().split("\n")
     index.write_text("\n".join(lines[:-2]) + "\n")  # one line less

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shards import formats
 from shards.formats.records import Read, Record
-from shards.kinds import FormatName, Kind, Labels, SampleKind
+from shards.kinds import ImageFormat, Kind, Labels, SampleKind
 
-ABLE: tuple[FormatName, ...] = ("webdataset", "tfrecord", "hdf5")
+ABLE: tuple[ImageFormat, ...] = ("webdataset", "tfrecord", "hdf5")
 KINDS = [Kind("multi", "image"), Kind("none", "sequence"), Kind("multi", "sequence"),
          Kind("class", "sequence"), Kind("none", "image")]
 Sample = tuple[tuple[int, ...], tuple[bytes, ...]]
@@ -33,13 +33,13 @@ def samples(kind: Kind) -> st.SearchStrategy[list[Sample]]:
     return st.lists(st.tuples(labels, frames), min_size=1, max_size=6)
 
 
-def write(name: FormatName, place: Path, kind: Kind, found: list[Sample]) -> tuple[Path, Path]:
+def write(name: ImageFormat, place: Path, kind: Kind, found: list[Sample]) -> tuple[Path, Path]:
     records = [Record(at, f"train/{at}", *one, "png") for at, one in enumerate(found)]
     shard = formats.write_shard(name, place, "train-00000", kind, records)
     return place / shard.file, place / (shard.index or "none")
 
 
-def read(name: FormatName, path: Path, index: Path, kind: Kind) -> list[Read | str]:
+def read(name: ImageFormat, path: Path, index: Path, kind: Kind) -> list[Read | str]:
     return list(formats.load(name).scan(path, index if index.is_file() else None, kind))
 
 
@@ -47,7 +47,7 @@ def read(name: FormatName, path: Path, index: Path, kind: Kind) -> list[Read | s
 @pytest.mark.parametrize("name", ABLE)
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
-def test_what_was_put_in_comes_back(name: FormatName, kind: Kind, data: st.DataObject) -> None:
+def test_what_was_put_in_comes_back(name: ImageFormat, kind: Kind, data: st.DataObject) -> None:
     put = data.draw(samples(kind))
     with tempfile.TemporaryDirectory() as place:
         found = read(name, *write(name, Path(place), kind, put), kind)
@@ -61,7 +61,7 @@ def test_what_was_put_in_comes_back(name: FormatName, kind: Kind, data: st.DataO
     [("class", "none"), ("none", "class"), ("multi", "none"), ("none", "multi")],
 )
 def test_labels_that_are_not_those_that_were_said_are_no_record_without_fault(
-    name: FormatName, wrote: Labels, asked: Labels, tmp_path: Path
+    name: ImageFormat, wrote: Labels, asked: Labels, tmp_path: Path
 ) -> None:
     put: list[Sample] = [((1,) if wrote != "none" else (), (b"x",))] * 3
     found = read(name, *write(name, tmp_path, Kind(wrote), put), Kind(asked))
@@ -72,7 +72,7 @@ def test_labels_that_are_not_those_that_were_said_are_no_record_without_fault(
 @pytest.mark.parametrize("name", ABLE)
 @pytest.mark.parametrize(("wrote", "asked"), [("image", "sequence"), ("sequence", "image")])
 def test_images_and_sequences_are_not_taken_for_each_other(
-    name: FormatName, wrote: SampleKind, asked: SampleKind, tmp_path: Path
+    name: ImageFormat, wrote: SampleKind, asked: SampleKind, tmp_path: Path
 ) -> None:
     put: list[Sample] = [((1,), (b"a", b"b")[: 1 if wrote == "image" else 2])] * 3
     found = read(name, *write(name, tmp_path, Kind("class", wrote), put), Kind("class", asked))
@@ -83,7 +83,7 @@ def test_images_and_sequences_are_not_taken_for_each_other(
 
 @pytest.mark.parametrize("name", ["recordio", "lmdb"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_format_without_a_place_for_them_cannot_hold_them(name: FormatName, kind: Kind) -> None:
+def test_a_format_without_a_place_for_them_cannot_hold_them(name: ImageFormat, kind: Kind) -> None:
     assert not formats.can_hold(name, kind)
     assert formats.can_hold(name, Kind())
     assert all(formats.can_hold(able, kind) for able in ABLE)

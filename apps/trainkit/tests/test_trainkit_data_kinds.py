@@ -1,22 +1,27 @@
 """Samples of any number of classes, of none, and sequences: read from every format that can."""
 
+import hashlib
 import json
 import shutil
 from itertools import product
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 from written_kinds import WRITERS, Sample, packed
 
-from shards.kinds import Labels, SampleKind
+from shards import description
+from shards.description import Dataset, PackedSplit, TextFacts, Tokenizer
+from shards.formats import tokens
+from shards.kinds import Labels
 from trainkit.data.dataset import open_dataset
 from trainkit.data.records import Records
 from trainkit.data.staging import stage
 from trainkit.exits import DataError
 from trainkit.testing.refusals import refused
 
-LABELS, SAMPLES = get_args(Labels), get_args(SampleKind)
+LABELS, SAMPLES = get_args(Labels), ("image", "sequence")
 CLASSES = {"class": [[3], [0], [4]], "multi": [[0, 2, 4], [], [3]], "none": [[], [], []]}
 FRAMES = {"image": [[b"a"], [b"bcd"], [b"e"]],
           "sequence": [[b"a", b"bcd", b"e"], [b"fg"], [b"h", b"i"] * 6]}
@@ -211,6 +216,25 @@ def test_tables_of_hdf5_that_do_not_share_out_are_named(
         opened(folder)
 
 
+def text_in(place: Path) -> Path:
+    """Write a packed text of one document, and return its folder."""
+    folder = place / "text"
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes(b"{}")
+    document = np.array([1, 2, 256], np.uint16)
+    shard = tokens.write(folder, "train-00000", "uint16", [document], 2)
+    described = Dataset(
+        name="text", format="tokens", classes=[], labels="none", sample="text",
+        splits={"train": PackedSplit.of([shard])}, text=TextFacts(
+            token="uint16", vocabulary=257, end=256, documents="file", held_out="folders",  # noqa: S106
+            tokenizer=Tokenizer(file="tokenizer.json", made="bytes",
+                                sha256=hashlib.sha256(b"{}").hexdigest()),
+        ),
+    )
+    (folder / "dataset.json").write_text(description.text(described))
+    return folder
+
+
 @pytest.mark.parametrize("form", WRITERS)
 def test_any_kind_is_staged(form: str, tmp_path: Path) -> None:
     put = samples_of("none", "sequence")
@@ -218,6 +242,25 @@ def test_any_kind_is_staged(form: str, tmp_path: Path) -> None:
     place = stage(folder, tmp_path / "node", local_rank=0)
     shutil.rmtree(folder)
     assert [frame.tobytes() for frame in opened(place).frames(0)] == put[0][1]
+
+
+def test_a_text_is_not_read_as_images(tmp_path: Path) -> None:
+    folder = text_in(tmp_path)
+    for samples in (["image"], ["text"]):
+        with refused(DataError, "data-unsuitable", folder / "dataset.json"):
+            open_dataset(folder, labels=["class", "none"], samples=samples)
+
+
+def test_a_text_is_staged_with_its_tokenizer(tmp_path: Path) -> None:
+    folder = text_in(tmp_path)
+    place = stage(folder, tmp_path / "node", local_rank=0)
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.name != ".lock"} == {
+        path.name: path.read_bytes() for path in folder.iterdir()
+    }
+    (place / "tokenizer.json").unlink()
+    (folder / "tokenizer.json").write_bytes(b"another")
+    with pytest.raises(DataError, match=r"tokenizer\.json"):
+        stage(folder, tmp_path / "node", local_rank=0)
 
 
 def test_a_format_whose_library_is_missing_is_named(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from shards.kinds import FormatName
+from shards.kinds import DocumentRule, FormatName
 from trimaran.cli import common
 from trimaran.cli.common import Json, Offline, command, emit, say, terminal
 from trimaran.errors import RunError, UsageError, nearest, unknown_name
@@ -111,7 +111,10 @@ def _asked(
 def data_pack(
     source: Annotated[
         Path,
-        typer.Argument(help="Image folder (SPLIT/CLASS/*.jpg), or folder of the ImageNet tars."),
+        typer.Argument(
+            help="Image folder (SPLIT/CLASS/*.jpg), or folder of the ImageNet tars; with --format"
+            " tokens, a file of text or a folder of such files."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to make.")],
     kind: Annotated[
@@ -138,7 +141,10 @@ def data_pack(
     ] = None,
     skip_bad: Annotated[
         bool,
-        typer.Option("--skip-bad", help="Skip undecodable images; skipped.txt lists them."),
+        typer.Option(
+            "--skip-bad", help="Skip undecodable images, or documents that are empty or not UTF-8;"
+                               " skipped.txt lists them.",
+        ),
     ] = False,
     skip_missing: Annotated[
         bool,
@@ -170,19 +176,52 @@ def data_pack(
         bool, typer.Option("--no-train", help="Accept a source without training images, to "
                                               "evaluate on.")
     ] = False,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="bytes|bpe:SIZE|FILE",
+            help="Tokenizer of a text: its bytes, a byte-level BPE of SIZE tokens trained on it, or"
+            " a tokenizer.json; default: bpe:8192.",
+        ),
+    ] = None,
+    documents: Annotated[
+        DocumentRule | None,
+        typer.Option(
+            help="What a document of a text is: a file (default), a line, the lines between empty"
+            " lines, or an entry of a dictionary of dictd. In JSON lines, each line is one.",
+        ),
+    ] = None,
+    held_out: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=99, metavar="PERCENT",
+            help="Percentage of the documents in the split val, by their hash; default: 1.",
+        ),
+    ] = None,
     workers: Workers = None,
 ) -> None:
-    """Pack images into shards with an index, counts and checksums.
+    """Pack images or a text into shards with an index, counts and checksums.
 
     After an interrupt, the same command continues. Without --resize, files are packed as they are,
-    except that images with an EXIF orientation are turned upright. Samples are shuffled; the same
-    source gives the same bytes.
+    except that images with an EXIF orientation are turned upright. Images are shuffled, documents
+    keep their order; the same source gives the same bytes.
 
     Example: trimaran data pack photos -o packed --resize 480 --quality 95
+
+    Example: trimaran data pack texts -o packed --format tokens --tokenizer bpe:8192
     """
     from trimaran import pool
     from trimaran.data.packing import ilsvrc, image_folders, labelled, packer, plan
 
+    texts = {"--tokenizer": tokenizer, "--documents": documents, "--held-out": held_out}
+    if kind == "tokens":
+        images = {"--resize": resize, "--labels": labels, "--classes": classes,
+                  "--sequences": sequences, "--skip-missing": skip_missing, "--no-train": no_train}
+        _refuse_options(images, "--format tokens packs a text")
+        _pack_text(source, out, name, samples_per_shard, tokenizer or "bpe:8192",
+                   documents or "file", held_out, skip_bad, workers)
+        return
+    _refuse_options(texts, f"--format {kind} packs images")
     processes, reporter = workers or pool.cores(), terminal()
     if name is None:
         name = "imagenet-2012" if ilsvrc.is_here(source) else plan.name_of(source)
@@ -195,6 +234,29 @@ def data_pack(
         skip_missing=skip_missing, workers=processes, reporter=reporter,
     )
     packer.pack(listing, out, options, workers=processes, skip_bad=skip_bad, reporter=reporter)
+    say(out)
+
+
+def _refuse_options(given: Mapping[str, object], why: str) -> None:
+    """Raise UsageError if one of the options has a value."""
+    if names := [name for name, value in given.items() if value not in (None, False)]:
+        raise UsageError(f"{', '.join(names)}: not with this format: {why}",
+                         code="arguments-conflict", hint="leave it out, or choose another --format")
+
+
+def _pack_text(
+    source: Path, out: Path, name: str | None, samples_per_shard: int | None, tokenizer: str,
+    rule: DocumentRule, held_out: int | None, skip_bad: bool, workers: int | None,
+) -> None:
+    from trimaran.data.packing import class_folders, documents, plan, text_packer, tokenizing
+
+    if workers is not None:
+        tokenizing.use_threads(workers)
+    class_folders.refuse_within(source, out)
+    text = documents.listed(source, rule, held_out)
+    options = text_packer.Options(name or plan.name_of(source), samples_per_shard)
+    text_packer.pack(text, out, options, tokenizing.choice(tokenizer), skip_bad=skip_bad,
+                     reporter=terminal())
     say(out)
 
 

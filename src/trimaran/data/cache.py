@@ -18,16 +18,27 @@ import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from shards.description import DATASET
 from shards.kinds import FormatName, SampleWord
 from trimaran import locks, paths
 from trimaran.data import dataset_json, squashfs
-from trimaran.data.contracts import AnyContract, Contract, Licensed, OfArrays, OfFiles
+from trimaran.data.contracts import (
+    AnyContract,
+    Contract,
+    Licensed,
+    LicensedFiles,
+    OfArrays,
+    OfFiles,
+)
 from trimaran.errors import RunError, UsageError
 from trimaran.files import IN_CACHE, make_folder, resumable, sha256, writing
 from trimaran.reporting import Reporter
+
+if TYPE_CHECKING:
+    from trimaran.data.packing.licensed_text import LicensedText
+    from trimaran.data.packing.text_reader import DownloadedText
 
 State = Literal["absent", "downloaded", "packed", "damaged"]
 
@@ -207,28 +218,61 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
 
 def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     # These modules are slow to import (Pillow, requests).
-    from trimaran import pool
-    from trimaran.data.packing import arrays, packer, plan
+    from trimaran.data.packing.licensed_text import LicensedText
+    from trimaran.data.packing.text_reader import DownloadedText
     from trimaran.data.sources import fetch_raw
 
     contract, home = place.contract, place.home
     raw, downloads, unpacked = home / "raw", home / "download", home / "unpacked"
     if not isinstance(contract, Licensed):
         fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
+    if isinstance(contract, (DownloadedText, LicensedText)):
+        folder = contract.verified(source, reporter) if isinstance(contract, Licensed) else raw
+        _set_aside(place, reporter)
+        _pack_text(contract, folder, place.packed, reporter)
+    else:
+        _pack_images(place, raw, unpacked, source, reporter)
+    for used in (downloads, unpacked):
+        shutil.rmtree(used, ignore_errors=True)
+
+
+def _pack_images(
+    place: Place, raw: Path, unpacked: Path, source: Path | None, reporter: Reporter
+) -> None:
+    """Pack images or sequences from the files in `raw`, or of a user in `source`."""
+    from trimaran import pool
+    from trimaran.data.packing import arrays, packer, plan
+
+    contract, form = place.contract, place.form
+    assert form != "tokens"  # noqa: S101 - `check_format` refused it
     if isinstance(contract, OfFiles):
-        if isinstance(contract, Licensed):
+        if isinstance(contract, LicensedFiles):
             listing = contract.checked(source, unpacked, reporter)
         else:
             listing = contract.listing(raw, unpacked, reporter)
         _set_aside(place, reporter)
         how = contract.packing
-        options = plan.Options(contract.name, place.form, how.resize, how.quality)
+        options = plan.Options(contract.name, form, how.resize, how.quality)
         packer.pack(listing, place.packed, options, workers=pool.cores(), skip_bad=False,
                     reporter=reporter)
     elif isinstance(contract, OfArrays):
-        arrays.pack(contract, raw, place.packed, reporter, place.form)
-    for used in (downloads, unpacked):
-        shutil.rmtree(used, ignore_errors=True)
+        arrays.pack(contract, raw, place.packed, reporter, form)
+
+
+def _pack_text(
+    contract: DownloadedText | LicensedText, source: Path, folder: Path, reporter: Reporter
+) -> None:
+    """Pack a text from the verified files in the folder `source` into `folder`."""
+    from trimaran.data.packing import text_packer
+
+    contents: dict[str, str] = {}
+    if isinstance(contract, Contract):
+        contents = {name: content.sha256 for name, content in contract.files.items()}
+    text_packer.pack(
+        contract.text(source, contract.files, contents), folder,
+        text_packer.Options(contract.name), contract.choice(source), skip_bad=False,
+        reporter=reporter, wanted=contract.wanted,
+    )
 
 
 def _set_aside(place: Place, reporter: Reporter) -> None:
@@ -236,9 +280,9 @@ def _set_aside(place: Place, reporter: Reporter) -> None:
 
     An unfinished packing stays in place, so that it can be resumed.
     """
-    from trimaran.data.packing import packer
+    from trimaran.data.packing import unfinished
 
-    if os.path.lexists(place.packed) and not packer.is_under_way(place.packed):
+    if os.path.lexists(place.packed) and not unfinished.is_under_way(place.packed):
         shutil.rmtree(place.replaced, ignore_errors=True)
         place.packed.rename(place.replaced)
         reporter.note(

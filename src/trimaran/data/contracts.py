@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, Field, model_validator
 
-from shards.kinds import FormatName, Kind
+from shards.kinds import FormatName, ImageFormat, Kind
 from trimaran import paths, strict
 from trimaran.errors import RunError, UsageError
 from trimaran.files import md5
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 READERS = {
     "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
+    "text": "text_reader", "licensed-text": "licensed_text",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
 """Reader -> module in the package `packing`.
@@ -259,7 +260,7 @@ class OfSequences(Common):
 class Packing(strict.Model):
     """How the data set is packed: format, image size (see `plan.Options`), JPEG quality."""
 
-    format: FormatName
+    format: ImageFormat
     resize: Size | tuple[Size, Size]
     quality: Annotated[int, Field(ge=1, le=95)]
 
@@ -332,8 +333,10 @@ class Published(strict.Model):
     md5: Annotated[Md5 | None, Field(description="null: no checksum is published")] = None
 
 
-class Licensed(OfFiles):
-    """A data set that users download themselves, because they have to accept its licence.
+class Licensed(Common):
+    """A data set that users download themselves.
+
+    They have to accept its licence, or it is too large to be downloaded without being asked for.
 
     Attributes:
         instructions: how to get the files; shown if a file is missing.
@@ -343,27 +346,31 @@ class Licensed(OfFiles):
     instructions: str
     files: dict[FileName, Published] = Field(min_length=1)
 
+    @property
+    def why_not(self) -> str:
+        """The reason why Trimaran does not download the files, as part of a sentence."""
+        return (f"{self.licence.holder} requires that you accept its terms"
+                f" ({self.licence.url})")
+
     def needed(self, source: Path) -> list[str]:
         """Return the names of the files that must exist in `source` (by default, all files)."""
         return list(self.files)
 
-    def checked(self, source: Path | None, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the samples of the files in `source`, after comparing the files with the contract.
+    def verified(self, source: Path | None, reporter: Reporter) -> Path:
+        """Return the folder with the user's files, after comparing them with the contract.
 
         Args:
-            source: the folder with the user's files (None: not given).
-            unpacked: a folder for files that must be unpacked before they are read.
+            source: the folder (None: not given).
             reporter: shows progress.
 
         Raises:
             RunError: `source` is None (the hint explains how to get the files), or a file is
-                missing or damaged, or does not have the published checksum.
+                missing, or does not have the published checksum.
         """
         explained = self.instructions.rstrip()
         if source is None:
             raise RunError(
-                f"{self.name} cannot be downloaded automatically: {self.licence.holder}"
-                f" requires that you accept its terms ({self.licence.url})",
+                f"{self.name} cannot be downloaded automatically: {self.why_not}",
                 code="licence-required", hint=explained,
             )
         names = self.needed(source)
@@ -372,13 +379,19 @@ class Licensed(OfFiles):
             raise RunError(f"{source} lacks {', '.join(missing)}", code="file-missing",
                            hint=explained)
         self._check(source, names, reporter)
-        listing = self.listing(source, unpacked, reporter)
+        return source
+
+    def check_counts(self, source: Path, found: Mapping[str, int]) -> None:
+        """Raise RunError if the splits have other numbers of samples than the contract.
+
+        Args:
+            source: the folder with the user's files, for the message.
+            found: split -> number of samples.
+        """
         for split, wanted in self.splits.items():
-            found = len(listing.splits.get(split, ()))
-            if wanted.samples is not None and found != wanted.samples:
-                raise RunError(f"{source}: split {split} has {found:,} samples, not"
+            if wanted.samples is not None and found.get(split, 0) != wanted.samples:
+                raise RunError(f"{source}: split {split} has {found.get(split, 0):,} samples, not"
                                f" {wanted.samples:,}", code="data-mismatch")
-        return listing
 
     def _check(self, source: Path, names: Collection[str], reporter: Reporter) -> None:
         """Compare the MD5 of the named files with the published MD5, if the contract has it."""
@@ -397,6 +410,26 @@ class Licensed(OfFiles):
         if wrong:
             raise RunError("\n".join(wrong), code="checksum-mismatch",
                            hint="download them again; the transfer was damaged")
+
+
+class LicensedFiles(Licensed, OfFiles):
+    """Image files or videos that users download themselves."""
+
+    def checked(self, source: Path | None, unpacked: Path, reporter: Reporter) -> Listing:
+        """List the samples of the files in `source`, after comparing the files with the contract.
+
+        Args:
+            source: the folder with the user's files (None: not given).
+            unpacked: a folder for files that must be unpacked before they are read.
+            reporter: shows progress.
+
+        Raises:
+            RunError: as `verified`, or a file is damaged, or a split has another number of samples.
+        """
+        folder = self.verified(source, reporter)
+        listing = self.listing(folder, unpacked, reporter)
+        self.check_counts(folder, {name: len(found) for name, found in listing.splits.items()})
+        return listing
 
 
 def _with_md5(path: Path, advance: Advance) -> tuple[Path, str]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from shards import description, entries, formats
-from shards.description import DATASET, Dataset, Shard
-from shards.formats.records import Read
+from shards.description import DATASET, Dataset, TextFacts
 from shards.kinds import FormatName, Kind
 from trimaran import strict
+from trimaran.data import text_faults
 from trimaran.data.contracts import AnyContract, Contract
+from trimaran.data.shard_faults import Task, look_at, unreadable
 from trimaran.errors import UsageError
 from trimaran.files import sha256, write_atomic
-from trimaran.reporting import Advance, Reporter
+from trimaran.reporting import Reporter
 from trimaran.terminal_safety import excerpt
 
 
@@ -60,14 +60,20 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: the format cannot hold them, because its records have one image of one class.
+        UsageError: the format cannot hold them: it is for texts only, or not for texts, or its
+            records have one image of one class.
     """
-    if not formats.can_hold(name, kind):
-        raise UsageError(
-            f"a record of the format {name} holds one image with one class: it cannot hold"
-            " sequences, or images with any number of classes",
-            code="format-unsuitable", hint="choose --format webdataset, tfrecord or hdf5",
-        )
+    if formats.can_hold(name, kind):
+        return
+    if kind.sample == "text":
+        raise UsageError(f"the format {name} holds images: it cannot hold a text",
+                         code="format-unsuitable", hint="choose --format tokens")
+    reason = ("the format tokens holds the documents of a text: it cannot hold images"
+              if formats.FORMATS[name].text else
+              f"a record of the format {name} holds one image with one class: it cannot hold"
+              " sequences, or images with any number of classes")
+    raise UsageError(reason, code="format-unsuitable",
+                     hint="choose --format webdataset, tfrecord or hdf5")
 
 
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
@@ -154,19 +160,6 @@ SMALL = 1 << 26
 """Size of a data set in bytes below which one process is faster than several."""
 
 
-@dataclass(frozen=True)
-class Task:
-    """One shard to check: its hash and, if `records` is true, all of its records."""
-
-    folder: Path
-    format: FormatName
-    shard: Shard
-    classes: int
-    kind: Kind
-    encoding: str
-    records: bool
-
-
 def file_faults(
     folder: Path, dataset: Dataset, *, records: bool, workers: int, reporter: Reporter
 ) -> list[str]:
@@ -184,11 +177,12 @@ def file_faults(
 
     found = _described_wrongly(folder, dataset)
     shards = {shard.file: shard for shard in dataset.shards}
-    sizes = _sizes(folder, shards.values(), found)
+    sizes = _sizes(folder, dataset, found)
     found += dataset.wrong_sizes(folder, sizes)
+    found += _tokenizer_faults(folder, dataset.text)
     tasks = [
         Task(folder, dataset.format, shard, len(dataset.classes), dataset.kind,
-             dataset.image.encoding, records)
+             dataset.image.encoding if dataset.image else "", dataset.text, records)
         for shard in shards.values()
         if shard.file in sizes
     ]
@@ -203,19 +197,27 @@ def file_faults(
     return list(dict.fromkeys(found))
 
 
-def _sizes(folder: Path, shards: Iterable[Shard], found: list[str]) -> dict[str, int]:
-    """Return the sizes in bytes of all existing files of `shards`; add access errors to `found`."""
+def _sizes(folder: Path, dataset: Dataset, found: list[str]) -> dict[str, int]:
+    """Return the sizes in bytes of all existing listed files; add access errors to `found`."""
+    listed = {dataset.text.tokenizer.file: 0} if dataset.text else {}
+    for shard in dataset.shards:
+        listed |= {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
     sizes = {}
-    for shard in shards:
-        listed = {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
-        for name, size in listed.items():
-            try:
-                if (folder / name).is_file():
-                    sizes[name] = (folder / name).stat().st_size
-            except OSError as error:
-                found.append(_unreadable(folder / name, error))
-                sizes[name] = size  # the size may be right; do not also report the file as missing
+    for name, size in listed.items():
+        try:
+            if (folder / name).is_file():
+                sizes[name] = (folder / name).stat().st_size
+        except OSError as error:
+            found.append(unreadable(folder / name, error))
+            sizes[name] = size  # the size may be right; do not also report the file as missing
     return sizes
+
+
+def _tokenizer_faults(folder: Path, text: TextFacts | None) -> list[str]:
+    try:
+        return text_faults.of_tokenizer(folder, text) if text else []
+    except OSError as error:
+        return [unreadable(folder, error)]
 
 
 def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
@@ -229,117 +231,14 @@ def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
             found.append(f"split {name}: its shards do not add up to {split.samples:,} samples")
     files = Counter(name for shard in shards for name in (shard.file, shard.index) if name)
     found += [f"{name} is listed {count} times" for name, count in files.items() if count > 1]
+    if not formats.can_hold(dataset.format, dataset.kind):
+        found.append(f"the format {dataset.format} cannot hold samples '{dataset.kind.word}'")
     if formats.FORMATS[dataset.format].indexed:
         found += [f"{one.file} is listed without its index" for one in shards if one.index is None]
-    channels = dataset.image.channels
-    for name, values in (("mean", dataset.image.mean), ("std", dataset.image.std)):
-        if len(values) != channels:
-            found.append(f"image.{name} has {len(values)} numbers for {channels} channels")
+    if (image := dataset.image) is not None:
+        for name, values in (("mean", image.mean), ("std", image.std)):
+            if len(values) != image.channels:
+                found.append(f"image.{name} has {len(values)} numbers for {image.channels}"
+                             " channels")
+    found += text_faults.of_counts(dataset)
     return [f"{folder}: {fault}" for fault in found]
-
-
-def _unreadable(path: Path, error: OSError) -> str:
-    return f"{error.filename or path} cannot be read: {error.strerror or error}"
-
-
-def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
-    """Return the name of the shard of `task` and its faults, except a wrong size."""
-    found: list[str] = []
-    try:
-        for fault in _shard_faults(task, advance):
-            found.append(fault)  # one by one, to keep the faults before an error
-    except OSError as error:
-        found.append(_unreadable(task.folder / task.shard.file, error))
-    return task.shard.file, found
-
-
-def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
-    share = 0.1 if task.records else 1.0  # approximate share of hashing in the time
-    right = False
-    if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
-        digest = sha256(task.folder / task.shard.file, lambda read: advance(share * read))
-        right = digest == task.shard.sha256
-        if not right:
-            yield (f"{task.folder / task.shard.file} is damaged: SHA-256 {digest},"
-                   f" {task.shard.sha256} is listed")
-    if (index := task.shard.index) is not None and (task.folder / index).is_file():
-        digest = sha256(task.folder / index)
-        if digest != task.shard.index_sha256:
-            yield (f"{task.folder / index} is damaged: SHA-256 {digest},"
-                   f" {task.shard.index_sha256} is listed")
-    # A shard with a wrong size was reported when the sizes were compared.
-    if task.records and (right or formats.FORMATS[task.format].reads_damaged):
-        yield from _record_faults(task, 1 - share, advance)
-
-
-def _record_faults(task: Task, share: float, advance: Advance) -> Iterator[str]:
-    from trimaran.data.packing import pictures
-
-    path = task.folder / task.shard.file
-    index = task.folder / task.shard.index if task.shard.index else None
-    if formats.FORMATS[task.format].indexed if index is None else not index.is_file():
-        return  # the missing index was reported already
-    count, encodings = 0, set[str]()
-    faults = _Faults(path)
-    try:
-        for found in formats.load(task.format).scan(path, index, task.kind):
-            if isinstance(found, str):
-                yield from faults.end()
-                yield f"{path} {found}"
-                continue
-            advance(share * sum(map(len, found.frames)))
-            encodings.update(map(pictures.encoding, found.frames))
-            for fault in [found.fault] if found.fault else _sample_faults(found, task):
-                yield from faults.add(count, found.name, fault)
-            count += 1
-    except OSError as error:
-        yield from faults.end()
-        yield _unreadable(path, error)
-        return
-    yield from faults.end()
-    if count != task.shard.samples:
-        yield f"{path} has {count:,} records, {task.shard.samples:,} are listed"
-    # A shard may contain a PNG among JPEG files: ImageNet has a PNG with the name of a JPEG.
-    if encodings - {""} and task.encoding not in encodings:
-        yield f"{path} has no images in the format of image.encoding: {task.encoding}"
-
-
-def _sample_faults(found: Read, task: Task) -> Iterator[str]:
-    from trimaran.data.packing import pictures, sequences
-
-    labels = found.labels
-    if task.kind.labels == "class" and len(labels) != 1:
-        yield f"has {len(labels)} classes, not one class"
-    elif not all(0 <= label < task.classes for label in labels):
-        yield f"has no class from 0 to {task.classes - 1}"
-    elif list(labels) != sorted(set(labels)):
-        yield f"has unsorted or repeated classes: {', '.join(map(str, labels))}"
-    if not found.frames or (task.kind.sample == "image" and len(found.frames) > 1):
-        yield f"has {len(found.frames)} images, not one image"
-    try:
-        sequences.each(found.frames, pictures.verified)
-    except pictures.BadImage as error:
-        yield str(error)
-
-
-class _Faults:
-    """Merges equal faults of adjacent records, of which a truncated shard has thousands."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
-
-    def add(self, number: int, name: str, fault: str) -> Iterator[str]:
-        """Add the fault of a record; yield the previous fault unless both can be merged."""
-        if fault != self._fault or number != self._last + 1:
-            yield from self.end()
-            self._first, self._name, self._fault = number, name, fault
-        self._last = number
-
-    def end(self) -> Iterator[str]:
-        """Yield the fault that was added last, if it was not yielded yet."""
-        if self._fault:
-            name = f" ({self._name})" if self._name else ""
-            more = self._last - self._first
-            also = f", and the {more:,} after it too" if more else ""
-            yield f"{self._path}: record {self._first}{name} {self._fault}{also}"
-            self._fault = ""

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from photos import jpeg, png
 from refusals import refused
 from shards.description import Dataset
-from shards.kinds import FormatName
+from shards.kinds import ImageFormat
 from trimaran import cli
 from trimaran.data import dataset_json
 from trimaran.data.packing import image_folders, packer
@@ -20,7 +20,7 @@ from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import Options
 from trimaran.reporting import Silent
 
-FORMATS: tuple[FormatName, ...] = ("webdataset", "tfrecord", "hdf5")
+FORMATS: tuple[ImageFormat, ...] = ("webdataset", "tfrecord", "hdf5")
 TABLE = "file,classes\ntrain/a.jpg,mass|edema\ntrain/b.jpg,\nval/c.jpg,mass\n"
 
 
@@ -66,7 +66,7 @@ def listed(
     )
 
 
-def pack(found: Listing, out: Path, form: FormatName, **options: int) -> Dataset:
+def pack(found: Listing, out: Path, form: ImageFormat, **options: int) -> Dataset:
     return packer.pack(
         found, out, Options("some", form, **options), workers=1, skip_bad=False, reporter=Silent()
     )
@@ -78,7 +78,7 @@ def faults(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_table_names_the_classes_of_each_image(
-    form: FormatName, xrays: Path, tmp_path: Path
+    form: ImageFormat, xrays: Path, tmp_path: Path
 ) -> None:
     found = listed(xrays, tmp_path / "out", xrays / "labels.csv")
     assert found.classes == ["edema", "mass"]
@@ -93,7 +93,7 @@ def test_a_table_names_the_classes_of_each_image(
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_folder_of_frames_is_one_sample_in_the_order_of_their_numbers(
-    form: FormatName, clips: Path, tmp_path: Path
+    form: ImageFormat, clips: Path, tmp_path: Path
 ) -> None:
     found = listed(clips, tmp_path / "out", sequences=True)
     (sample,) = found.splits["train"]
@@ -219,7 +219,7 @@ def test_a_folder_without_frames_and_both_ways_at_once_are_refused(
 
 @pytest.mark.parametrize("form", ["recordio", "lmdb"])
 def test_a_format_that_cannot_hold_them_is_refused_before_anything_is_written(
-    form: FormatName, clips: Path, tmp_path: Path
+    form: ImageFormat, clips: Path, tmp_path: Path
 ) -> None:
     with refused("format-unsuitable", form):
         pack(listed(clips, tmp_path / "out", sequences=True), tmp_path / "out", form)

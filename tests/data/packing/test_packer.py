@@ -18,14 +18,14 @@ import photos
 from packings import faults, files, pack, read
 from refusals import refused
 from shards.description import DATASET
-from shards.kinds import FormatName
+from shards.kinds import ImageFormat
 from trimaran.data import dataset_json
-from trimaran.data.packing import packer, pictures
+from trimaran.data.packing import pictures, unfinished
 from trimaran.data.packing.plan import name_of
 from trimaran.errors import Interrupted
 from trimaran.reporting import Silent
 
-FORMATS: tuple[FormatName, ...] = get_args(FormatName)
+FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_every_image_is_packed_once_unchanged_with_its_class(
-    source: Path, tmp_path: Path, name: FormatName
+    source: Path, tmp_path: Path, name: ImageFormat
 ) -> None:
     dataset = pack(source, tmp_path / "out", format=name)
     assert dataset == dataset_json.read(tmp_path / "out")
@@ -57,7 +57,7 @@ def test_a_record_leads_back_to_its_file(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["webdataset", "lmdb"])
 def test_any_number_of_workers_gives_the_same_bytes(
-    source: Path, tmp_path: Path, name: FormatName
+    source: Path, tmp_path: Path, name: ImageFormat
 ) -> None:
     for workers in (1, 2):
         pack(source, tmp_path / str(workers), workers=workers, format=name, resize=12)
@@ -310,7 +310,7 @@ def test_no_space_is_said_before_anything_is_written(
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     with refused("disk-full", tmp_path / "out"):
         pack(source, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [packer.STATE]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [unfinished.STATE]
 
 
 def test_disk_full_in_the_middle_is_said_and_gone_on_with(

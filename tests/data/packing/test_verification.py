@@ -15,7 +15,7 @@ from packings import faults, pack
 from shards import formats
 from shards.description import DATASET
 from shards.formats.records import Record
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_file_that_cannot_be_read_does_not_hide_the_faults_of_others(
 
 @pytest.mark.parametrize("name", ["lmdb", "hdf5"])
 def test_damaged_shards_of_libraries_are_found(
-    source: Path, tmp_path: Path, name: FormatName
+    source: Path, tmp_path: Path, name: ImageFormat
 ) -> None:
     dataset = pack(source, tmp_path / "other", format=name)
     path = tmp_path / "other" / dataset.splits["val"].shards[0].file

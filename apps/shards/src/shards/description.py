@@ -22,7 +22,7 @@ from shards.entries import (
     optional,
     whole,
 )
-from shards.kinds import FormatName, Kind, Labels, SampleKind
+from shards.kinds import DocumentRule, FormatName, Kind, Labels, SampleKind, TokenType
 
 DATASET = "dataset.json"
 SCHEMA = 1
@@ -52,9 +52,11 @@ class Shard:
         file: path of the shard, relative to the folder of the data set.
         index: path of the index, relative to the folder of the data set; None without an index.
         index_sha256: SHA-256 of the index in hexadecimal.
-        samples: number of samples in the shard.
+        samples: number of samples in the shard; of a text, the number of documents.
         bytes: size of the shard in bytes.
         sha256: SHA-256 of the shard in hexadecimal.
+        tokens: number of tokens of a text, with those that end the documents; else None.
+        text_bytes: size of the text in bytes as UTF-8, before it became tokens; else None.
     """
 
     file: str = entry(RELATIVE_PATH)
@@ -63,19 +65,41 @@ class Shard:
     samples: int = entry(whole)
     bytes: int = entry(whole)
     sha256: str = entry(SHA256)
+    tokens: int | None = entry(optional(whole), default=None)
+    text_bytes: int | None = entry(optional(whole), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackedSplit:
-    """The shards of one split, in reading order, and the number of samples in all of them."""
+    """The shards of one split, in reading order, and the number of samples in all of them.
+
+    Attributes:
+        samples: number of samples.
+        shards: the shards.
+        tokens: number of tokens of a text, with those that end the documents; else None.
+        text_bytes: size of the text in bytes as UTF-8, before it became tokens; else None. A loss
+            in bits per byte divides by it.
+    """
 
     samples: int = entry(whole)
     shards: list[Shard] = entry(listed(entries.record(Shard)))
+    tokens: int | None = entry(optional(whole), default=None)
+    text_bytes: int | None = entry(optional(whole), default=None)
 
     @classmethod
     def of(cls, shards: list[Shard]) -> PackedSplit:
         """Return the split that consists of `shards`."""
-        return cls(samples=sum(shard.samples for shard in shards), shards=shards)
+        return cls(
+            samples=sum(shard.samples for shard in shards), shards=shards,
+            tokens=_total([shard.tokens for shard in shards]),
+            text_bytes=_total([shard.text_bytes for shard in shards]),
+        )
+
+
+def _total(counts: list[int | None]) -> int | None:
+    """Return the sum of `counts`, or None if one of them is not known."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if counts and len(known) == len(counts) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,21 +124,76 @@ class ImageFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tokenizer:
+    """The tokenizer of a text: a file in the format of the library `tokenizers`.
+
+    Attributes:
+        file: name of the file in the folder of the data set.
+        sha256: SHA-256 of the file in hexadecimal.
+        made: `bytes` (each byte is a token), `bpe:SIZE` (byte-level BPE, trained on the split
+            `train`), or `file` (a file that the user gave).
+    """
+
+    file: str = entry(FILE_NAME)
+    sha256: str = entry(SHA256)
+    made: str = entry(entries.text(r"bytes|bpe:[0-9]+|file", "is not bytes, bpe:SIZE or file"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextFacts:
+    """Properties of all documents of a text.
+
+    Attributes:
+        token: type of the stored tokens.
+        vocabulary: size of the vocabulary; each token is smaller.
+        end: the token that ends each document, and that is at no other place.
+        tokenizer: the tokenizer that turned the text into tokens.
+        documents: the rule that divided the source into documents.
+        held_out: the rule that assigned the documents to the splits.
+    """
+
+    token: TokenType = entry(one_of(*get_args(TokenType)))
+    vocabulary: int = entry(whole)
+    end: int = entry(whole)
+    tokenizer: Tokenizer = entry(entries.record(Tokenizer))
+    documents: DocumentRule = entry(one_of(*get_args(DocumentRule)))
+    held_out: str = entry(entries.text())
+
+    @property
+    def faults(self) -> list[Fault]:
+        """The contradictions between these properties."""
+        found = []
+        largest = largest_vocabulary(self.token)
+        if self.vocabulary > largest:
+            problem = f"is more than {self.token} can number ({largest:,}): use uint32"
+            found.append(Fault(("text", "vocabulary"), problem, told=True, value=self.vocabulary))
+        if self.end >= self.vocabulary:
+            problem = f"is not less than the vocabulary of {self.vocabulary:,}"
+            found.append(Fault(("text", "end"), problem, told=True, value=self.end))
+        return found
+
+
+def largest_vocabulary(token: TokenType) -> int:
+    """Return the number of different tokens that the type `token` can store."""
+    return 1 << {"uint16": 16, "uint32": 32}[token]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """The inputs of packing; together with the contract they determine the bytes of the shards.
 
     Attributes:
         contents: file name -> SHA-256 of each packed source file.
-        order_seed: seed of the order of the samples.
-        encoder: library and version that encoded the images.
+        order_seed: seed of the order of the samples; None: the order of the source.
+        encoder: library and version that encoded the images, or that made tokens of a text.
         decoder: library and version that decoded the videos; None without videos.
         resize: maximum length of the shorter side, or (width, height), in pixels; None: no resize.
         quality: JPEG quality of the encoded images.
-        skipped: number of undecodable images that were left out.
+        skipped: number of undecodable images, or of unusable documents, that were left out.
     """
 
     contents: dict[str, str] = entry(mapped(FILE_NAME, SHA256))
-    order_seed: int = entry(whole)
+    order_seed: int | None = entry(optional(whole), default=None)
     encoder: str = entry(entries.text())
     decoder: str | None = entry(optional(entries.text()), default=None)
     resize: int | tuple[int, int] | None = entry(optional(_size), default=None)
@@ -131,8 +210,9 @@ class Dataset:
         format: format of the shards.
         classes: names of the classes; the position of a name is the number of the class.
         labels: kind of label of each sample.
-        sample: kind of sample: an image or a sequence of images.
-        image: properties of all images.
+        sample: kind of sample: an image, a sequence of images, or a text.
+        image: properties of all images; None for a text.
+        text: properties of all documents of a text; else None.
         splits: split name -> shards of the split.
         origin: inputs of packing; None if they are not recorded.
     """
@@ -142,7 +222,8 @@ class Dataset:
     classes: list[str] = entry(listed(entries.text()))
     labels: Labels = entry(one_of(*get_args(Labels)), default="class")
     sample: SampleKind = entry(one_of(*get_args(SampleKind)), default="image")
-    image: ImageFacts = entry(entries.record(ImageFacts))
+    image: ImageFacts | None = entry(optional(entries.record(ImageFacts)), default=None)
+    text: TextFacts | None = entry(optional(entries.record(TextFacts)), default=None)
     splits: dict[str, PackedSplit] = entry(mapped(NAME, entries.record(PackedSplit)))
     origin: Origin | None = entry(optional(entries.record(Origin)), default=None)
 
@@ -157,8 +238,10 @@ class Dataset:
         return [shard for split in self.splits.values() for shard in split.shards]
 
     def hashes(self) -> dict[str, str]:
-        """Return path -> SHA-256 of each shard, and of each index whose checksum is listed."""
+        """Return path -> SHA-256 of each shard, tokenizer and index whose checksum is listed."""
         found = {}
+        if self.text is not None:
+            found[self.text.tokenizer.file] = self.text.tokenizer.sha256
         for shard in self.shards:
             found[shard.file] = shard.sha256
             if shard.index is not None and shard.index_sha256 is not None:
@@ -166,8 +249,9 @@ class Dataset:
         return found
 
     def missing_files(self, folder: Path) -> list[str]:
-        """Return one message for each shard or index that is missing or has the wrong size."""
+        """Return one message for each listed file that is missing, or shard of a wrong size."""
         names = [name for one in self.shards for name in (one.file, one.index) if name]
+        names += [self.text.tokenizer.file] if self.text else []
         sizes = {name: (folder / name).stat().st_size for name in names
                  if (folder / name).is_file()}
         return self.wrong_sizes(folder, sizes)
@@ -180,6 +264,8 @@ class Dataset:
             sizes: path below `place` -> size in bytes of each existing file.
         """
         faults = []
+        if self.text and self.text.tokenizer.file not in sizes:
+            faults.append(f"{place / self.text.tokenizer.file} is missing")
         for shard in self.shards:
             found, path = sizes.get(shard.file), place / shard.file
             if found is None:
@@ -208,7 +294,21 @@ def parse(document: object, *, strict: bool) -> Dataset:
             problem = f"is not {SCHEMA}, the schema that can be read"
             raise Malformed([Fault(("schema",), problem, told=True, value=schema)])
         del document["schema"]
-    return entries.parse(Dataset, document, strict=strict)
+    found = entries.parse(Dataset, document, strict=strict)
+    if faults := _contradictions(found):
+        raise Malformed(faults)
+    return found
+
+
+def _contradictions(dataset: Dataset) -> list[Fault]:
+    """Return the faults between the keys of a data set, each of which is right by itself."""
+    needed, other = ("text", "image") if dataset.sample == "text" else ("image", "text")
+    faults = []
+    if getattr(dataset, needed) is None:
+        faults.append(Fault((needed,), "is missing"))
+    if getattr(dataset, other) is not None:
+        faults.append(Fault((other,), f"does not belong to samples of the kind {dataset.sample}"))
+    return faults + (dataset.text.faults if dataset.text else [])
 
 
 def text(dataset: Dataset) -> str:

@@ -5,17 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FormatName = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
+ImageFormat = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
+"""The format of packed images and sequences."""
+
+FormatName = Literal[ImageFormat, "tokens"]
 """The format of a packed data set."""
+
+DocumentRule = Literal["file", "line", "blank-lines", "dictd"]
+"""What a document of a text is.
+
+A whole file; each line that is not empty; the lines between empty lines; each entry of a
+dictionary of dictd. In a file of JSON lines, each line is a document, whatever the rule.
+"""
+
+TokenType = Literal["uint16", "uint32"]
+"""The type of the stored tokens of a text."""
 
 Labels = Literal["class", "multi", "none"]
 """The kind of label of a sample: one class, any number of classes, or no label."""
 
-SampleKind = Literal["image", "sequence"]
-"""The kind of a sample: one image, or a sequence of frames, in order and of equal size."""
+SampleKind = Literal["image", "sequence", "text"]
+"""The kind of a sample.
 
-SampleWord = Literal["class", "multi", "none", "sequence"]
-"""The kind of a data set in one word: "sequence", or for images the kind of their labels."""
+An image; a sequence of frames, in order and of equal size; or a text, which is one document.
+"""
+
+SampleWord = Literal["class", "multi", "none", "sequence", "text"]
+"""The kind of a data set in one word: the kind of its samples, or of the labels of its images."""
 
 
 @dataclass(frozen=True)
@@ -33,4 +49,4 @@ class Kind:
     @property
     def word(self) -> SampleWord:
         """The word for this kind of data in an app card."""
-        return "sequence" if self.sample == "sequence" else self.labels
+        return self.labels if self.sample == "image" else self.sample

@@ -20,7 +20,7 @@ from shards import formats, picturefile
 from shards.description import Dataset, ImageFacts, Origin, PackedSplit, Shard
 from shards.formats.records import Record
 from shards.formats.webdataset import BLOCK
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 from trimaran.data import dataset_json
 from trimaran.data.contracts import OfArrays
 from trimaran.data.packing import pictures
@@ -36,7 +36,7 @@ TEMPORARY = ".packing-"
 
 def pack(
     contract: OfArrays, raw: Path, folder: Path, reporter: Reporter,
-    form: FormatName = "webdataset",
+    form: ImageFormat = "webdataset",
 ) -> None:
     """Write the packed data set `folder` from the verified files in `raw`.
 
@@ -69,7 +69,7 @@ def pack(
 
 
 def _write_split(
-    form: FormatName, samples: Samples, kind: Kind, folder: Path, advance: Advance
+    form: ImageFormat, samples: Samples, kind: Kind, folder: Path, advance: Advance
 ) -> Iterator[Shard]:
     order = shuffled(samples.name, len(samples))
     for number, start in enumerate(range(0, len(order), SHARD_SAMPLES)):
@@ -112,7 +112,7 @@ def moments(samples: Samples) -> tuple[float, float]:
 
 
 def _describe(
-    contract: OfArrays, form: FormatName, splits: dict[str, Samples],
+    contract: OfArrays, form: ImageFormat, splits: dict[str, Samples],
     shards: dict[str, list[Shard]],
 ) -> Dataset:
     mean, std = moments(splits["train"])

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from shards.kinds import Kind
 from trimaran import pool
-from trimaran.data.contracts import FileName, Licensed, Name, Percent, Size, Split
+from trimaran.data.contracts import FileName, LicensedFiles, Name, Percent, Size, Split
 from trimaran.data.packing import leftovers, tables
 from trimaran.data.packing.listing import SHOWN, Listing, Sample, fingerprint, readable
 from trimaran.errors import RunError, nearest
@@ -59,7 +59,7 @@ class PatientSplit(Split):
         return self
 
 
-class ChestXray14(Licensed):
+class ChestXray14(LicensedFiles):
     """The contract of NIH's chest X-rays, each with any number of 14 findings."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")

@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, NamedTuple
 from pydantic import Field
 
 from trimaran import paths, pool
-from trimaran.data.contracts import Counted, Licensed, Name
+from trimaran.data.contracts import Counted, LicensedFiles, Name
 from trimaran.data.packing.listing import (
     Found,
     Listing,
@@ -38,7 +38,7 @@ TRUTH = "ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 _CHUNK = 1 << 20
 
 
-class ImageNet(Licensed):
+class ImageNet(LicensedFiles):
     """The contract of the images of ILSVRC 2012 in the official tar files."""
 
     reader: Literal["ilsvrc2012"]

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran.data.contracts import Counted, Licensed, Name, OfSequences, RelativePath, Size
+from trimaran.data.contracts import Counted, LicensedFiles, Name, OfSequences, RelativePath, Size
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
@@ -29,7 +29,7 @@ class KittiSplit(Counted):
     frames: Size | None = None
 
 
-class Kitti(OfSequences, Licensed):
+class Kitti(OfSequences, LicensedFiles):
     """The contract of the sequences of KITTI's tracking benchmark in the official zip."""
 
     reader: Literal["kitti-tracking"]

@@ -12,16 +12,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from shards import formats
-from shards.description import DATASET, Dataset, ImageFacts, Origin, PackedSplit, Shard
+from shards.description import Dataset, ImageFacts, Origin, PackedSplit, Shard
 from shards.formats.records import Record
 from trimaran import files, pool
 from trimaran.data import dataset_json
-from trimaran.data.packing import listing, pictures, sequences, videos
+from trimaran.data.packing import listing, pictures, sequences, unfinished, videos
 from trimaran.data.packing.listing import Listing
 from trimaran.data.packing.plan import ORDER_SEED, Bad, Done, Job, Options, shuffled
 from trimaran.errors import RunError, UsageError
@@ -29,8 +29,6 @@ from trimaran.parsing import parse_json
 from trimaran.reporting import Advance, Reporter
 
 SKIPPED = "skipped.txt"
-STATE = ".packing"
-PLAN = "plan.json"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 """Mean and standard deviation of ImageNet's training images, used for all RGB photographs.
 
@@ -72,7 +70,7 @@ def pack(
         files.resumable(f"packing {folder}"),
         files.writing(f"write into {folder}", folder, hint="run the same command again to resume"),
     ):
-        with _state(source, folder, options) as state:
+        with unfinished.notes(folder, _plan(source, options)) as state:
             jobs = _jobs(source, folder, options, encoding, skip_bad)
             finished = _kept(jobs, state, workers, reporter)
             _make(jobs, state, finished, workers, reporter)
@@ -82,14 +80,9 @@ def pack(
                 reporter.note(f"  {anew:,} images were re-encoded, because they have an EXIF"
                               " orientation or some apps could not decode them")
             dataset = _describe(source, options, encoding, jobs, finished)
-            _complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
+            complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
         shutil.rmtree(state)
     return dataset
-
-
-def is_under_way(folder: Path) -> bool:
-    """Return True if `folder` contains an unfinished packing, which `pack` can resume."""
-    return (folder / STATE).is_dir() and not (folder / DATASET).exists()
 
 
 def _encoding(source: Listing, options: Options) -> str:
@@ -107,30 +100,10 @@ def _encoding(source: Listing, options: Options) -> str:
     return kinds.pop()
 
 
-@contextmanager
-def _state(source: Listing, folder: Path, options: Options) -> Iterator[Path]:
-    """Yield the folder of notes, after checking that the notes belong to the same packing."""
-    if (folder / DATASET).exists():
-        raise UsageError(f"{folder} already contains a packed data set", code="file-exists",
-                         hint="choose another folder")
-    state = folder / STATE
-    if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not empty", code="file-exists",
-                         hint="choose another folder")
-    state.mkdir(parents=True, exist_ok=True)
-    with files.locked(state / "lock", f"another process is packing into {folder}"):
-        plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
-        if source.has_videos:
-            plan["decoder"] = videos.decoder()
-        path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
-        if not path.exists():
-            files.write_atomic(path, text)
-        elif path.read_text(encoding="utf-8") != text:
-            raise UsageError(
-                f"{folder} contains an unfinished packing of other files or with other options",
-                code="packing-conflict", hint="remove the folder, or choose another folder",
-            )
-        yield state
+def _plan(source: Listing, options: Options) -> dict[str, Any]:
+    """Return the source and the options of a packing, by which it is recognized later."""
+    plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
+    return plan | ({"decoder": videos.decoder()} if source.has_videos else {})
 
 
 def _jobs(
@@ -213,7 +186,7 @@ def make(job: Job, advance: Advance) -> Done:
 
     If an image cannot be decoded, they are written only with `skip_bad`, and without this image.
     """
-    state = job.folder / STATE
+    state = job.folder / unfinished.STATE
     part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
     note.unlink(missing_ok=True)
     shutil.rmtree(part, ignore_errors=True)
@@ -327,7 +300,8 @@ def _describe(
     )
 
 
-def _complete(folder: Path, dataset: Dataset, bad: list[Bad]) -> None:
+def complete(folder: Path, dataset: Dataset, bad: list[Bad]) -> None:
+    """Write `dataset.json`, after the list of the samples that were left out, if there are any."""
     if bad:
         lines = "".join(f"{name}\t{reason}\n" for name, reason in sorted(bad))
         files.write_atomic(folder / SKIPPED, lines)

@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from shards.description import Shard
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 from trimaran import strict
 from trimaran.data.contracts import Name
 from trimaran.data.packing.listing import Sample
@@ -44,7 +44,7 @@ class Options:
     """
 
     name: str
-    format: FormatName
+    format: ImageFormat
     resize: Resize | None = None
     quality: int = 95
     samples: int | None = None
@@ -56,13 +56,18 @@ class Options:
         return SHARD_SAMPLES if kind.sample == "image" else -(-count // SHARDS_OF_SEQUENCES)
 
     def __post_init__(self) -> None:
-        try:
-            _NAME.validate_python(self.name)
-        except ValidationError:
-            raise UsageError(
-                f"{self.name!r}: invalid name of a data set", code="name-invalid",
-                hint="use lower-case letters, digits and '-', and do not begin with '-'",
-            ) from None
+        check_name(self.name)
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError if `name` is not allowed in `dataset.json` as the name of a data set."""
+    try:
+        _NAME.validate_python(name)
+    except ValidationError:
+        raise UsageError(
+            f"{name!r}: invalid name of a data set", code="name-invalid",
+            hint="use lower-case letters, digits and '-', and do not begin with '-'",
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def resize_of(text: str) -> Resize:
 
 
 def name_of(source: Path) -> str:
-    """Return a name for a data set that is packed from the folder `source`."""
+    """Return a name for a data set that is packed from `source`."""
     name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     return name or "images"
 

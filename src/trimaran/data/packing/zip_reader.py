@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import zipfile
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import Field, model_validator
 
 from shards.kinds import Kind
 from trimaran.data.contracts import Contract, Counted, Name, OfFiles, Percent, RelativePath
+from trimaran.data.packing import shares
 from trimaran.data.packing.listing import Listing, Sample, fingerprint, is_image, readable
 from trimaran.errors import RunError
 from trimaran.reporting import Reporter
@@ -42,11 +42,12 @@ class Zipped(OfFiles, Contract):
             raise ValueError("files: only one zip is allowed")
         if others := sorted(set(itertools.chain(*self.folders.values())) - set(self.classes)):
             raise ValueError(f"folders: {', '.join(others)}: not among the classes")
-        parts = sorted(split.percent for split in self.splits.values())
-        ends = [0, *itertools.chain(*parts), 100]
-        if ends[::2] != ends[1::2]:
-            raise ValueError("splits: their percent must cover 0 to 100 without gap or overlap")
+        shares.check(self._shares)
         return self
+
+    @property
+    def _shares(self) -> shares.Shares:
+        return {name: split.percent for name, split in self.splits.items()}
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
         """List the images in the verified zip in `folder`.
@@ -67,7 +68,7 @@ class Zipped(OfFiles, Contract):
                 if not is_image(base):
                     ignored.append(f"{name}: {member.filename}")
                     continue
-                split = self._split(archive.read(member))
+                split = shares.split_of(archive.read(member), self._shares)
                 labels = tuple(sorted(number[one] for one in self.folders[above]))
                 splits[split].append(Sample(
                     f"{split}/{above.rpartition('/')[2]}/{base}", labels, name, 0,
@@ -79,12 +80,6 @@ class Zipped(OfFiles, Contract):
                                f" not {wanted.samples:,}", code="data-mismatch")
         return Listing(folder, self.classes, splits, fingerprint([content.sha256, str(splits)]),
                        ignored, kind=self.kind, contents={name: content.sha256})
-
-    def _split(self, content: bytes) -> str:
-        """Return the split of an image file; it depends only on the SHA-256 of its `content`."""
-        at = int(hashlib.sha256(content).hexdigest(), 16) % 100
-        return next(name for name, split in self.splits.items()
-                    if split.percent[0] <= at < split.percent[1])
 
 
 MODEL = Zipped

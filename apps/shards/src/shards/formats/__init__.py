@@ -12,6 +12,8 @@ one class):
 | tfrecord | int64 `image/class/label`: one value | 0 or more increasing values | no label feature | `image/encoded` has one value per frame |
 | hdf5 | `labels`: one per sample | `labels` of all samples; `label_offsets`: start of the labels of each sample | no `labels` | `offsets` per frame; `sample_offsets`: the first frame of each sample |
 | recordio, lmdb | layout as published | refused | refused | refused |
+
+A text has no records: the module `tokens` stores its documents as arrays of tokens.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import cast
 from shards.description import Shard
 from shards.files import sha256
 from shards.formats.records import Format, Record
-from shards.kinds import FormatName, Kind
+from shards.kinds import FormatName, ImageFormat, Kind
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,13 @@ class Traits:
         indexed: whether a shard needs an index.
         plain_only: whether the published layout has room only for one image with one class.
         reads_damaged: whether the library of the format can safely open a damaged file.
+        text: whether the format stores documents of a text, and nothing else.
     """
 
     indexed: bool = False
     plain_only: bool = False
     reads_damaged: bool = True
+    text: bool = False
 
 
 FORMATS: dict[FormatName, Traits] = {
@@ -50,11 +54,12 @@ FORMATS: dict[FormatName, Traits] = {
     # LMDB does not check the page numbers in a file, so a damaged file may crash the process.
     "lmdb": Traits(plain_only=True, reads_damaged=False),
     "hdf5": Traits(),
+    "tokens": Traits(text=True),
 }
 
 
-def load(name: FormatName) -> Format:
-    """Import the module of a format and its libraries, and return the module.
+def load(name: ImageFormat) -> Format:
+    """Import the module of a format of images and its libraries, and return the module.
 
     Raises:
         ModuleNotFoundError: a library of the format is not installed.
@@ -64,11 +69,14 @@ def load(name: FormatName) -> Format:
 
 def can_hold(name: FormatName, kind: Kind) -> bool:
     """Return whether the format can store samples of `kind`."""
-    return kind.plain or not FORMATS[name].plain_only
+    traits = FORMATS[name]
+    if traits.text or kind.sample == "text":
+        return traits.text and kind.sample == "text"
+    return kind.plain or not traits.plain_only
 
 
 def write_shard(
-    name: FormatName, folder: Path, stem: str, kind: Kind, records: Iterable[Record]
+    name: ImageFormat, folder: Path, stem: str, kind: Kind, records: Iterable[Record]
 ) -> Shard:
     """Write `records` as a shard into `folder`, and return its entry of `dataset.json`.
 

@@ -17,7 +17,7 @@ from typing import Literal
 from shards import description, formats
 from shards.description import DATASET, Shard
 from shards.entries import Malformed
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 from trainkit.data import folder as folders
 from trainkit.data.folder import FOLDER, Images
 from trainkit.data.records import Records
@@ -47,7 +47,7 @@ class Dataset:
     """
 
     folder: Path
-    format: FormatName | Literal["folder"]
+    format: ImageFormat | Literal["folder"]
     name: str
     classes: tuple[str, ...]
     channels: int
@@ -81,11 +81,21 @@ class Dataset:
         For a folder of images, the hash covers only the names of the files.
         """
         sums = [entry.sha256 for shards in self.splits.values() for entry in shards]
-        return f"{self.name} {hashlib.sha256(' '.join(sums).encode()).hexdigest()[:12]}"
+        return fingerprint(self.name, sums)
 
     def evaluation_split(self) -> str:
         """Return the name of the split to evaluate on: "val" if it exists, else "test"."""
-        return "val" if "val" in self.splits else "test"
+        return evaluation_split(self.splits)
+
+
+def fingerprint(name: str, checksums: Sequence[str]) -> str:
+    """Return a text that identifies a data set by its name and the SHA-256 of all its shards."""
+    return f"{name} {hashlib.sha256(' '.join(checksums).encode()).hexdigest()[:12]}"
+
+
+def evaluation_split(splits: Collection[str]) -> str:
+    """Return the name of the split to evaluate on: "val" if it exists, else "test"."""
+    return "val" if "val" in splits else "test"
 
 
 def open_dataset(
@@ -111,15 +121,20 @@ def open_dataset(
         mean, std = IMAGENET_MEAN, IMAGENET_STD
         name = folder.resolve().name
         return Dataset(folder, FOLDER, name, classes, 3, None, None, Kind(), mean, std, "", listed)
-    dataset = _read(folder, path)
-    _check_kind(dataset, path, labels, samples)
-    return dataset
+    found = read_description(path)
+    _check_kind(found, path, labels, samples)
+    return _of_images(found, folder, path)
 
 
-def _read(folder: Path, path: Path) -> Dataset:
+def read_description(path: Path) -> description.Dataset:
+    """Return the content of the `dataset.json` at `path`.
+
+    Raises:
+        DataError: the file is missing or malformed.
+    """
     try:
         # A later version of the packer may add keys, so unknown keys are ignored.
-        found = description.parse(json.loads(path.read_text(encoding="utf-8")), strict=False)
+        return description.parse(json.loads(path.read_text(encoding="utf-8")), strict=False)
     except FileNotFoundError as error:
         raise DataError(
             f"{path} does not exist; --data is a folder that `trimaran data` made, "
@@ -134,7 +149,13 @@ def _read(folder: Path, path: Path) -> Dataset:
         raise DataError(f"{path}: {'; '.join(faults)}", code="data-invalid") from error
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be read: {error}", code="file-unreadable") from error
+
+
+def _of_images(found: description.Dataset, folder: Path, path: Path) -> Dataset:
     image = found.image
+    if image is None or found.format == "tokens":
+        raise DataError(f"{path}: a text; here images or sequences are read",
+                        code="data-unsuitable")
     if not len(image.mean) == len(image.std) == image.channels:
         raise DataError(
             f"{path}: needs a mean and a std for each of {image.channels} channels",
@@ -157,7 +178,7 @@ def _read(folder: Path, path: Path) -> Dataset:
 
 
 def _check_kind(
-    dataset: Dataset, path: Path, labels: Collection[str], samples: Collection[str]
+    dataset: description.Dataset, path: Path, labels: Collection[str], samples: Collection[str]
 ) -> None:
     """Raise DataError if the caller or the format does not support the kind of samples or labels.
 
@@ -171,10 +192,10 @@ def _check_kind(
                 + " or ".join(wanted),
                 code="data-unsuitable",
             )
-    if dataset.format != FOLDER and not formats.can_hold(dataset.format, kind):
+    if not formats.can_hold(dataset.format, kind):
         raise DataError(
             f"{path}: labels {kind.labels}, sample {kind.sample} cannot be in {dataset.format}: "
-            "its published layout holds one class and one image",
+            "its layout holds other samples",
             code="format-unsuitable",
         )
     if not dataset.classes and kind.labels != "none":

@@ -19,7 +19,7 @@ from shards import formats
 from shards.description import Shard
 from shards.errors import ShardError
 from shards.formats.records import Bytes, Reader
-from shards.kinds import FormatName, Kind
+from shards.kinds import ImageFormat, Kind
 from trainkit.data.folder import FOLDER, ImageFolder, Images
 from trainkit.exits import DataError
 
@@ -40,7 +40,7 @@ class Records:
     """
 
     def __init__(
-        self, folder: Path, form: FormatName | Literal["folder"], kind: Kind, classes: int,
+        self, folder: Path, form: ImageFormat | Literal["folder"], kind: Kind, classes: int,
         entries: Sequence[Shard | Images], encoding: str = "",
     ) -> None:
         self._kind, self._classes = kind, classes
@@ -144,7 +144,7 @@ class Records:
 
 
 def _opened(
-    folder: Path, form: FormatName | Literal["folder"], kind: Kind,
+    folder: Path, form: ImageFormat | Literal["folder"], kind: Kind,
     entries: Sequence[Shard | Images], encoding: str,
 ) -> list[Reader]:
     """Return a reader for each shard."""

@@ -21,12 +21,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from shards.description import Shard
-from shards.kinds import Labels, SampleKind
-from trainkit.data.dataset import open_dataset
-from trainkit.data.folder import FOLDER
+from shards.description import DATASET, Shard, TextFacts
+from trainkit.data.dataset import evaluation_split, fingerprint, read_description
 from trainkit.exits import ArgumentError, DataError
 
 CHUNK = 1 << 24
@@ -94,16 +92,17 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
             images.
         DataError: a shard is missing, or its copy has another size or checksum.
     """
-    dataset = open_dataset(folder, labels=get_args(Labels), samples=get_args(SampleKind))
-    if dataset.format == FOLDER:
+    if not (folder / DATASET).exists() and (folder / "train").is_dir():
         raise ArgumentError(
             f"--stage copies shards, and {folder} is not packed: see `trimaran data`",
             code="data-unsuitable",
         )
-    place = directory / dataset.fingerprint().replace("/", "-").replace(" ", "-")
-    splits = (dataset.splits.get(name, []) for name in ("train", dataset.evaluation_split()))
-    listed = [one for split in splits for one in split if isinstance(one, Shard)]
-    files = _files(folder, place, listed)
+    dataset = read_description(folder / DATASET)
+    name = fingerprint(dataset.name, [shard.sha256 for shard in dataset.shards])
+    place = directory / name.replace(" ", "-")
+    splits = [dataset.splits.get(name) for name in ("train", evaluation_split(dataset.splits))]
+    listed = [shard for split in splits if split for shard in split.shards]
+    files = _files(folder, place, listed, dataset.text)
     if local_rank != 0:
         _wait(files, place, patience)
         return place
@@ -118,9 +117,16 @@ def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = P
     return place
 
 
-def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
-    """Return the files to copy from `folder` to `place`: those of `shards`, then `dataset.json`."""
+def _files(
+    folder: Path, place: Path, shards: list[Shard], text: TextFacts | None
+) -> list[File]:
+    """Return the files to copy from `folder` to `place`, `dataset.json` at the end.
+
+    They are the files of `shards` and, of a text, the tokenizer.
+    """
     wanted: list[tuple[str, int | None, str | None]] = []
+    if text is not None:
+        wanted.append((text.tokenizer.file, None, text.tokenizer.sha256))
     for shard in shards:
         wanted.append((shard.file, shard.bytes, shard.sha256))
         if shard.index:
@@ -135,7 +141,7 @@ def _files(folder: Path, place: Path, shards: list[Shard]) -> list[File]:
             )
             for name, size, checksum in wanted
         ]
-        path = folder / "dataset.json"
+        path = folder / DATASET
         content = path.read_bytes()
         return [*files, File(path, place / path.name, len(content), None, content)]
     except OSError as error:

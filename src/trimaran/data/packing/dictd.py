@@ -1,0 +1,68 @@
+"""Read the entries of a dictionary of dictd: NAME.index, and NAME.dict or NAME.dict.dz.
+
+Each line of the index has a headword, the position of its entry and the size of the entry,
+separated by tabs; the numbers have base 64 (manual page dictd(8), section "Database Format").
+`.dict.dz` is gzip with an additional table for random access, which gzip ignores. Several
+headwords may lead to one entry. Entries whose headwords begin with `00-` describe the dictionary.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+from trimaran.errors import RunError
+
+DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+ENDINGS = (".dict.dz", ".dict")
+_VALUES = {digit: value for value, digit in enumerate(DIGITS)}
+
+
+def number(digits: bytes) -> int:
+    """Return a number of an index; raise KeyError if a character is not a digit of base 64."""
+    value = 0
+    for digit in digits:
+        value = 64 * value + _VALUES[digit]
+    return value
+
+
+def entries(index: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the position and the content of each entry once, in the order of the positions.
+
+    Raises:
+        RunError: the dictionary beside the index is missing, or an index line is malformed or
+            leads beyond the end of the dictionary.
+        OSError: a file cannot be read.
+    """
+    packed = index.with_suffix(".dict.dz")
+    plain = index.with_suffix(".dict")
+    if not packed.is_file() and not plain.is_file():
+        raise RunError(f"{index} has no dictionary {packed.name} or {plain.name} beside it",
+                       code="file-missing")
+    content = gzip.decompress(packed.read_bytes()) if packed.is_file() else plain.read_bytes()
+    for start, size in sorted(_places(index, len(content))):
+        yield start, content[start : start + size]
+
+
+def _places(index: Path, length: int) -> set[tuple[int, int]]:
+    """Return position and size of the entries that do not describe the dictionary.
+
+    Args:
+        index: the index.
+        length: size of the dictionary in bytes.
+    """
+    found: set[tuple[int, int]] = set()
+    about: set[tuple[int, int]] = set()
+    for at, line in enumerate(index.read_bytes().splitlines(), 1):
+        try:
+            word, start, size = line.split(b"\t")[:3]
+            place = number(start), number(size)
+        except (ValueError, KeyError):
+            raise RunError(f"{index} line {at:,} is not a headword, a position and a size",
+                           code="data-damaged", hint="download it again") from None
+        if sum(place) > length:
+            raise RunError(f"{index} line {at:,} leads beyond the end of the dictionary,"
+                           f" {length:,} bytes", code="data-damaged", hint="download it again")
+        (about if word.startswith(b"00-") else found).add(place)
+    return found - about

@@ -1,0 +1,94 @@
+"""Reader `text`: pack the documents of a text into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from shards.kinds import DocumentRule, FormatName, Kind
+from trimaran.data.contracts import Common, Contract, Name, Percent, Size, Split
+from trimaran.data.packing import shares, tokenizing
+from trimaran.data.packing.documents import Encoding, Text, is_text
+from trimaran.data.packing.tokenizing import Choice
+
+
+class TextSplit(Split):
+    """A split of the documents whose hash modulo 100 is in the half-open range `percent`.
+
+    Attributes:
+        samples: number of documents; None if it is not known.
+        percent: the range.
+    """
+
+    samples: Size | None = None
+    percent: tuple[Percent, Percent]
+
+
+class OfText(Common):
+    """A contract whose samples are the documents of a text.
+
+    Attributes:
+        documents: what a document is.
+        encoding: encoding of the files.
+        tokenizer: `bytes`, `bpe:SIZE`, or one of the files of the contract.
+        splits: the splits; their ranges cover all documents.
+    """
+
+    kind: ClassVar[Kind] = Kind(labels="none", sample="text")
+
+    documents: DocumentRule
+    encoding: Encoding = "utf-8"
+    tokenizer: Annotated[str, Field(pattern=r"^(bytes|bpe:[0-9]+|[A-Za-z0-9._+-]+\.json)$")]
+    splits: dict[Name, TextSplit] = Field(min_length=1)
+
+    @property
+    def classes(self) -> list[str]:
+        """An empty list: documents have no classes."""
+        return []
+
+    @property
+    def own_format(self) -> FormatName:
+        """The only format of texts."""
+        return "tokens"
+
+    @property
+    def wanted(self) -> Mapping[str, int | None]:
+        """The number of documents of each split (None: any number)."""
+        return {name: split.samples for name, split in self.splits.items()}
+
+    @model_validator(mode="after")
+    def _covered(self) -> OfText:
+        shares.check(self._shares)
+        return self
+
+    @property
+    def _shares(self) -> shares.Shares:
+        return {name: split.percent for name, split in self.splits.items()}
+
+    def text(self, folder: Path, files: Iterable[str], contents: dict[str, str]) -> Text:
+        """Return the files of text in `folder`.
+
+        Args:
+            folder: folder of the files of the contract.
+            files: names of these files; the others than text are left out.
+            contents: name of a file -> its SHA-256, for `dataset.json`.
+        """
+        names = sorted(name for name in files if is_text(name, self.documents))
+        return Text(folder, names, self.documents, self._shares, self.encoding, contents)
+
+    def choice(self, folder: Path) -> Choice:
+        """Return the tokenizer, which may be a file in `folder`."""
+        return tokenizing.choice(self.tokenizer, folder)
+
+
+
+class DownloadedText(OfText, Contract):
+    """The contract of a text that Trimaran downloads."""
+
+    reader: Literal["text"]
+
+
+MODEL = DownloadedText

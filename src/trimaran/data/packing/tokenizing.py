@@ -1,0 +1,220 @@
+"""Turn documents into tokens with the library `tokenizers`, and make tokenizers for them.
+
+A tokenizer is one JSON file, in the format of that library. The tokens depend on the file and the
+documents, but not on the machine or the number of threads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from shards.description import largest_vocabulary
+from shards.kinds import TokenType
+from trimaran.errors import UsageError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from shards.formats.tokens import Tokens
+
+FILE = "tokenizer.json"
+END = "<|endoftext|>"
+ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
+"""Names of the token that ends a document, of GPT-2, Llama 3, Llama 2 and Mistral, and Gemma.
+
+The first that a tokenizer has is used.
+"""
+
+BYTES = 256
+SMALLEST = BYTES + 1  # each byte and the end of a document
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tokenizer that the user or a contract wants.
+
+    Attributes:
+        made: `bytes`, `bpe:SIZE` or `file`.
+        size: size of the vocabulary of a BPE that is to be trained; else 0.
+        path: the tokenizer file of the user; else None.
+    """
+
+    made: str
+    size: int = 0
+    path: Path | None = None
+
+
+def choice(text: str, folder: Path = Path()) -> Choice:
+    """Return the choice in the argument of `--tokenizer`: `bytes`, `bpe:SIZE` or a file.
+
+    Args:
+        text: the argument.
+        folder: folder that a relative path of a file begins at.
+
+    Raises:
+        UsageError: the size is too small or too large, or the file does not exist.
+    """
+    if text == "bytes":
+        return Choice("bytes")
+    if (match := re.fullmatch(r"bpe:([0-9]{1,10})", text)) is not None:
+        size, most = int(match[1]), largest_vocabulary("uint32")
+        if not SMALLEST <= size <= most:
+            raise UsageError(f"--tokenizer {text}: the vocabulary has {SMALLEST:,} to {most:,}"
+                             " tokens: the bytes, the end of a document, and pairs that are merged",
+                             code="argument-invalid", hint="for example: bpe:8192")
+        return Choice(f"bpe:{size}", size)
+    path = folder / text
+    if not path.is_file():
+        raise UsageError(f"--tokenizer: {path} is not a file", code="file-missing",
+                         hint="give bytes, bpe:SIZE, or a tokenizer.json of the library tokenizers")
+    return Choice("file", path=path)
+
+
+def use_threads(count: int) -> None:
+    """Set the number of threads of the library, before it is first used in this process."""
+    os.environ["RAYON_NUM_THREADS"] = str(count)
+    os.environ["TOKENIZERS_PARALLELISM"] = "true"
+
+
+def version() -> str:
+    """Return the name and version of the library."""
+    import tokenizers
+
+    return f"tokenizers {tokenizers.__version__}"
+
+
+def of_bytes() -> bytes:
+    """Return the file of the tokenizer whose token is the value of a byte; 256 ends a document."""
+    from tokenizers import models
+
+    vocabulary = {character: byte for byte, character in _characters().items()}
+    return _file(_byte_level(models.BPE(vocab=vocabulary, merges=[]), split_words=False))
+
+
+def trained(documents: Iterable[str], size: int) -> bytes:
+    """Return the file of a byte-level BPE that is trained on `documents`.
+
+    BPE is the algorithm of Sennrich, Haddow and Birch, ACL 2016. Words are divided, and bytes
+    written as characters, as by GPT-2 (Radford et al. 2019, section 2.2).
+
+    Args:
+        documents: the documents of the training split.
+        size: size of the vocabulary; it becomes smaller if the text has too few different pairs.
+    """
+    from tokenizers import models, pre_tokenizers, trainers
+
+    found = _byte_level(models.BPE(), split_words=True)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    found.train_from_iterator(documents, trainers.BpeTrainer(
+        vocab_size=size - 1, initial_alphabet=alphabet, show_progress=False,
+    ))
+    return _file(found)
+
+
+def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
+    """Return a tokenizer for bytes that are written as characters."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+
+    found = Tokenizer(model)
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=split_words)
+    found.decoder = decoders.ByteLevel()
+    return found
+
+
+def _file(tokenizer: Tokenizer) -> bytes:
+    """Return the file of a tokenizer, after adding the end of a document as its last token."""
+    tokenizer.add_special_tokens([END])
+    return tokenizer.to_str(pretty=True).encode() + b"\n"
+
+
+def _characters() -> dict[int, str]:
+    """Return the character that stands for each byte in a byte-level BPE.
+
+    The library gives their set only. A printable byte is its own character of Latin-1; the others
+    have the characters from U+0100 on, in increasing order (`bytes_to_unicode` of GPT-2).
+    """
+    from tokenizers import pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    own = {ord(char): char for char in alphabet if ord(char) < BYTES}
+    others = (byte for byte in range(BYTES) if byte not in own)
+    return dict(sorted({**own, **dict(zip(others, alphabet[len(own):], strict=True))}.items()))
+
+
+class Encoder:
+    """A tokenizer that turns documents into tokens.
+
+    Attributes:
+        file: content of the tokenizer file.
+        vocabulary: size of the vocabulary: the largest token plus 1.
+        end: the token that ends a document.
+        token: the smallest type that can store the vocabulary.
+        unknown: the token for text that the vocabulary cannot express; None if there is none.
+    """
+
+    def __init__(self, file: bytes, place: Path) -> None:
+        """Read a tokenizer file; `place` is its path, for messages.
+
+        Raises:
+            UsageError: the content is not a tokenizer, or has no token that ends a document.
+        """
+        self.file = file
+        self._tokenizer = _parsed(file, place)
+        self._plain_bytes = file == of_bytes()
+        # Truncation would lose text, and padding would add tokens that are not in the text.
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        # A text may contain the name of the end of a document: it is text there, and not the token.
+        self._tokenizer.encode_special_tokens = True
+        tokens = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocabulary = max(tokens.values(), default=-1) + 1
+        special = {one.content for one in self._tokenizer.get_added_tokens_decoder().values()
+                   if one.special}
+        names = [name for name in ENDS if name in special]
+        if not names:
+            raise UsageError(
+                f"{place} has no special token that ends a document: {', '.join(ENDS)}",
+                code="tokenizer-invalid", hint="add one of them to its added_tokens",
+            )
+        self.end = tokens[names[0]]
+        self.token: TokenType = (
+            "uint16" if self.vocabulary <= largest_vocabulary("uint16") else "uint32"
+        )
+        name = getattr(self._tokenizer.model, "unk_token", None)
+        self.unknown = tokens.get(name) if name else None
+
+    def encode(self, documents: list[bytes]) -> Iterator[Tokens]:
+        """Yield the tokens of each document in order, with the one that ends it.
+
+        Args:
+            documents: the documents as UTF-8.
+        """
+        if self._plain_bytes:  # a token of the library takes a hundred bytes while it is made
+            found: Iterable[Any] = (np.frombuffer(one, np.uint8) for one in documents)
+        else:
+            texts = [one.decode() for one in documents]
+            found = (one.ids for one in
+                     self._tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+        for ids in found:
+            tokens: Tokens = np.empty(len(ids) + 1, self.token)
+            tokens[:-1], tokens[-1] = ids, self.end
+            yield tokens
+
+
+def _parsed(file: bytes, place: Path) -> Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_buffer(file)
+    except Exception as error:  # the library raises Exception itself
+        raise UsageError(f"{place} is not a tokenizer of the library tokenizers: {error}",
+                         code="tokenizer-invalid",
+                         hint="save it with Tokenizer.save, or save_pretrained of transformers",
+                         ) from error

@@ -1,0 +1,52 @@
+"""The notes of a packing in its folder, by which the same command continues after an interrupt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from shards.description import DATASET
+from trimaran import files
+from trimaran.errors import UsageError
+
+STATE = ".packing"
+PLAN = "plan.json"
+
+
+def is_under_way(folder: Path) -> bool:
+    """Return True if `folder` contains an unfinished packing, which the same command continues."""
+    return (folder / STATE).is_dir() and not (folder / DATASET).exists()
+
+
+@contextmanager
+def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the folder of notes, after checking that the notes belong to the same packing.
+
+    Args:
+        folder: a new or empty folder, or that of an unfinished packing.
+        plan: the source and all options of the packing, as JSON data.
+
+    Raises:
+        UsageError: `folder` contains other files, or another packing, or another process packs.
+    """
+    if (folder / DATASET).exists():
+        raise UsageError(f"{folder} already contains a packed data set", code="file-exists",
+                         hint="choose another folder")
+    state = folder / STATE
+    if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} exists and is not empty", code="file-exists",
+                         hint="choose another folder")
+    state.mkdir(parents=True, exist_ok=True)
+    with files.locked(state / "lock", f"another process is packing into {folder}"):
+        path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"
+        if not path.exists():
+            files.write_atomic(path, text)
+        elif path.read_text(encoding="utf-8") != text:
+            raise UsageError(
+                f"{folder} contains an unfinished packing of other files or with other options",
+                code="packing-conflict", hint="remove the folder, or choose another folder",
+            )
+        yield state
