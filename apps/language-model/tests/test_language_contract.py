@@ -1,15 +1,16 @@
-"""The app contract, kept by trainings of a small network on a synthetic text."""
+"""The app contract, kept by trainings of a small network on a small text."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import packed_text
 import pytest
 
 from trainkit.testing import App, Contract, reading
 
 TRAINING = """
-    --synthetic --model llama-test --sequence 32 --batch-size 16 --learning-rate 1e-2
+    --model llama-test --sequence 32 --batch-size 16 --learning-rate 1e-2
     --warmup-steps 4 --steps 28 --precision fp32 --device cpu --log-every 5 --checkpoint-every 3
     --peak-tflops 0.1
 """
@@ -23,6 +24,11 @@ class TestContract(Contract):
         diverging="--learning-rate 1e30 --warmup-steps 0", alone=f"{SOME} --micro-batches 2",
         shared=SOME,
     )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def data(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        return packed_text.small(tmp_path_factory.mktemp("data") / "small")
 
     @pytest.mark.slow
     def test_a_run_learns(self, whole: Path) -> None:

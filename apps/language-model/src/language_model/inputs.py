@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from language_model.data import Sequences, Split, synthetic
 from language_model.settings import TrainSettings
 from language_model.shapes import SHAPES
+from shards.description import DATASET, Dataset
+from shards.errors import ShardError
+from shards.formats import tokens
+from trainkit.data.dataset import fingerprint, read_description
 from trainkit.exits import DataError
 
 SYNTHETIC_TOKENS = {"train": 1 << 17, "val": 1 << 13}
@@ -73,10 +78,53 @@ def open_text(folder: Path | None, vocabulary: int) -> Text:
     """
     if folder is None:
         splits = {
-            name: synthetic(name, tokens, vocabulary) for name, tokens in SYNTHETIC_TOKENS.items()
+            name: synthetic(name, count, vocabulary) for name, count in SYNTHETIC_TOKENS.items()
         }
         return Text("synthetic", vocabulary, None, splits)
-    raise NotImplementedError(folder)
+    path = folder / DATASET
+    found = read_description(path)
+    if found.text is None:
+        raise DataError(
+            f"{path}: samples of the kind {found.sample}; a language model reads a text",
+            code="data-unsuitable",
+        )
+    _check_tokenizer(folder / found.text.tokenizer.file, found.text.tokenizer.sha256)
+    sums = [shard.sha256 for shard in found.shards]
+    splits = {name: _open_split(folder, found, name) for name in found.splits}
+    return Text(
+        fingerprint(found.name, sums), found.text.vocabulary, found.text.tokenizer.sha256, splits
+    )
+
+
+def _open_split(folder: Path, found: Dataset, name: str) -> Split:
+    try:
+        shards = tokens.open_split(folder, found, name)
+    except ShardError as error:
+        raise DataError(str(error), code="data-damaged") from error
+    size, text = found.splits[name].text_bytes, found.text
+    if not size or text is None:
+        raise DataError(
+            f"{folder / DATASET}: the split '{name}' does not list the size of its text in bytes; "
+            "pack it again",
+            code="data-invalid",
+        )
+    return Split(name, shards, size, text.vocabulary)
+
+
+def _check_tokenizer(path: Path, sha256: str) -> None:
+    """Refuse a data set whose tokenizer is not the one that made its tokens."""
+    try:
+        same = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    except OSError as error:
+        raise DataError(
+            f"the tokenizer {path} cannot be read: {error.strerror}", code="data-damaged"
+        ) from error
+    if not same:
+        raise DataError(
+            f"{path} is not the tokenizer that made the tokens: dataset.json has another checksum; "
+            "restore it, or pack the text again",
+            code="checksum-mismatch",
+        )
 
 
 def open_inputs(settings: TrainSettings) -> Inputs:
