@@ -88,6 +88,14 @@ def test_rotations_keep_lengths_and_depend_on_distances_only() -> None:
     torch.testing.assert_close(turned[0, 0, 1, 0], expected)
 
 
+def test_the_logits_depend_on_distances_between_tokens_only() -> None:
+    network = Network(SHAPES["llama-test"], Layout(), TorchStrategy(), 3).stages[0].eval()
+    tokens, positions = torch.randint(0, 257, (1, 16)), torch.arange(16)[None]
+    near, far = network(tokens, positions), network(tokens, positions + 40)
+    torch.testing.assert_close(near, far, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(near, network(tokens, 2 * positions), rtol=1e-4, atol=1e-5)
+
+
 def test_grouped_queries_share_keys_and_values() -> None:
     shape = SHAPES["llama-test"]
     attention = model.Attention(shape, 0.0)
