@@ -92,6 +92,7 @@ class Sequences:
                 code="data-too-small",
             )
         self._plan = Plan(count, batch, seed, training)
+        self._order = (0, self._plan.order(0))  # the last epoch that was asked for, and its order
         lengths = [len(shard.tokens) for shard in split.shards]
         self._starts = np.concatenate([[0], np.cumsum(lengths)])
         counts = [len(shard.ends) for shard in split.shards]
@@ -130,8 +131,6 @@ class Sequences:
             self._order = epoch, plan.order(epoch)
         own = self._order[1][step * plan.batch : (step + 1) * plan.batch]
         return np.pad(own, (0, plan.batch - len(own)), constant_values=-1)
-
-    _order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def _length(self, number: int) -> int:
         return min(self.length, self._targets - number * self.length)
