@@ -3,27 +3,37 @@
 A checkpoint is one file `step-NNNNNNNN.npz` in the format of `statefile`. It is written under a
 temporary name and then renamed, so that a file of this name is always complete. Reading verifies
 the checksums of all entries, which detects truncation and flipped bits.
+
+If the state has arrays in pieces (`pieces`), each rank writes those that it owns to a file in the
+folder `step-NNNNNNNN` beforehand, and `step-NNNNNNNN.npz` lists these files with their sizes and
+checksums. So the rename still makes the whole checkpoint valid, and a folder without such a file
+does not count.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from trainkit import atomic, statefile
+from trainkit import atomic, pieces, statefile
 from trainkit.exits import DataError, NoSpaceError
+from trainkit.pieces import File, Piece
 from trainkit.statefile import FormError
+from trainkit.strategy import Strategy
 
+T = TypeVar("T")
 State = dict[str, Any]
 """Nested dicts, lists and tuples of arrays, numbers and strings: see `statefile`."""
 
 NAME = re.compile(r"step-(\d{8,})\.npz")
+FOLDER = re.compile(r"step-\d{8,}")
 OLD = re.compile(r"step-\d{8,}\.pt")
 MARGIN = 1 << 20  # space in bytes for names, zip directory and small values
+PIECES = "files"  # the key of the list of the files of pieces
 
 
 class Checkpoints:
@@ -32,13 +42,16 @@ class Checkpoints:
     Args:
         folder: folder of the checkpoints; the first `save` creates it.
         keep: number of checkpoints to keep; if the newest is damaged, the next older one is loaded.
+        strategy: the strategy that connects the ranks, which together write states in pieces.
     """
 
-    def __init__(self, folder: Path, keep: int = 2) -> None:
+    def __init__(self, folder: Path, keep: int = 2, strategy: Strategy | None = None) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}")
         self.folder = folder
         self.keep = keep
+        self._strategy = strategy or Strategy()
+        self._gather: Callable[[Any], list[Any]] | None = None
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[Path] | None = None
 
@@ -56,13 +69,13 @@ class Checkpoints:
             NoSpaceError: the disk is full; earlier checkpoints are intact, and no partial file
                 is left.
         """
-        return self._write(self._ready(step, state), state)
+        return self._write(self._ready(step, statefile.nbytes(state)), state)
 
-    def _ready(self, step: int, state: State) -> Path:
-        """Return the path of a new checkpoint; create its folder and check the free space."""
+    def _ready(self, step: int, size: int) -> Path:
+        """Return the path of a new checkpoint of `size` bytes; check the free space for it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"step-{step:08d}.npz"
-        self._check_space(path, statefile.nbytes(state) + MARGIN)
+        self._check_space(path, size + MARGIN)
         return path
 
     def _write(self, path: Path, state: State) -> Path:
@@ -77,17 +90,86 @@ class Checkpoints:
             ) from error
         for old in self.files()[: -self.keep]:
             old.unlink()
+            _remove(_folder(old))
         return path
 
-    def start(self, step: int, state: State) -> None:
+    def _write_pieces(self, path: Path, state: State, own: Mapping[str, Piece]) -> Path:
+        """Write the pieces of this rank; on rank 0, then write the checkpoint itself.
+
+        All ranks return or fail together, so that no rank begins the next checkpoint early.
+        """
+        folder = _folder(path)
+
+        def write_own() -> File:
+            if folder.is_symlink():
+                raise OSError("it is a link")
+            folder.mkdir(exist_ok=True)
+            return pieces.write(folder / f"rank-{self._strategy.rank:05d}.safetensors", own)
+
+        files = self._together(folder, write_own)
+
+        def complete() -> None:
+            if self._strategy.is_main:
+                self._clean(path, {file["name"] for file in files})
+                atomic.sync_folder(self.folder)
+                self._write(path, {**state, PIECES: files})
+
+        self._together(path, complete)
+        return path
+
+    def _together(self, path: Path, write: Callable[[], T]) -> list[T]:
+        """Write a part of `path` on each rank; return the results of all ranks.
+
+        Raises:
+            NoSpaceError: a rank could not write.
+        """
+        assert self._gather is not None  # noqa: S101 - `start` sets it
+        result, failure = None, None
+        try:
+            result = write()
+        except OSError as error:
+            failure = self._failure(path, _first(error))
+        except NoSpaceError as error:
+            failure = str(error)
+        found = self._gather((result, failure))
+        for _, reason in found:
+            if reason:
+                raise NoSpaceError(reason, code="file-unwritable")
+        return [result for result, _ in found]
+
+    def _clean(self, path: Path, names: set[str]) -> None:
+        """Remove what killed processes left: files of pieces that no checkpoint lists."""
+        for file in _folder(path).iterdir():
+            if file.name not in names:
+                file.unlink()
+        valid = {_folder(file) for file in (*self.files(), path)}
+        for folder in self.folder.iterdir():
+            if FOLDER.fullmatch(folder.name) and folder.is_dir() and folder not in valid:
+                _remove(folder)
+
+    def start(self, step: int, state: State, own: Mapping[str, Piece] | None = None) -> None:
         """Copy `state`, and write the copy as the checkpoint of `step` in the background.
+
+        Args:
+            step: number of updates so far.
+            state: the state; only that of rank 0 is written.
+            own: pieces of this rank, by name. All ranks must call this method if the state has
+                pieces, otherwise only rank 0.
 
         Raises:
             NoSpaceError: this checkpoint or the previous one does not fit on the disk.
         """
         self.wait()
-        path = self._ready(step, state)
-        self._writing = self._writer.submit(self._write, path, statefile.copied(state))
+        if not own:
+            path = self._ready(step, statefile.nbytes(state))
+            self._writing = self._writer.submit(self._write, path, statefile.copied(state))
+            return
+        if self._gather is None:
+            self._gather = self._strategy.side_channel()
+        path = self._ready(step, statefile.nbytes(state) + pieces.nbytes(own))
+        self._writing = self._writer.submit(
+            self._write_pieces, path, statefile.copied(state), pieces.owned(own)
+        )
 
     def wait(self) -> None:
         """Wait until no checkpoint is being written.
@@ -132,7 +214,7 @@ class Checkpoints:
                 refused[path] = error
                 continue
             for other in refused if set_aside else ():
-                other.rename(other.with_name(other.name + ".corrupt"))
+                _set_aside(other, ".corrupt")
             return state
         if not refused:
             return None
@@ -150,9 +232,8 @@ class Checkpoints:
         """
         for path in self.files():
             if step_of(path) > step:
-                aside = path.with_name(path.name + ".abandoned")
+                aside = _set_aside(path, ".abandoned")
                 warn(f"{path.name} is newer than the checkpoint to resume from: now {aside.name}")
-                path.rename(aside)
 
     def _refuse_old(self) -> None:
         """Refuse a folder with checkpoints of an older version."""
@@ -188,7 +269,7 @@ def load(path: Path) -> State:
     if OLD.fullmatch(path.name):
         raise DataError(_old(path), code="checkpoint-outdated")
     try:
-        return statefile.read(path)
+        state = statefile.read(path)
     except FileNotFoundError as error:
         raise DataError(f"checkpoint {path} does not exist", code="checkpoint-missing") from error
     except FormError as error:
@@ -200,6 +281,43 @@ def load(path: Path) -> State:
             f"checkpoint {path} is truncated or damaged ({_first(error)})",
             code="checkpoint-damaged",
         ) from error
+    if PIECES in state:
+        _insert_pieces(path, state)
+    return state
+
+
+def _insert_pieces(path: Path, state: State) -> None:
+    """Add the arrays in the files of pieces to the parts of `state`, after their verification."""
+    try:
+        arrays = pieces.stored(_folder(path), state[PIECES])
+        for name, array in arrays.items():
+            part, _, key = name.partition("/")
+            state["parts"][part][key] = array
+    except (FormError, LookupError, TypeError) as error:
+        raise DataError(
+            f"checkpoint {path} is incomplete or damaged ({_first(error)})",
+            code="checkpoint-damaged",
+        ) from error
+
+
+def _folder(path: Path) -> Path:
+    """Return the folder of the pieces of the checkpoint `path`."""
+    return path.with_name(path.name.replace(".npz", ""))
+
+
+def _set_aside(path: Path, ending: str) -> Path:
+    """Add `ending` to the names of a checkpoint and of its folder; return the new path."""
+    folder, aside = _folder(path), path.with_name(path.name + ending)
+    if folder.is_dir():
+        _remove(_folder(aside))
+        folder.rename(_folder(aside))
+    return path.rename(aside)
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder of the pieces of a checkpoint, if it has one."""
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
 
 
 def _old(path: Path) -> str:

@@ -57,6 +57,7 @@ CODES = {
     "launcher-invalid": "Variables that connect the ranks are missing or invalid.",
     "ranks-unconnected": "The ranks are not connected, and would train independently.",
     "ranks-uneven": "The work cannot be divided evenly among the ranks.",
+    "layout-impossible": "The network or the batch cannot be divided over the ranks as requested.",
     "ranks-differ": "The ranks have different weights or sums.",
     "ranks-too-few": "The command needs several ranks, and was started as one.",
     "rank-lost": "Another rank ended, hangs or cannot be reached.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainkit import metrics
@@ -23,12 +23,14 @@ class Words:
         rates: metric key of each rate, such as the learning rate -> name on the console.
         unit: unit of the throughput, such as img/s.
         advice: remedy that is suggested if a loss is not finite.
+        by_speed: metric key -> factor, for values that are proportional to the throughput.
     """
 
     losses: Mapping[str, str]
     rates: Mapping[str, str]
     unit: str
     advice: str
+    by_speed: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class Journal:
         for key, value in (losses | dict(rates)).items():
             self.log.event(key, value, **progress.where)
         self.log.event(metrics.THROUGHPUT, speed, unit=self.words.unit, **progress.where)
+        for key, factor in self.words.by_speed.items():
+            self.log.event(key, speed * factor, **progress.where)
         self.log.event(metrics.DATA_WAIT, window.waiting / window.seconds, **progress.where)
         communication = window.communicating / window.seconds
         self.log.event(metrics.COMMUNICATION, communication, **progress.where)

@@ -170,7 +170,7 @@ def open_outputs(
             arguments, or another process trains in it.
         DataError: no checkpoint can be used.
     """
-    checkpoints = Checkpoints(folder / CHECKPOINTS, keep)
+    checkpoints = Checkpoints(folder / CHECKPOINTS, keep, strategy)
     energy = open_meters(strategy)
     with contextlib.ExitStack() as stack:
         log, state = metrics.MetricsLog(None), None

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from trainkit.exits import DataError
+from trainkit.pieces import Piece
 
 SHOWN = 4  # maximum number of differing names in a message
 
@@ -54,6 +55,8 @@ def not_finite(state: Any, name: str = "") -> Iterator[str]:
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from not_finite(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(state, Piece):
+        yield from not_finite(state.array, name)
     elif _is_float(state) and not np.isfinite(state).all():
         yield name
 

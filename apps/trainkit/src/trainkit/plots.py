@@ -51,6 +51,7 @@ class Look:
         dotted: keys of metrics that are measured rarely and drawn with dots.
         best: key of the metric whose best value the legend shows, and the format of that value.
         thin: keys of metrics for comparison, which are drawn faintly.
+        lowest: whether the best value is the lowest one.
     """
 
     panels: tuple[Panel, ...]
@@ -58,6 +59,7 @@ class Look:
     dotted: frozenset[str]
     best: tuple[str, str]
     thin: frozenset[str] = frozenset()
+    lowest: bool = False
 
 
 def main(settings: PlotSettings, look: Look) -> None:
@@ -116,7 +118,7 @@ def draw(runs: Sequence[RunCurves], look: Look) -> Figure:
         draw_panel(axes, panel, runs, look)
     handles = [
         Line2D([], [], color=colour, linestyle=stroke, linewidth=2, label=label)
-        for (colour, stroke), label in zip(styles(), labels(runs, *look.best), strict=False)
+        for (colour, stroke), label in zip(styles(), labels(runs, look), strict=False)
     ]
     figure.legend(handles=handles, loc="outside lower center", frameon=False)
     return figure
@@ -169,11 +171,9 @@ def styles() -> Iterator[tuple[str, Stroke]]:
     return itertools.cycle(pairs)
 
 
-def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
-    """Return the legend of each run: its name, its progress, and the best value of a metric.
-
-    `best` is the key of this metric, and `words` the format of its value.
-    """
+def labels(runs: Sequence[RunCurves], look: Look) -> list[str]:
+    """Return the legend of each run: its name, its progress, and the best value of a metric."""
+    best, words = look.best
     states = {
         metrics.SUCCESS: "finished at epoch {:.4g}",
         metrics.ABORTED: "stopped at epoch {:.4g}",
@@ -185,7 +185,7 @@ def labels(runs: Sequence[RunCurves], best: str, words: str) -> list[str]:
         if run.resumed:
             parts.append("continued at " + ", ".join(f"{epoch:.4g}" for epoch in run.resumed))
         if found := run.curve(best).values:
-            parts.append(words.format(max(found)))
+            parts.append(words.format(min(found) if look.lowest else max(found)))
         said.append("; ".join(parts))
     return said
 

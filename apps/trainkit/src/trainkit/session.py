@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trainkit import metrics, outputs, parts
+from trainkit import metrics, outputs, parts, pieces
 from trainkit.console import Console, Counter
 from trainkit.exits import AppError, DivergedError, RanksDifferError, StoppedError
 from trainkit.journal import Evaluation, Journal, Words
@@ -272,8 +272,13 @@ class Session:
             code="loss-not-finite",
         )
 
-    def _check_finite(self, state: Mapping[str, Any]) -> None:
-        for name in parts.not_finite(state):
+    def _check_finite(self, state: Mapping[str, Any], *, shared: bool = True) -> None:
+        """Raise DivergedError if `state` is not finite.
+
+        Unless the state is equal on all ranks (`shared`), the ranks agree on the first entry.
+        """
+        names = [next(parts.not_finite(state), None)]
+        for name in filter(None, names if shared else self._strategy.gather(names[0])):
             raise DivergedError(
                 f"{name} is not finite after step {self.progress.steps_done}, which is not kept; "
                 f"{self.journal.words.advice}",
@@ -287,8 +292,7 @@ class Session:
         no error, and the loss still decreases.
         """
         self._watchdog.beat("comparing the weights of the ranks", slow=True)
-        own = self._training.digest()
-        if self._strategy.any(own != self._strategy.share(own)):
+        if not self._strategy.agree(self._training.digest()):
             raise RanksDifferError(
                 f"the ranks have different weights after step {self.progress.steps_done}: "
                 f"gradients are not averaged by --strategy {self._strategy.name}, or a node is "
@@ -330,14 +334,15 @@ class Session:
         self._watchdog.beat("writing a checkpoint", slow=True)
         self._training.before_save()
         kept = parts.snapshot(self._training.parts())  # on all ranks, because some parts gather
-        self._check_finite(kept)
+        rest, own = pieces.split(kept)
+        self._check_finite(kept, shared=not own)
         state = {
             **self._training.own_state(),
             "step": self.progress.steps_done,
             "identity": self._out.identity,
             "metrics_offset": offset,
             "progress": dataclasses.asdict(self.progress),
-            "parts": kept,
+            "parts": rest,
         }
-        if self._strategy.is_main:
-            self._out.checkpoints.start(self.progress.steps_done, state)
+        if own or self._strategy.is_main:
+            self._out.checkpoints.start(self.progress.steps_done, state, own)

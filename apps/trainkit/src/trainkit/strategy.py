@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -86,6 +86,17 @@ class Strategy:
     def gather(self, value: T) -> list[T]:
         """Return every rank's `value` (picklable), in the order of the ranks."""
         return [value]
+
+    def side_channel(self) -> Callable[[Any], list[Any]]:
+        """Return a function like `gather` that a thread may call beside the training.
+
+        All ranks must call this method at the same moment.
+        """
+        return lambda value: [value]
+
+    def agree(self, digest: str) -> bool:
+        """Return whether all ranks have the same `digest` of their weights."""
+        return not self.any(digest != self.share(digest))
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:

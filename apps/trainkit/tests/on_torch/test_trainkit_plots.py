@@ -98,7 +98,7 @@ def test_the_legend_says_which_run_and_how_far(tmp_path: Path) -> None:
     ]
     with MetricsLog(runs[2] / "metrics.jsonl") as log:
         log.event(metrics.RESUMED, 15, step=15)
-    assert plots.labels([curves.read(run) for run in runs], *LOOK.best) == [
+    assert plots.labels([curves.read(run) for run in runs], LOOK) == [
         "x/a: finished at epoch 2; best score 50.00%",
         "x/b: stopped at epoch 1; best score 50.00%",
         "y/a: epoch 3 so far; continued at 1.5; best score 50.00%",

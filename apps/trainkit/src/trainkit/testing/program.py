@@ -25,6 +25,7 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         "--nproc-per-node", str(ranks), "-m",
     ],
+    "mesh": lambda ranks: LAUNCHERS["ddp"](ranks),
     "horovod": lambda ranks: [
         "mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
         "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",

@@ -11,13 +11,15 @@ import numpy as np
 
 from trainkit import checkpoint, metrics
 from trainkit.outputs import CHECKPOINTS, METRICS
+from trainkit.pieces import Stored
 
 Leaves = dict[str, Any]
 """Path in nested dicts and lists -> value: an array, a number or a string."""
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
-    metrics.PEAK_MEMORY, metrics.HOST_ENERGY, metrics.NOT_READABLE, *metrics.OF_ENERGY,
+    metrics.PEAK_MEMORY, metrics.MODEL_FLOPS_UTILIZATION, metrics.HOST_ENERGY,
+    metrics.NOT_READABLE, *metrics.OF_ENERGY,
 }
 """Keys of metrics whose values differ between equal runs."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
@@ -72,7 +74,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list | tuple):
         items = enumerate(value)
     if items is None:
-        yield path, value
+        yield path, value.read() if isinstance(value, Stored) else value
     else:
         for key, item in items:
             yield from _leaves(item, f"{path}/{key}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
 
@@ -10,19 +11,22 @@ from trainkit import affinity
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, detect
 from trainkit.torch.horovod import Horovod
+from trainkit.torch.mesh import Mesh
 from trainkit.torch.strategy import Ddp, TorchStrategy
 
 
 def start(
-    name: str, *, device: str = "auto", backend: str | None = None, compression: str = "none"
+    name: str, *, device: str = "auto", backend: str | None = None, compression: str = "none",
+    axes: Mapping[str, int] | None = None,
 ) -> TorchStrategy:
     """Return the strategy `name`, connected with the other ranks of the job.
 
     Args:
-        name: one of `trainkit.torch.STRATEGIES`.
+        name: one of `trainkit.torch.STRATEGIES`, or "mesh".
         device: "cpu", "gpu", or "auto": the GPU of this local rank if there is one.
         backend: backend of ddp: gloo or nccl (default: nccl on GPUs, else gloo).
         compression: "fp16" halves the network traffic of gradients.
+        axes: name -> size of each axis of a mesh; see `trainkit.torch.mesh`.
 
     Raises:
         ArgumentError: the launcher does not fit the strategy, or a device or package is missing.
@@ -33,16 +37,23 @@ def start(
         if ranks.size > 1:
             raise ArgumentError(
                 f"{ranks.launcher} started {ranks.size} ranks, and --strategy single would train "
-                "each on its own: use --strategy ddp or --strategy horovod",
+                f"each on its own: use {_others(axes)}",
                 code="ranks-unconnected",
             )
         return TorchStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
     if chosen.type == "cpu":
         bind(ranks)
+    if name == Mesh.name:
+        return Mesh(ranks, chosen, axes or {})
     if name == "ddp":
         return Ddp(ranks, chosen, backend, compression)
     return Horovod(ranks, chosen, compression)
+
+
+def _others(axes: Mapping[str, int] | None) -> str:
+    """Return the strategies of several ranks, for a message."""
+    return "--strategy ddp or --strategy horovod" if axes is None else f"--strategy {Mesh.name}"
 
 
 def bind(ranks: Ranks) -> None:

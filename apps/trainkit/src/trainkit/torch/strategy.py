@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -126,6 +126,10 @@ class TorchStrategy(Strategy):
         """Start to sum the elements of `values` (1-d) over the ranks, in the background."""
         return Sum(values)
 
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Return the sum of `value` over the ranks, without waiting for a GPU."""
+        return value
+
     def sum(self, values: Iterable[float]) -> list[float]:
         """Return the sums of `values` over the ranks, in double precision."""
         return self.start_sum(torch.tensor(list(values), dtype=torch.float64)).result()
@@ -229,6 +233,11 @@ class Ddp(TorchStrategy):
         """Start to sum the elements of `values` over the ranks."""
         return _Work(values, dist.all_reduce(values, async_op=True))
 
+    def all_sum(self, value: Tensor) -> Tensor:
+        """Return the sum of `value` over the ranks, in the same tensor."""
+        dist.all_reduce(value)
+        return value
+
     def share(self, value: T) -> T:
         """Return rank 0's `value` on every rank."""
         box = [value]
@@ -240,6 +249,17 @@ class Ddp(TorchStrategy):
         box: list[Any] = [None] * self.size
         dist.all_gather_object(box, value)
         return box
+
+    def side_channel(self) -> Callable[[Any], list[Any]]:
+        """Return a function like `gather` in a process group of its own; see `Strategy`."""
+        group = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
+
+        def gather(value: Any) -> list[Any]:
+            box: list[Any] = [None] * self.size
+            dist.all_gather_object(box, value, group)
+            return box
+
+        return gather
 
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace each of `tensors` by its mean over the ranks."""

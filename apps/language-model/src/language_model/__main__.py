@@ -1,0 +1,65 @@
+"""The command line: `python -m language_model train|evaluate|plot`."""
+
+from __future__ import annotations
+
+import sys
+
+from language_model.settings import EvaluateSettings, TrainSettings
+from trainkit import commands, metrics
+from trainkit.plots import Look, Panel
+
+EXAMPLES = {
+    "train": """examples:
+  # a small Llama on two cores, with a text in memory
+  python -m language_model train --synthetic --out run --model llama-5m --sequence 256 \\
+      --batch-size 16 --learning-rate 1e-3 --warmup-steps 20 --steps 200
+
+  # resume after a stop (exit code 75), a crash or kill -9
+  python -m language_model train …same options… --resume auto
+
+  # GPT-2 124M on eight GPUs
+  torchrun --standalone --nproc-per-node 8 -m language_model train --data /data/fineweb \\
+      --out run --strategy mesh --batch-size 512 --micro-batches 2 --warmup-steps 700
+
+  # Llama 3 8B on 64 GPUs: weights divided over 16, each matrix over 4
+  srun … python -m language_model train --data /data/fineweb --out run --model llama3-8b \\
+      --strategy mesh --data-parallel fsdp --tensor-parallel 4 --recompute selective
+
+  # four ranks: two stages of a pipeline, each matrix over two ranks
+  torchrun --standalone --nproc-per-node 4 -m language_model train … --strategy mesh \\
+      --pipeline-parallel 2 --tensor-parallel 2 --micro-batches 4""",
+    "evaluate": """examples:
+  python -m language_model evaluate --data /data/fineweb --out run
+  python -m language_model evaluate --data /data/fineweb \\
+      --checkpoint run/checkpoints/step-00001000.npz --json""",
+    "plot": """examples:
+  python -m language_model plot --out run
+  python -m language_model plot --out run other-run --to comparison.svg""",
+}
+COMMANDS: commands.Commands = {
+    "train": (TrainSettings, "train a network, or resume a training"),
+    "evaluate": (EvaluateSettings, "compute loss, perplexity and bits per byte of a checkpoint"),
+    "plot": commands.PLOT,
+}
+CURVES = Look(
+    panels=(
+        Panel("loss: training (line), evaluation (dots)", (metrics.TRAIN_LOSS, metrics.EVAL_LOSS)),
+        Panel("evaluation: bits per byte", ("eval_bits_per_byte",)),
+        Panel("norm of the gradient", ("gradient_norm",), bottom=0),
+        Panel("learning rate", (metrics.LEARNING_RATE,), bottom=0),
+        Panel("throughput, tokens/s", (metrics.THROUGHPUT,), bottom=0),
+        Panel("operations of the model, % of the peak", (metrics.MODEL_FLOPS_UTILIZATION,), 100,
+              bottom=0),
+    ),
+    noisy=frozenset({metrics.TRAIN_LOSS, metrics.THROUGHPUT, "gradient_norm"}),
+    dotted=frozenset({metrics.EVAL_LOSS, "eval_bits_per_byte"}),
+    best=("eval_bits_per_byte", "best {:.4f} bits per byte"),
+    lowest=True,
+)
+main = commands.entry_point(
+    "language_model", "Reference training of decoder transformers on any number of ranks.",
+    COMMANDS, EXAMPLES, CURVES,
+)
+
+if __name__ == "__main__":
+    sys.exit(main())

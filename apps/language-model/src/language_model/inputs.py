@@ -1,0 +1,146 @@
+"""The batches of a training, from a packed text or from a synthetic one."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from language_model.data import Sequences, Split, synthetic
+from language_model.settings import TrainSettings
+from language_model.shapes import SHAPES
+from shards.description import DATASET, Dataset
+from shards.errors import ShardError
+from shards.formats import tokens
+from trainkit.data.dataset import fingerprint, read_description
+from trainkit.exits import DataError
+
+SYNTHETIC_TOKENS = {"train": 1 << 17, "val": 1 << 13}
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text with its splits.
+
+    Attributes:
+        name: what identifies the text: its name and a checksum.
+        vocabulary: size of the vocabulary.
+        tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
+        splits: name -> split.
+    """
+
+    name: str
+    vocabulary: int
+    tokenizer: str | None
+    splits: dict[str, Split]
+
+    def split(self, name: str | None) -> Split:
+        """Return the split `name`; without a name, the one to evaluate on: val, else test.
+
+        Raises:
+            DataError: the text has no such split.
+        """
+        wanted = [name] if name else ["val", "test"]
+        for one in wanted:
+            if one in self.splits:
+                return self.splits[one]
+        raise DataError(
+            f"{self.name} has no split '{' or '.join(wanted)}' (it has "
+            f"{', '.join(sorted(self.splits))})",
+            code="split-missing",
+        )
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The batches of a training.
+
+    Attributes:
+        name: what identifies the text.
+        vocabulary: size of the vocabulary.
+        tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
+        train: batches of the training split.
+        evaluation: batches of the evaluation split, in the order of the text.
+    """
+
+    name: str
+    vocabulary: int
+    tokenizer: str | None
+    train: Sequences
+    evaluation: Sequences
+
+
+def open_text(folder: Path | None, vocabulary: int) -> Text:
+    """Return the packed text in `folder`, or without a folder a synthetic one of `vocabulary`.
+
+    Raises:
+        DataError: the data set is missing or damaged, or is no text.
+    """
+    if folder is None:
+        splits = {
+            name: synthetic(name, count, vocabulary) for name, count in SYNTHETIC_TOKENS.items()
+        }
+        return Text("synthetic", vocabulary, None, splits)
+    path = folder / DATASET
+    found = read_description(path)
+    if found.text is None:
+        raise DataError(
+            f"{path}: samples of the kind {found.sample}; a language model reads a text",
+            code="data-unsuitable",
+        )
+    _check_tokenizer(folder / found.text.tokenizer.file, found.text.tokenizer.sha256)
+    sums = [shard.sha256 for shard in found.shards]
+    splits = {name: _open_split(folder, found, name) for name in found.splits}
+    return Text(
+        fingerprint(found.name, sums), found.text.vocabulary, found.text.tokenizer.sha256, splits
+    )
+
+
+def _open_split(folder: Path, found: Dataset, name: str) -> Split:
+    try:
+        shards = tokens.open_split(folder, found, name)
+    except ShardError as error:
+        raise DataError(str(error), code="data-damaged") from error
+    size, text = found.splits[name].text_bytes, found.text
+    if not size or text is None:
+        raise DataError(
+            f"{folder / DATASET}: the split '{name}' does not list the size of its text in bytes; "
+            "pack it again",
+            code="data-invalid",
+        )
+    return Split(name, shards, size, text.vocabulary)
+
+
+def _check_tokenizer(path: Path, sha256: str) -> None:
+    """Refuse a data set whose tokenizer is not the one that made its tokens."""
+    try:
+        same = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+    except OSError as error:
+        raise DataError(
+            f"the tokenizer {path} cannot be read: {error.strerror}", code="data-damaged"
+        ) from error
+    if not same:
+        raise DataError(
+            f"{path} is not the tokenizer that made the tokens: dataset.json has another checksum; "
+            "restore it, or pack the text again",
+            code="checksum-mismatch",
+        )
+
+
+def open_inputs(settings: TrainSettings) -> Inputs:
+    """Return the batches of the training that `settings` describe.
+
+    Raises:
+        DataError: the data set is missing or damaged, or a split is too small.
+    """
+    shape = SHAPES[settings.model]
+    text = open_text(settings.data, shape.vocabulary)
+    length, batch = settings.sequence or shape.positions, settings.batch_size
+    train = Sequences(
+        text.split("train"), length, batch, seed=settings.seed, training=True,
+        documents=settings.document_mask,
+    )
+    evaluation = Sequences(
+        text.split(None), length, batch, documents=settings.document_mask
+    )
+    return Inputs(text.name, text.vocabulary, text.tokenizer, train, evaluation)

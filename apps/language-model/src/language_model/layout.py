@@ -1,0 +1,135 @@
+"""How the work of a training is divided over the ranks, and which divisions are possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from language_model.settings import LayoutSettings
+from language_model.shapes import Shape
+from trainkit.exits import ArgumentError
+from trainkit.torch.mesh import REST
+
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Precision -> type of matrix products; the weights that are updated stay in fp32."""
+STAGES_PER_RANK = 2  # in an interleaved pipeline
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the work is divided; see `parallelize`.
+
+    Attributes:
+        data_parallel: ddp, zero1, zero2 or fsdp.
+        tensor: ranks that share each weight matrix.
+        pipeline: ranks that share the blocks.
+        context: ranks that share each sequence.
+        schedule: order of the passes of a pipeline: gpipe, 1f1b or interleaved.
+        micro_batches: parts of the batch of a rank, one after the other.
+        recompute: activations that the backward pass computes again: none, selective or full.
+        precision: fp32, bf16 or fp16.
+        compile: whether each block is compiled.
+    """
+
+    data_parallel: str = "ddp"
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+    schedule: str = "1f1b"
+    micro_batches: int = 1
+    recompute: str = "none"
+    precision: str = "fp32"
+    compile: bool = False
+
+    @classmethod
+    def of(cls, settings: LayoutSettings) -> Layout:
+        """Return the layout that the options of a command describe."""
+        return cls(
+            settings.data_parallel, settings.tensor_parallel, settings.pipeline_parallel,
+            settings.context_parallel, settings.pipeline_schedule, settings.micro_batches,
+            getattr(settings, "recompute", "none"), getattr(settings, "precision", None) or "fp32",
+            getattr(settings, "compile", False),
+        )
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The axes of the mesh. Tensor ranks, which communicate most, are neighbours."""
+        return {
+            "pipeline": self.pipeline, "data": REST, "context": self.context, "tensor": self.tensor
+        }
+
+    @property
+    def half(self) -> torch.dtype | None:
+        """The type of matrix products, if it is not fp32."""
+        return HALF.get(self.precision)
+
+    @property
+    def stages(self) -> int:
+        """The number of stages of the pipeline."""
+        return self.pipeline * (STAGES_PER_RANK if self.schedule == "interleaved" else 1) \
+            if self.pipeline > 1 else 1
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether DistributedDataParallel sends gradients during the backward pass."""
+        return self.data_parallel in ("ddp", "zero1") and self.pipeline == self.tensor == 1
+
+    def blocks(self, layers: int, rank: int) -> Iterator[range]:
+        """Yield the numbers of the blocks of each stage on `rank` of the pipeline."""
+        each = layers // self.stages
+        for stage in range(rank, self.stages, self.pipeline):
+            yield range(stage * each, (stage + 1) * each)
+
+    def data_ranks(self, ranks: int) -> int:
+        """Return how many of `ranks` ranks get different sequences."""
+        return ranks // (self.tensor * self.pipeline * self.context)
+
+    def check(self, shape: Shape, ranks: int, sequence: int, batch: int) -> None:
+        """Refuse a layout that cannot divide the decoder or the batch.
+
+        Args:
+            shape: shape of the decoder.
+            ranks: number of ranks.
+            sequence: tokens of a sequence.
+            batch: sequences of a step on all ranks.
+
+        Raises:
+            ArgumentError: something is not divisible; the message names both numbers.
+        """
+        data = self.data_ranks(ranks)
+        for many, what, parts, option in (
+            (shape.heads, "attention heads", self.tensor, "--tensor-parallel"),
+            (shape.key_heads, "heads of keys and values", self.tensor, "--tensor-parallel"),
+            (shape.hidden, "hidden units", self.tensor, "--tensor-parallel"),
+            (shape.layers, "layers", self.stages, "--pipeline-parallel"),
+            (sequence, "tokens of a sequence", self.context * self.tensor,
+             "--context-parallel and --tensor-parallel"),
+            (batch, "sequences of a step", data * self.micro_batches,
+             "data ranks and --micro-batches"),
+        ):
+            if many % parts:
+                raise ArgumentError(
+                    f"{many} {what} cannot be divided by {parts} ({option}): choose a divisor of "
+                    f"{many}",
+                    code="layout-impossible",
+                )
+        if sequence > shape.positions:
+            raise ArgumentError(
+                f"--sequence {sequence}: the network has {shape.positions} positions; use at most "
+                "as many tokens",
+                code="layout-impossible",
+            )
+        if self.data_parallel == "zero1" and self.tensor > 1:
+            raise ArgumentError(
+                "--data-parallel zero1 cannot divide weights that --tensor-parallel divides: "
+                "PyTorch's ZeroRedundancyOptimizer does not support them; use zero2 or fsdp",
+                code="layout-impossible",
+            )
+        if self.pipeline > 1 and self.micro_batches % self.pipeline:
+            raise ArgumentError(
+                f"--micro-batches {self.micro_batches}: a pipeline of {self.pipeline} ranks needs "
+                "a multiple of this number, so that all of its stages have work",
+                code="layout-impossible",
+            )

@@ -1,0 +1,36 @@
+"""The names of the measurements of a training, and the packages that determine its result."""
+
+from __future__ import annotations
+
+from language_model import method
+from language_model.inputs import Inputs
+from language_model.settings import TrainSettings
+from language_model.steps import Network
+from trainkit import metrics
+from trainkit.journal import Words
+
+PACKAGES = ("torch", "numpy", "trainkit", "language-model")
+GRADIENT_NORM = "gradient_norm"
+"""The mean of the norms of the steps since the last line, before they are clipped; 0 for a step
+that is skipped in fp16."""
+EVAL_PERPLEXITY = "eval_perplexity"
+EVAL_BITS_PER_BYTE = "eval_bits_per_byte"
+
+
+def words(settings: TrainSettings, network: Network, data: Inputs) -> Words:
+    """Return the names of the measurements; samples are tokens.
+
+    Args:
+        settings: options of the training, which may have the peak of a device.
+        network: the network.
+        data: the batches, whose length of sequences determines the operations per token.
+    """
+    each = method.operations_per_token(network.shape, data.train.length)
+    peak = (settings.peak_tflops or 0) * 1e12 * network.strategy.size
+    return Words(
+        losses={metrics.TRAIN_LOSS: "loss", GRADIENT_NORM: "norm"},
+        rates={metrics.LEARNING_RATE: "lr"},
+        unit="tokens/s",
+        advice="a lower --learning-rate or a longer warm-up may help",
+        by_speed={metrics.MODEL_FLOPS_UTILIZATION: each / peak} if peak else {},
+    )

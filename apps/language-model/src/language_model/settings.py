@@ -1,0 +1,183 @@
+"""The options of all commands, documented at their fields.
+
+`--help` and `options.json` are generated from these fields.
+"""
+
+# ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from language_model.shapes import SHAPES
+from trainkit import common_options
+from trainkit.common_options import check_checkpoint, check_training
+from trainkit.exits import ArgumentError
+from trainkit.options import (
+    fraction,
+    non_negative_float,
+    non_negative_int,
+    option,
+    positive_float,
+    positive_int,
+    up_to,
+)
+from trainkit.torch import AUTO
+
+STRATEGIES = ("single", "mesh")
+DATA_PARALLEL = ("ddp", "zero1", "zero2", "fsdp")
+SCHEDULES = ("gpipe", "1f1b", "interleaved")
+RECOMPUTE = ("none", "selective", "full")
+DECAYS = ("cosine", "linear", "constant")
+PRECISIONS = ("fp32", "bf16", "fp16")
+RANKS = up_to(1 << 16)
+
+
+@dataclass(frozen=True)
+class LayoutSettings:
+    """Options that divide the work over the ranks."""
+
+    strategy: str = option(
+        "single", "one process, or a mesh of ranks as the next options say", choices=STRATEGIES
+    )
+    data_parallel: str = option(
+        "ddp",
+        "what the data ranks divide beside the sequences: nothing (ddp), the optimizer state "
+        "(zero1), also the gradients (zero2), also the weights (fsdp)",
+        choices=DATA_PARALLEL,
+    )
+    tensor_parallel: int = option(
+        1, "ranks that share each weight matrix, and the sequence between the matrices", RANKS
+    )
+    pipeline_parallel: int = option(1, "ranks that share the blocks of the network", RANKS)
+    pipeline_schedule: str = option(
+        "1f1b", "order of the passes of the micro-batches in a pipeline", choices=SCHEDULES
+    )
+    context_parallel: int = option(1, "ranks that share each sequence", RANKS)
+    micro_batches: int = option(
+        1, "parts of the batch of a rank, which are processed one after the other", positive_int
+    )
+    device: str = common_options.rank_device()
+
+
+@dataclass(frozen=True)
+class TrainSettings(LayoutSettings):
+    """Options of `train`."""
+
+    data: Path | None = common_options.data("text")
+    out: Path | None = common_options.run_folder()
+    # The network.
+    model: str = option("gpt2-124m", "shape of the network", choices=tuple(SHAPES))
+    sequence: int | None = option(
+        None, "tokens of a sequence (default: the positions of the network)", positive_int
+    )
+    document_mask: bool = option(False, "tokens see only tokens of their own document")
+    dropout: float = option(0.0, "probability with which a value is dropped", fraction)
+    # The length of the training, and the batch.
+    epochs: int = option(1, "passes over the training text", positive_int)
+    steps: int | None = option(None, "train this many steps instead of --epochs", positive_int)
+    max_steps: int | None = common_options.max_steps(
+        "; the schedule still spans the whole training"
+    )
+    batch_size: int = option(512, "sequences of a step on all ranks", up_to(1 << 24))
+    # The optimizer.
+    learning_rate: float = option(6e-4, "peak learning rate of AdamW", positive_float)
+    warmup_steps: int = option(0, "steps of linear warm-up", non_negative_int)
+    schedule: str = option("cosine", "decay after the warm-up", choices=DECAYS)
+    final_rate: float = option(0.1, "last learning rate, as a part of the peak", non_negative_float)
+    beta1: float = option(0.9, "decay of the mean of the gradient", fraction)
+    beta2: float = option(0.95, "decay of the mean of its square", fraction)
+    epsilon: float = option(1e-8, "added to the root of the mean square", positive_float)
+    weight_decay: float = option(
+        0.1, "decay of the weights, except biases and norms", non_negative_float
+    )
+    clip: float = option(1.0, "largest norm of the gradient; 0: any", non_negative_float)
+    # Precision, memory and speed.
+    precision: str = option(
+        AUTO,
+        "type of matrix products, weights stay fp32; fp16 scales the loss; auto: bf16 if all "
+        "devices have instructions for it, else fp32",
+        choices=(AUTO, *PRECISIONS),
+    )
+    recompute: str = option(
+        "none",
+        "activations that the backward pass computes again to save memory: none, all but those "
+        "of matrix products and attention (selective), or all of a block (full)",
+        choices=RECOMPUTE,
+    )
+    compile: bool = option(
+        False, "compile each block, which needs a C++ compiler, and on a GPU also Triton"
+    )
+    peak_tflops: float | None = option(
+        None,
+        "peak of a device in TFLOP/s, for the metric model_flops_utilization (default: no metric)",
+        positive_float,
+    )
+    deterministic: bool = option(
+        False, "equal settings give bit-identical weights on GPUs, too (on CPUs they always do)"
+    )
+    seed: int = common_options.seed("seed of weights, order and dropout")
+    # The ranks, checkpoints and reports.
+    watchdog: int = common_options.watchdog()
+    resume: str = common_options.resume()
+    checkpoint_every: int | None = common_options.checkpoint_every()
+    keep: int = common_options.keep()
+    eval_every: int = common_options.eval_every()
+    log_every: int = common_options.log_every(10)
+    synthetic: bool = common_options.synthetic("a text of a Markov chain in memory")
+    profile: int = common_options.profile("ten")
+
+    def check(self) -> None:
+        """Refuse combinations that the parsers of single options cannot see.
+
+        Raises:
+            ArgumentError: an option is missing, or two options contradict each other.
+        """
+        check_training(self)
+        check_layout(self)
+
+
+@dataclass(frozen=True)
+class EvaluateSettings(LayoutSettings):
+    """Options of `evaluate`."""
+
+    data: Path | None = common_options.data("text")
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    split: str | None = option(None, "split to evaluate on (default: val, else test)")
+    batch_size: int = option(8, "sequences of a step on all ranks", up_to(1 << 24))
+    precision: str | None = option(
+        None, "type of matrix products (default: that of the training)", choices=PRECISIONS
+    )
+    synthetic: bool = common_options.synthetic("a text of a Markov chain in memory")
+    json: bool = common_options.json()
+
+    def check(self) -> None:
+        """Refuse missing options, and options that contradict each other.
+
+        Raises:
+            ArgumentError: an option is missing, or two options contradict each other.
+        """
+        if (self.data is None) != self.synthetic:
+            raise ArgumentError(
+                "evaluate needs either --data DIR or --synthetic", code="argument-missing"
+            )
+        check_checkpoint(self, "evaluate")
+        check_layout(self)
+
+
+def check_layout(settings: LayoutSettings) -> None:
+    """Refuse options of a mesh without a mesh.
+
+    Raises:
+        ArgumentError: an option needs --strategy mesh.
+    """
+    if settings.strategy == "mesh":
+        return
+    for name in ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel"):
+        value = getattr(settings, name)
+        if value != getattr(LayoutSettings, name):
+            raise ArgumentError(
+                f"--{name.replace('_', '-')} {value} needs --strategy mesh",
+                code="arguments-conflict",
+            )

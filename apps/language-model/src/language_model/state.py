@@ -1,0 +1,138 @@
+"""The content of a checkpoint: everything that determines the rest of a training."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from torch.optim import Optimizer
+
+from language_model import method
+from language_model.inputs import Inputs
+from language_model.scaling import LossScale
+from language_model.settings import TrainSettings
+from language_model.shapes import Shape
+from language_model.steps import Network
+from trainkit import metrics
+from trainkit.checkpoint import State
+from trainkit.exits import DataError
+from trainkit.parts import Parts
+from trainkit.torch import sharded
+from trainkit.torch.mesh import MeshRandomState
+from trainkit.torch.parts import parts
+from trainkit.torch.strategy import TorchStrategy
+
+FREE = {
+    "data", "out", "resume", "checkpoint_every", "keep", "log_every", "max_steps", "profile",
+    "watchdog", "peak_tflops", "device", "recompute",
+    "strategy", "data_parallel", "tensor_parallel", "pipeline_parallel", "pipeline_schedule",
+    "context_parallel", "micro_batches",
+}
+"""Settings that may change at a resume; all others affect the weights or the metrics.
+
+Another layout gives the same training up to rounding.
+"""
+
+
+def identity(settings: TrainSettings, data: Inputs) -> dict[str, Any]:
+    """Return the properties that must be equal in a checkpoint and a training that resumes it."""
+    values = dataclasses.asdict(settings)
+    facts = {"data": data.name, "vocabulary": data.vocabulary}
+    return {key: values[key] for key in values if key not in FREE} | facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The state of a training that checkpoints keep; implements `trainkit.training.Training`.
+
+    Attributes:
+        settings: options of the training.
+        data: batches of the training.
+        strategy: the strategy that connects the ranks.
+        network: the network that is trained.
+        optimizer: the optimizer; its learning rate is computed from the step.
+        scale: factor of the loss in fp16; constant in other precisions.
+    """
+
+    settings: TrainSettings
+    data: Inputs
+    strategy: TorchStrategy
+    network: Network
+    optimizer: Optimizer
+    scale: LossScale
+
+    def parts(self) -> Parts:
+        """Return everything that changes with the steps."""
+        network, strategy = self.network, self.strategy
+        return {
+            "network": weights(network),
+            "optimizer": sharded.ShardedOptimizer(
+                lambda: method.states(self.optimizer), method.updated(self.optimizer, network),
+                network.places, strategy,
+            ),
+            **parts(scale=self.scale, random=MeshRandomState(strategy)),
+        }
+
+    def facts(self) -> dict[str, int]:
+        """Return the values that the metrics log records once, at the start."""
+        return {
+            metrics.SEED: self.settings.seed,
+            metrics.GLOBAL_BATCH_SIZE: self.settings.batch_size,
+            metrics.TRAIN_SAMPLES: self.data.train.samples,
+            metrics.EVAL_SAMPLES: self.data.evaluation.samples,
+        }
+
+    def digest(self) -> str:
+        """Return a digest of the weights."""
+        return sharded.digest(self.network.parameters, self.network.places)
+
+    def before_save(self) -> None:
+        """Do nothing: no rank has statistics of its own."""
+
+    def own_state(self) -> dict[str, Any]:
+        """Return the description of the network, of its data and of the layout."""
+        return {
+            "about": {
+                "model": self.settings.model, "shape": dataclasses.asdict(self.network.shape),
+                "sequence": self.data.train.length, "precision": self.settings.precision,
+                "document_mask": self.settings.document_mask, "data": self.data.name,
+                "tokenizer": self.data.tokenizer,
+            },
+            "layout": dataclasses.asdict(self.network.layout) | {"ranks": self.strategy.size},
+        }
+
+    def own_result(self) -> dict[str, Any]:
+        """Return the app's own entries of `result.json`."""
+        return {"model": self.settings.model}
+
+
+def weights(network: Network) -> sharded.ShardedWeights:
+    """Return the weights of a network as a part of a checkpoint."""
+    return sharded.ShardedWeights(network.parameters, network.places, network.strategy)
+
+
+def shape_of(state: State) -> Shape:
+    """Return the shape of the network of a checkpoint.
+
+    Raises:
+        DataError: the checkpoint describes no such network.
+    """
+    try:
+        return Shape(**state["about"]["shape"])
+    except (KeyError, TypeError) as error:
+        raise DataError(
+            "the checkpoint does not describe a language model", code="checkpoint-mismatch"
+        ) from error
+
+
+def load_weights(state: State, network: Network) -> None:
+    """Read the weights of a checkpoint into a network.
+
+    Raises:
+        DataError: the checkpoint is of another network; the message names the weights that differ.
+    """
+    try:
+        weights(network).load_state_dict(state["parts"]["network"])
+    except ValueError as error:
+        raise DataError(f"the checkpoint does not fit: {error}", code="checkpoint-mismatch") \
+            from error

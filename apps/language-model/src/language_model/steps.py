@@ -1,0 +1,236 @@
+"""The passes of one step: with micro-batches or a pipeline, in any layout."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import loss_parallel
+from torch.nn import functional
+
+from language_model import parallelize
+from language_model.batch import IGNORED, Batch
+from language_model.layout import Layout
+from language_model.model import Decoder, initial_values
+from language_model.shapes import Shape
+from trainkit.torch import sharded
+from trainkit.torch.mesh import Mesh
+from trainkit.torch.strategy import TorchStrategy, buckets, flatten, unflatten
+
+
+def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the cross-entropy of all targets in fp32, in nats, ()."""
+    return functional.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+    )
+
+
+class Network:
+    """The decoder of a training, divided over the ranks as a layout says.
+
+    Args:
+        shape: shape of the whole decoder.
+        layout: how the work is divided.
+        strategy: a `Mesh`, or the strategy of one process.
+        seed: seed of the initial weights.
+        dropout: probability with which a value is dropped in a training.
+
+    Attributes:
+        stages: the stages of this rank; without a pipeline, the whole decoder.
+        parameters: name -> weight on this rank. In a pipeline with tied weights, the output layer
+            in the last stage has the name of the token embedding, of which it is a copy.
+        places: name -> place of the weight, see `trainkit.torch.sharded`.
+    """
+
+    def __init__(
+        self, shape: Shape, layout: Layout, strategy: TorchStrategy, seed: int = 0,
+        dropout: float = 0.0,
+    ) -> None:
+        self.shape, self.layout, self.strategy = shape, layout, strategy
+        self.stages: list[Decoder] = parallelize.stages(shape, layout, strategy, dropout)
+        self.parameters = {
+            "embedding.weight" if shape.tied and name == "head.weight" else name: parameter
+            for stage in self.stages for name, parameter in stage.named_parameters()
+        }
+        self.places = sharded.places(self.parameters, strategy)
+        self._initialize(seed)
+        self._modules: list[nn.Module] = list(self.stages)
+        self._ordered = True
+        if layout.overlaps and isinstance(strategy, Mesh):
+            self._modules = [strategy.distribute(stage) for stage in self.stages]
+            self._ordered = False
+        self._replicas = parallelize.replicas(strategy) if isinstance(strategy, Mesh) else None
+        self._ends = _ends(strategy) if shape.tied and layout.pipeline > 1 else None
+        self._scale = 1.0
+        self._schedule: Any = None
+        if layout.pipeline > 1 and isinstance(strategy, Mesh):
+            self._schedule = parallelize.pipeline(self._modules, layout, strategy, self._loss)
+
+    @torch.no_grad()
+    def _initialize(self, seed: int) -> None:
+        """Set the initial weights, of which each rank keeps its pieces."""
+        for name, parameter in self.parameters.items():
+            at = self.places[name]
+            values = initial_values(name, self.shape, at.whole, seed)
+            pairs = zip(at.offsets, at.shape, strict=True)
+            own = values[tuple(slice(first, first + size) for first, size in pairs)]
+            sharded.local(parameter).copy_(own)
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """Index and number of the part of each batch whose sequences this rank processes."""
+        if not isinstance(self.strategy, Mesh):
+            return 0, 1
+        mesh = self.strategy.mesh
+        return mesh.get_local_rank("data"), mesh["data"].size()
+
+    @property
+    def replicas(self) -> int:
+        """The number of ranks whose gradients are averaged."""
+        return 1 if self._replicas is None else self._replicas.size()
+
+    @property
+    def replica_group(self) -> Any:
+        """The process group of the replicas; None in a training of one process."""
+        return None if self._replicas is None else self._replicas.get_group()
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether this rank computes the loss: it has the last block."""
+        return self.stages[-1].head is not None
+
+    def gradients(self, batch: Batch, scale: float) -> Tensor:
+        """Compute the gradients of the summed loss times `scale`, averaged over the replicas.
+
+        Args:
+            batch: the sequences of the global batch that this rank processes: see `part`.
+            scale: factor of the loss, such as replicas / number of tokens.
+
+        Returns:
+            This rank's share of the sum of the losses of all ranks, ().
+        """
+        for stage in self.stages:
+            stage.train()
+        self._scale = scale
+        own = self._own_tokens(batch)
+        with self._numbers():
+            if not self._ordered:
+                self._order_buckets(own)
+            if self._schedule is None:
+                losses = self._micro_batches(own)
+            else:
+                losses = self._run_schedule(own, self._schedule.step)
+        self._average()
+        return self._share(losses) / scale
+
+    @torch.no_grad()
+    def loss(self, batch: Batch) -> Tensor:
+        """Return this rank's share of the sum of the losses of a batch, ()."""
+        for stage in self.stages:
+            stage.eval()
+        self._scale = 1.0
+        own = self._own_tokens(batch)
+        with self._numbers():
+            if self._schedule is None:
+                parts = own.parts(self.layout.micro_batches)
+                losses = [self._loss(self.stages[0](p.tokens, **p.more()), p.targets)
+                          for p in parts]
+            else:
+                losses = self._run_schedule(own, self._schedule.eval)
+        return self._share(losses)
+
+    def _own_tokens(self, batch: Batch) -> Batch:
+        """Return the tokens of each sequence that this rank processes, on its device."""
+        mesh = self.strategy.mesh if isinstance(self.strategy, Mesh) else None
+        index = 0 if mesh is None else mesh.get_local_rank("context")
+        return batch.part(index, self.layout.context).to(self.strategy.device)
+
+    def _numbers(self) -> AbstractContextManager[Any]:
+        """Return the context of all passes: the precision, and a loss of divided logits."""
+        stack = ExitStack()
+        half, device = self.layout.half, self.strategy.device.type
+        stack.enter_context(torch.autocast(device, half, enabled=half is not None))
+        stack.enter_context(loss_parallel() if self.layout.tensor > 1 else nullcontext())
+        return stack
+
+    def _loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return summed_cross_entropy(logits, targets) * self._scale
+
+    def _order_buckets(self, batch: Batch) -> None:
+        """Make the passes of the first step twice, and drop the first gradients.
+
+        After its first backward pass, DistributedDataParallel orders its buckets anew, and sums of
+        more than two ranks depend on the order. So a resumed training would begin with other sums
+        than the training that it continues.
+        """
+        device = self.strategy.device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            self._micro_batches(batch)
+        for parameter in self.parameters.values():
+            parameter.grad = None
+        self._ordered = True
+
+    def _micro_batches(self, batch: Batch) -> list[Tensor]:
+        losses, parts = [], batch.parts(self.layout.micro_batches)
+        module = self._modules[0]
+        for number, part in enumerate(parts, 1):
+            last = number == len(parts)
+            overlaps = module is not self.stages[0]
+            with self.strategy.backward(module, last=last) if overlaps else nullcontext():
+                loss = self._loss(module(part.tokens, **part.more()), part.targets)
+                loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return losses
+
+    def _run_schedule(self, batch: Batch, run: Any) -> list[Tensor]:
+        losses: list[Tensor] = []
+        inputs = [] if self.stages[0].embedding is None else [batch.tokens]
+        if self.has_loss:
+            run(*inputs, target=batch.targets, losses=losses, **batch.more())
+        else:
+            run(*inputs, **batch.more())
+        return [loss.detach() for loss in losses]
+
+    def _share(self, losses: list[Tensor]) -> Tensor:
+        """Return the share of this rank in the sum over all ranks, ().
+
+        Tensor ranks have the same loss; the ranks of a pipeline but the last have none.
+        """
+        total = torch.zeros((), dtype=torch.float64, device=self.strategy.device)
+        for loss in losses:
+            total += loss.full_tensor() if isinstance(loss, DTensor) else loss
+        return total / self.layout.tensor
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Average those gradients that PyTorch does not average during the backward pass."""
+        if self._replicas is None:
+            return
+        for parameter in self.parameters.values():
+            gradient = parameter.grad
+            if isinstance(gradient, DTensor) and isinstance(parameter, DTensor):
+                # Tensor ranks have summands of the gradients of norms, whose weights they share.
+                parameter.grad = gradient.redistribute(placements=parameter.placements)
+        gradients = {
+            name: sharded.local(parameter.grad) for name, parameter in self.parameters.items()
+            if parameter.grad is not None
+        }
+        with self.strategy.waiting():
+            if self.layout.data_parallel in ("ddp", "zero1") and not self.layout.overlaps:
+                for bucket in buckets(list(gradients.values())):
+                    flat = flatten(bucket).div_(self.replicas)
+                    dist.all_reduce(flat, group=self._replicas.get_group())
+                    unflatten(flat, bucket)
+            if self._ends is not None:  # both layers add their gradient of the tied weights
+                dist.all_reduce(gradients["embedding.weight"], group=self._ends)
+
+
+def _ends(strategy: TorchStrategy) -> Any:
+    """Return the group of the first and the last stage; None on ranks between them."""
+    ranks = strategy.mesh.mesh  # type: ignore[attr-defined]
+    pairs = torch.stack([ranks[0].flatten(), ranks[-1].flatten()], 1).tolist()
+    return dist.new_subgroups_by_enumeration(pairs)[0]  # type: ignore[no-untyped-call]

@@ -1,0 +1,120 @@
+"""A strategy for ranks that form a mesh, along whose axes a training divides its work.
+
+The axes of a mesh are the kinds of parallelism of an app, such as data, tensor and pipeline. A rank
+has a coordinate on each axis. Sums, gathers and values to share cover all ranks, as in `Ddp`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from trainkit.exits import ArgumentError
+from trainkit.ranks import Ranks
+from trainkit.torch.parts import RandomState
+from trainkit.torch.strategy import Ddp, TorchStrategy
+
+REST = 0
+"""The size of the axis that gets all ranks that the other axes leave."""
+
+
+class Mesh(Ddp):
+    """The ranks of a process group as a mesh; see `TorchStrategy`.
+
+    Args:
+        ranks: numbers of this process in the job.
+        device: device of this rank.
+        axes: name -> size of each axis, of which one may be `REST`. Ranks that are neighbours on
+            the last axis have consecutive numbers, so that it should be the axis that communicates
+            most.
+
+    Attributes:
+        axes: name -> size of each axis.
+        mesh: the mesh, in PyTorch's form.
+    """
+
+    name = "mesh"
+
+    def __init__(self, ranks: Ranks, device: torch.device, axes: Mapping[str, int]) -> None:
+        self.axes = spread(axes, ranks.size)
+        super().__init__(ranks, device, None, "none")
+        self.mesh: DeviceMesh = init_device_mesh(
+            device.type, tuple(self.axes.values()), mesh_dim_names=tuple(self.axes)
+        )
+
+    def agree(self, digest: str) -> bool:
+        """Return whether all ranks that hold the same weights have the same digest of them.
+
+        `digest` is that of `trainkit.torch.sharded.digest`.
+        """
+        known: dict[str, str] = {}
+        return all(
+            known.setdefault(holders, total) == total
+            for text in self.gather(digest) for total, _, holders in
+            (line.partition(" ") for line in text.splitlines())
+        )
+
+
+def spread(axes: Mapping[str, int], ranks: int) -> dict[str, int]:
+    """Return the sizes of all axes of a mesh of `ranks` ranks.
+
+    Raises:
+        ArgumentError: the product of the axes is not the number of ranks.
+    """
+    fixed = math.prod(size for size in axes.values() if size != REST)
+    filled = {name: size if size != REST else ranks // fixed for name, size in axes.items()}
+    if math.prod(filled.values()) != ranks or ranks < fixed:
+        product = " x ".join(f"{name} {size}" for name, size in axes.items() if size != REST)
+        way_out = f"start a multiple of {fixed} ranks" if REST in axes.values() else \
+            f"start {fixed} ranks"
+        raise ArgumentError(
+            f"a mesh of {product} does not fit {ranks} ranks: {way_out}", code="ranks-uneven"
+        )
+    return filled
+
+
+def seed_by_coordinates(seed: int, strategy: TorchStrategy, shared: Collection[str] = ()) -> None:
+    """Seed PyTorch's random numbers, differently at each coordinate of a mesh.
+
+    Args:
+        seed: seed of the training.
+        strategy: a `Mesh`; another strategy is seeded with `seed` itself.
+        shared: axes along which all ranks draw the same numbers, as they must for values that each
+            of them holds.
+    """
+    if isinstance(strategy, Mesh):
+        own = [
+            strategy.mesh.get_local_rank(axis) for axis in strategy.axes if axis not in shared
+        ]
+        seed = int.from_bytes(hashlib.sha256(f"{seed} {own}".encode()).digest()[:8], "big") >> 1
+    torch.manual_seed(seed)
+
+
+class MeshRandomState(RandomState):
+    """The random numbers of all ranks of a mesh as a part of a checkpoint.
+
+    A training that resumes in the same mesh draws the same numbers as without an interruption. In
+    another mesh, the ranks get new seeds, which depend on the state in the checkpoint.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the states of all ranks, and the mesh; all ranks must call this method."""
+        return {**super().state_dict(), "mesh": axes_of(self._strategy)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state of this rank, or draw a new one in another mesh."""
+        if state["mesh"] == axes_of(self._strategy):
+            super().load_state_dict(state)
+        else:
+            total = hashlib.sha256(state["ranks"][0]["cpu"].numpy().tobytes()).digest()
+            seed_by_coordinates(int.from_bytes(total[:8], "big") >> 1, self._strategy)
+
+
+def axes_of(strategy: TorchStrategy) -> dict[str, int]:
+    """Return name -> size of the axes of a mesh; a strategy without a mesh has none."""
+    return strategy.axes if isinstance(strategy, Mesh) else {}

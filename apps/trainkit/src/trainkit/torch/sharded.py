@@ -1,0 +1,233 @@
+"""Weights of which each rank holds a part: their norms, digests, and parts of a checkpoint.
+
+A tensor is either plain, and held whole by the rank, or a DTensor, of which the rank holds a piece.
+All functions use the names of the tensors: two ranks with the same piece of the same name hold
+copies of each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from trainkit.parts import check_shapes
+from trainkit.pieces import Piece, Stored
+from trainkit.statefile import Foreign
+from trainkit.torch.parts import array_of, tensor_of
+from trainkit.torch.strategy import TorchStrategy
+
+Shape = tuple[int, ...]
+Named = Mapping[str, Tensor]
+BETWEEN = ":"  # stands between the name of a weight and that of a value of its optimizer
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the piece of a tensor on this rank belongs.
+
+    Attributes:
+        whole: shape of the whole tensor.
+        offsets: index of the first element of the piece in each dimension.
+        shape: shape of the piece.
+        holders: the ranks that hold this piece.
+    """
+
+    whole: Shape
+    offsets: Shape
+    shape: Shape
+    holders: tuple[int, ...] = (0,)
+
+    @property
+    def key(self) -> tuple[Shape, Shape]:
+        """What distinguishes the pieces of one tensor."""
+        return self.offsets, self.shape
+
+
+def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
+    """Return name -> place of the pieces of this rank; all ranks must call this function."""
+    own = {name: _place(tensor) for name, tensor in tensors.items()}
+    if strategy.size == 1:
+        return own
+    holders: dict[tuple[str, Any], list[int]] = {}
+    for rank, found in enumerate(strategy.gather({name: at.key for name, at in own.items()})):
+        for entry in found.items():
+            holders.setdefault(entry, []).append(rank)
+    return {
+        name: Place(at.whole, at.offsets, at.shape, tuple(holders[name, at.key]))
+        for name, at in own.items()
+    }
+
+
+def _place(tensor: Tensor) -> Place:
+    if not isinstance(tensor, DTensor):
+        return Place(tuple(tensor.shape), (0,) * tensor.ndim, tuple(tensor.shape))
+    shape, offsets = compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    return Place(tuple(tensor.shape), tuple(offsets), tuple(shape))
+
+
+def local(tensor: Tensor) -> Tensor:
+    """Return the piece of `tensor` on this rank, which shares its memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def gradient_norm(parameters: Named, at: Mapping[str, Place], strategy: TorchStrategy) -> Tensor:
+    """Return the Euclidean norm of the gradient of all weights on all ranks, ().
+
+    Each rank adds the squares of its pieces, divided by the number of ranks that hold them. So one
+    sum over all ranks counts every element once, for any mixture of kinds of parallelism.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=strategy.device)
+    found = [(at[name], p.grad) for name, p in parameters.items() if p.grad is not None]
+    norms = torch._foreach_norm([local(gradient) for _, gradient in found])
+    for (place, _), norm in zip(found, norms, strict=True):
+        total += norm.double().square() / len(place.holders)
+    return strategy.all_sum(total).sqrt()
+
+
+@torch.no_grad()
+def scale_gradients(parameters: Named, factor: Tensor) -> None:
+    """Multiply all gradients of this rank by `factor`, ()."""
+    gradients = [local(p.grad) for p in parameters.values() if p.grad is not None]
+    torch._foreach_mul_(gradients, factor.float())
+
+
+def digest(parameters: Named, at: Mapping[str, Place]) -> str:
+    """Return the SHA-256 of the weights of this rank, one line for each set of holders.
+
+    A line has the digest, and after a space the ranks that hold these pieces, if there are several.
+    `Mesh.agree` compares the lines of ranks that hold the same pieces.
+    """
+    totals: dict[tuple[int, ...], Any] = {}
+    for name in sorted(parameters):
+        value = array_of(local(parameters[name]))
+        bits = value.bits if isinstance(value, Foreign) else value
+        total = totals.setdefault(at[name].holders, hashlib.sha256())
+        total.update(name.encode() + bits.tobytes())
+    lines: dict[str, str] = {
+        ",".join(map(str, ranks)): total.hexdigest() for ranks, total in totals.items()
+    }
+    if len(lines) == 1 and "0" in lines:
+        return lines["0"]
+    return "\n".join(f"{total} {ranks}" for ranks, total in lines.items())
+
+
+class ShardedWeights:
+    """The weights of a network as a part of a checkpoint, in pieces.
+
+    Args:
+        parameters: name -> weight on this rank.
+        at: name -> place of the weight, as from `places`.
+        strategy: the strategy that connects the ranks.
+    """
+
+    def __init__(
+        self, parameters: Named, at: Mapping[str, Place], strategy: TorchStrategy
+    ) -> None:
+        self._parameters, self._at, self._rank = parameters, at, strategy.rank
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the pieces of this rank."""
+        return {
+            name: _piece(tensor, name, self._at[name], self._rank)
+            for name, tensor in self._parameters.items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Read the pieces of this rank.
+
+        Raises:
+            ValueError: the weights are of another network.
+        """
+        check_shapes(
+            {name: self._at[name].whole for name in self._parameters},
+            {name: array.shape for name, array in state.items() if name in self._parameters},
+        )
+        with torch.no_grad():
+            for name, tensor in self._parameters.items():
+                local(tensor).copy_(_read(state[name], self._at[name]))
+
+
+class ShardedOptimizer:
+    """The state of an optimizer as a part of a checkpoint, in pieces.
+
+    The app sets learning rate and weight decay anew at each start, so that the part has only the
+    values that the optimizer keeps for each weight.
+
+    Args:
+        states: function that returns the dict weight -> values of the optimizer on this rank.
+        parameters: name -> those weights on this rank that the optimizer updates here.
+        at: name -> place of each weight.
+        strategy: the strategy that connects the ranks.
+    """
+
+    def __init__(
+        self, states: Callable[[], dict[Tensor, Any]], parameters: Named,
+        at: Mapping[str, Place], strategy: TorchStrategy,
+    ) -> None:
+        self._states, self._parameters, self._at = states, parameters, at
+        self._strategy = strategy
+        self._own: dict[str, Place] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the pieces of this rank; all ranks must call this method."""
+        states = self._states()
+        values = {
+            f"{name}{BETWEEN}{key}": value
+            for name, weight in self._parameters.items()
+            for key, value in states.get(weight, {}).items()
+        }
+        # In ZeRO, a value is only on the rank that updates the weight, unlike the weight.
+        if any(self._strategy.gather(values.keys() != self._own.keys())):
+            self._own = places(values, self._strategy)
+        rank = self._strategy.rank
+        return {name: _piece(v, name, self._own[name], rank) for name, v in values.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Read the pieces of this rank.
+
+        Raises:
+            ValueError: the values are of another network.
+        """
+        states = self._states()
+        keys = {name.partition(BETWEEN)[2] for name in state}
+        for name, weight in self._parameters.items():
+            found = {key: state[full] for key in keys if (full := f"{name}{BETWEEN}{key}") in state}
+            if state and not found:
+                raise ValueError(f"the checkpoint has no values of the optimizer for {name}")
+            states[weight] = {
+                key: _like(weight, array, self._at[name]) for key, array in found.items()
+            }
+
+
+def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
+    """Return a stored value of an optimizer, divided like its weight if it has the same shape."""
+    if array.shape != at.whole or not array.shape:
+        return tensor_of(array.read())
+    values = _read(array, at).to(local(weight).device)
+    if not isinstance(weight, DTensor):
+        return values
+    return DTensor.from_local(
+        values, weight.device_mesh, weight.placements, run_check=False, shape=weight.shape,
+        stride=weight.stride(),
+    )
+
+
+def _read(array: Stored, at: Place) -> Tensor:
+    return tensor_of(array.read(at.offsets, at.shape))
+
+
+def _piece(tensor: Tensor, name: str, at: Place, rank: int) -> Piece:
+    """Return the piece of `tensor` on this rank; its holders take turns to write pieces."""
+    writer = at.holders[zlib.crc32(name.encode()) % len(at.holders)]
+    return Piece(array_of(local(tensor)), at.whole, at.offsets, owned=rank == writer)
