@@ -160,14 +160,14 @@ def test_a_run_of_before_there_were_launch_specifications_is_judged(
     assert "not compared" in verdict.checked[1]
 
 
-@pytest.mark.parametrize("of", ["nothing", "clips"])
-def test_a_run_without_data_or_of_clips_has_as_many_samples_as_it_likes(
+@pytest.mark.parametrize("of", ["nothing", "sequence", "text"])
+def test_a_run_without_data_or_of_clips_or_texts_has_as_many_samples_as_it_likes(
     recipe: RecipeFile, own_place: Path, of: str
 ) -> None:
-    if of == "clips":
+    if of != "nothing":
         card = recipe.card.path
-        card.write_text(card.read_text().replace("kinds: [class", "kinds: [sequence, class"))
-    more = {} if of == "clips" else {"synthetic": True}
+        card.write_text(card.read_text().replace("kinds: [class", f"kinds: [{of}, class"))
+    more = {"synthetic": True} if of == "nothing" else {}
     recipe.path.write_text(yaml.safe_dump({**GOOD, "args": {**GOOD["args"], **more}}))
     directory = own_place / "run"
     record = start(directory, library.load(recipe.name))

@@ -259,8 +259,10 @@ def _metrics(
     wanted: dict[str, list[object]] = {}  # lists, because values may not be hashable
     if "seed" in arguments:
         wanted["seed"] = [arguments["seed"]]
-    # For sequences, the metrics have the number of clips, which differs from that of samples.
-    reads = arguments.get(SYNTHETIC) is not True and "sequence" not in card.data.kinds
+    # The metrics have the number of clips or of token sequences, the recipe that of recordings or
+    # documents.
+    others_than_samples = {"sequence", "text"} & set(card.data.kinds)
+    reads = arguments.get(SYNTHETIC) is not True and not others_than_samples
     if reads and len(recipe.data) == 1 and not changed:
         use = next(iter(recipe.data.values()))
         others: list[object] = [count for split, count in use.samples.items() if split != "train"]
