@@ -6,16 +6,15 @@
  * repetitions. The first repetition warms up. The time of an all-reduce is the mean of the calls of
  * a repetition, of the slowest rank; the latency is half of the mean time of a round trip between
  * ranks 0 and 1. Rank 0 prints {"rate": R}, the calls (for the latency: one-way messages) per second
- * by the median of the repetitions. Large buffers use huge pages where the kernel allows it, because
- * those of NumPy do (numpy.org, global state, NUMPY_MADVISE_HUGEPAGE). Written for this benchmark; MPI 3.1, sections 3.2 and 5.9. */
-#define _DEFAULT_SOURCE
+ * by the median of the repetitions. Buffers are aligned as PyTorch aligns tensors, because alignment
+ * and size of the pages change the times of large buffers. Written for this benchmark; MPI 3.1,
+ * sections 3.2 and 5.9. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define HUGE_PAGE ((size_t)2 << 20)
+#define ALIGNMENT ((size_t)64) /* bytes; gAlignment in PyTorch's c10/core/alignment.h */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -24,10 +23,9 @@ static int by_value(const void *a, const void *b) {
 
 /* Return a buffer of `count` floats of the value `value`. */
 static float *buffer(int count, float value) {
-    size_t bytes = ((size_t)count * sizeof(float) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    float *made = aligned_alloc(HUGE_PAGE, bytes);
+    size_t bytes = ((size_t)count * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    float *made = aligned_alloc(ALIGNMENT, bytes);
     if (made == NULL) MPI_Abort(MPI_COMM_WORLD, 1);
-    madvise(made, bytes, MADV_HUGEPAGE);
     for (int i = 0; i < count; i++) made[i] = value;
     return made;
 }
