@@ -43,13 +43,13 @@ static double all_reduce(const float *in, float *out, int count, int calls) {
 }
 
 /* Return half of the mean seconds of a round trip of `count` floats between ranks 0 and 1. */
-static double latency(float *out, int count, int calls, int rank) {
+static double latency(const float *in, float *out, int count, int calls, int rank) {
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     for (int i = 0; i < calls && rank < 2; i++) {
-        if (rank == 0) MPI_Send(out, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
+        if (rank == 0) MPI_Send(in, count, MPI_FLOAT, 1, 0, MPI_COMM_WORLD);
         MPI_Recv(out, count, MPI_FLOAT, 1 - rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (rank == 1) MPI_Send(out, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
+        if (rank == 1) MPI_Send(in, count, MPI_FLOAT, 0, 0, MPI_COMM_WORLD);
     }
     return (MPI_Wtime() - start) / calls / 2;
 }
@@ -67,7 +67,7 @@ int main(int argc, char **argv) {
     float *in = buffer(count, (float)(rank + 1)), *out = buffer(count, 0);
     double *seconds = malloc((size_t)repetitions * sizeof(double));
     for (int i = -1; i < repetitions; i++) {
-        double mean = reduces ? all_reduce(in, out, count, calls) : latency(out, count, calls, rank);
+        double mean = reduces ? all_reduce(in, out, count, calls) : latency(in, out, count, calls, rank);
         if (i >= 0) seconds[i] = mean;
     }
     qsort(seconds, repetitions, sizeof(double), by_value);

@@ -32,10 +32,10 @@ def main() -> None:
         else:
             for _ in range(calls):
                 if rank == 0:
-                    world.Send(got, 1)
+                    world.Send(sent, 1)
                 world.Recv(got, 1 - rank)
                 if rank == 1:
-                    world.Send(got, 0)
+                    world.Send(sent, 0)
         own = (time.perf_counter() - start) / calls
         seconds.append(world.allreduce(own, MPI.MAX) if operation == "all-reduce" else own / 2)
     if rank == 0:
