@@ -60,6 +60,7 @@ def test_the_number_of_threads_makes_no_difference(source: Path, tmp_path: Path)
     (["--held-out", 5], "arguments-conflict"),
     (["--format", "tokens", "--resize", 5], "arguments-conflict"),
     (["--format", "tokens", "--sequences"], "arguments-conflict"),
+    (["--format", "tokens", "--quality", 80], "arguments-conflict"),
     (["--format", "tokens", "--tokenizer", "none.json"], "file-missing"),
     (["--format", "tokens", "--tokenizer", "bpe:7"], "argument-invalid"),
     (["--format", "tokens", "--documents", "dictd"], "layout-invalid"),

@@ -140,13 +140,47 @@ def test_any_bytes_are_a_shard_or_one_error(content: bytes) -> None:
     {"ends": {"shape": ["a"]}, "tokens": {"shape": [None], "dtype": "U16"}},
     {"ends": {"shape": [0]}, "tokens": {"shape": [0], "dtype": "U16"}},
     {"ends": {"shape": [2]}, "tokens": {"shape": [5], "dtype": "F32"}},
+    *({"ends": {"dtype": "I64", "shape": [documents], "data_offsets": [0, 8 * documents]},
+       "tokens": {"dtype": "U16", "shape": [count],
+                  "data_offsets": [8 * documents, 8 * documents + 2 * count]}}
+      for documents, count in ((1.0, 46), (1, 46.0), (True, 46), (1, -1), (13, -2), (0, 50))),
 ])
 def test_a_header_of_other_arrays_is_refused(header: Any, tmp_path: Path) -> None:
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
     path = tmp_path / "a.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(100))
     with pytest.raises(ShardError, match="no header of a token shard"):
         Reader(path)
+
+
+@pytest.mark.parametrize("ends", [
+    [0, 4, 6], [4, 4, 6], [5, 4, 6], [-1, 4, 6], [2, 4, 5], [2, 4, 7],
+])
+def test_ends_that_do_not_increase_up_to_the_tokens_are_refused(
+    ends: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / write(tmp_path, [[1], [2], [3]]).file
+    assert Reader(path).ends.tolist() == [2, 4, 6]
+    replace_ends(path, ends)
+    with pytest.raises(ShardError, match="do not increase up to its 6 tokens"):
+        Reader(path)
+
+
+def test_ends_whose_differences_overflow_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / write(tmp_path, [[1]] * 5).file
+    ends = [1, 2**63 - 1, -(2**63), -1, 10]
+    assert np.all(np.diff(np.array(ends)) > 0), "as numbers of 64 bits"
+    replace_ends(path, ends)
+    with pytest.raises(ShardError, match="do not increase"):
+        Reader(path)
+
+
+def replace_ends(path: Path, ends: list[int]) -> None:
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    new = np.array(ends, "<i8").tobytes()
+    path.write_bytes(content[:start] + new + content[start + len(new):])
 
 
 def test_a_file_that_is_missing_or_a_folder_is_named(tmp_path: Path) -> None:

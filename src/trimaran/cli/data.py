@@ -215,8 +215,9 @@ def data_pack(
 
     texts = {"--tokenizer": tokenizer, "--documents": documents, "--held-out": held_out}
     if kind == "tokens":
-        images = {"--resize": resize, "--labels": labels, "--classes": classes,
-                  "--sequences": sequences, "--skip-missing": skip_missing, "--no-train": no_train}
+        images = {"--resize": resize, "--quality": quality != 95, "--labels": labels,
+                  "--classes": classes, "--sequences": sequences, "--skip-missing": skip_missing,
+                  "--no-train": no_train}
         _refuse_options(images, "--format tokens packs a text")
         _pack_text(source, out, name, samples_per_shard, tokenizer or "bpe:8192",
                    documents or "file", held_out, skip_bad, workers)
@@ -271,9 +272,9 @@ def data_verify(
     ],
     workers: Workers = None,
 ) -> None:
-    """Check the hashes, indexes, counts and images of a data set.
+    """Check the hashes, indexes, counts and samples of a data set.
 
-    Every image is decoded.
+    Every image is decoded, and every token read.
 
     Example: trimaran data verify fashion-mnist
     """

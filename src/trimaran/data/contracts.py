@@ -336,7 +336,8 @@ class Published(strict.Model):
 class Licensed(Common):
     """A data set that users download themselves.
 
-    They have to accept its licence, or it is too large to be downloaded without being asked for.
+    Either its holder requires that they accept the licence, or the contract has no checksums of the
+    files, so that a download could not be verified.
 
     Attributes:
         instructions: how to get the files; shown if a file is missing.

@@ -179,14 +179,33 @@ def written(folder: Path, index: bytes, dictionary: bytes | None, end: str = ".d
 INDEX = b"00-database-info\tA\tC\nb\tE\tB\na\tC\tC\nsynonym of a\tC\tC\textra\n"
 
 
+@pytest.mark.parametrize("about", [b"00-database-info", b"00databaseinfo"])
 @pytest.mark.parametrize("end", [".dict", ".dict.dz"])
-def test_the_entries_of_a_dictionary_are_its_documents(end: str, tmp_path: Path) -> None:
+def test_the_entries_of_a_dictionary_are_its_documents(
+    end: str, about: bytes, tmp_path: Path
+) -> None:
     """Each entry once, in the order of the file, without what describes the dictionary."""
-    index = written(tmp_path, INDEX, b"xxaab", end)
+    index = written(tmp_path, INDEX.replace(b"00-database-info", about), b"xxaab", end)
     assert list(dictd.entries(index)) == [(2, b"aa"), (4, b"b")]
     text = documents.listed(tmp_path, "dictd", 1)
     assert [one.content for one in text.documents()] == [b"aa", b"b"]
     assert text.ignored == []
+
+
+def test_the_file_with_the_entries_is_named_and_recognized(tmp_path: Path) -> None:
+    written(tmp_path, b"a\tA\tB\nb\tB\tB\n", b"x\xff", ".dict.dz")
+    path = tmp_path / "a.dict.dz"
+    text = documents.listed(tmp_path, "dictd", 1)
+    _, bad = text.documents()
+    assert bad.place == f"{path}: the document at byte 1"
+    before = text.stamps
+    path.write_bytes(path.read_bytes()[:-4])
+    assert text.stamps != before
+    with refused("data-damaged", path):
+        list(text.documents())
+    (tmp_path / "a.dict.dz").unlink()
+    with refused("file-missing", tmp_path / "a.index", "a.dict.dz or a.dict"):
+        list(text.documents())
 
 
 @settings(deadline=None)

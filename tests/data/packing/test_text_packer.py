@@ -19,6 +19,7 @@ from shards.formats import tokens
 from trimaran.data import dataset_json
 from trimaran.data.packing import documents, shares, text_packer, tokenizing, unfinished
 from trimaran.errors import Interrupted
+from trimaran.files import SPARE_BYTES
 from trimaran.reporting import Silent
 from writtentexts import document, pack, unpacked
 
@@ -182,6 +183,43 @@ def test_a_split_without_documents_is_refused(tmp_path: Path) -> None:
         pack(tmp_path / "a.txt", tmp_path / "out", held_out=1)
     assert "--held-out" in (caught.value.hint or "")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_without_usable_documents_is_refused(tmp_path: Path) -> None:
+    for name in ("train/a.txt", "val/b.txt"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        (tmp_path / "in" / name).write_text("a" if "train" in name else " ")
+    with refused("split-empty", "val") as caught:
+        pack(tmp_path / "in", tmp_path / "out", held_out=None, skip_bad=True)
+    assert "--held-out" not in (caught.value.hint or "")
+
+
+def test_a_folder_in_use_is_refused_before_the_text_is_read(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(source, tmp_path / "out")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/file").touch()
+    monkeypatch.setattr(text_packer, "survey", None)
+    for folder in ("out", "other", "other/file"):
+        with refused("file-exists", tmp_path / folder):
+            pack(source, tmp_path / folder)
+
+
+def test_the_space_for_the_other_shards_is_checked(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed: list[int] = []
+    monkeypatch.setattr("trimaran.files.check_space",
+                        lambda folder, size, *_: needed.append(size - SPARE_BYTES))
+    with monkeypatch.context() as patched:
+        patched.setattr(tokens, "write", interrupting(2, tokens.write))
+        with pytest.raises(Interrupted):
+            pack(source, tmp_path / "out", samples=7)
+    dataset = pack(source, tmp_path / "out", samples=7)
+    size = sum(2 * (one.tokens or 0) + 8 * one.samples for one in dataset.shards)
+    kept = dataset.splits["train"].shards[:2]
+    assert needed == [size, size - sum(2 * (one.tokens or 0) + 8 * 7 for one in kept)]
 
 
 def test_files_that_are_no_text_are_named(source: Path, tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_images_and_texts_do_not_take_each_other_s_format(
     ({"encoding": "latin-9"}, "encoding"),
     ({"tokenizer": "words"}, "tokenizer"),
     ({"tokenizer": "../a.json"}, "tokenizer"),
+    ({"tokenizer": "a.json"}, "a.json is not in 'files'"),
     ({"splits": {"train": {"percent": [0, 90]}}}, "without gap or overlap"),
     ({"splits": {"val": {"percent": [0, 100]}}}, "'train' is missing"),
     ({"packing": {"format": "tokens"}}, "packing"),

@@ -132,6 +132,27 @@ def test_an_end_that_is_not_special_is_refused() -> None:
         Encoder(changed(added_tokens=[token]), PLACE)
 
 
+def unigram(*more: tuple[str, float]) -> bytes:
+    """Return a tokenizer file with a model of the type Unigram, with `more` in its vocabulary."""
+    pieces = [("<unk>", 0.0), ("a", -1.0), ("<", -5.0), ("/", -5.0), ("s", -3.0), (">", -5.0)]
+    tokenizer = Tokenizer(models.Unigram([*pieces, *more], unk_id=0))
+    tokenizer.add_special_tokens(["</s>"])
+    return tokenizer.to_str().encode()
+
+
+def test_unknown_text_is_found_in_each_type_of_model() -> None:
+    encoder = Encoder(unigram(), PLACE)
+    (tokens,) = encoder.encode(["aé".encode()])
+    assert encoder.unknown == 0
+    assert tokens.tolist() == [1, 0, encoder.end]
+
+
+def test_an_end_that_a_text_can_contain_is_refused() -> None:
+    Encoder(unigram(), PLACE)
+    with refused("tokenizer-invalid", PLACE, "the text </s> becomes the token"):
+        Encoder(unigram(("</s>", 0.0)), PLACE)
+
+
 @settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_are_one_error(content: bytes) -> None:

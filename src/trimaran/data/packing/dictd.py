@@ -3,7 +3,8 @@
 Each line of the index has a headword, the position of its entry and the size of the entry,
 separated by tabs; the numbers have base 64 (manual page dictd(8), section "Database Format").
 `.dict.dz` is gzip with an additional table for random access, which gzip ignores. Several
-headwords may lead to one entry. Entries whose headwords begin with `00-` describe the dictionary.
+headwords may lead to one entry. Entries whose headwords begin with `00-`, or with `00database`
+where the index has no punctuation (dictfmt without --allchars), describe the dictionary.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from trimaran.errors import RunError
 
 DIGITS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 ENDINGS = (".dict.dz", ".dict")
+ABOUT = (b"00-", b"00database")
 _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
 
 
@@ -27,20 +29,32 @@ def number(digits: bytes) -> int:
     return value
 
 
+def dictionary(index: Path) -> Path:
+    """Return the file beside the index that contains the entries.
+
+    Raises:
+        RunError: there is none.
+    """
+    beside = [index.with_suffix(end) for end in ENDINGS]
+    for path in beside:
+        if path.is_file():
+            return path
+    raise RunError(f"{index} has no dictionary {' or '.join(path.name for path in beside)} beside"
+                   " it", code="file-missing", hint="copy the dictionary into the same folder")
+
+
 def entries(index: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the content of each entry once, in the order of the positions.
 
     Raises:
         RunError: the dictionary beside the index is missing, or an index line is malformed or
             leads beyond the end of the dictionary.
-        OSError: a file cannot be read.
+        OSError: a file cannot be read; BadGzipFile, EOFError or zlib.error: it is damaged.
     """
-    packed = index.with_suffix(".dict.dz")
-    plain = index.with_suffix(".dict")
-    if not packed.is_file() and not plain.is_file():
-        raise RunError(f"{index} has no dictionary {packed.name} or {plain.name} beside it",
-                       code="file-missing")
-    content = gzip.decompress(packed.read_bytes()) if packed.is_file() else plain.read_bytes()
+    path = dictionary(index)
+    content = path.read_bytes()
+    if path.suffix == ".dz":
+        content = gzip.decompress(content)
     for start, size in sorted(_places(index, len(content))):
         yield start, content[start : start + size]
 
@@ -64,5 +78,5 @@ def _places(index: Path, length: int) -> set[tuple[int, int]]:
         if sum(place) > length:
             raise RunError(f"{index} line {at:,} leads beyond the end of the dictionary,"
                            f" {length:,} bytes", code="data-damaged", hint="download it again")
-        (about if word.startswith(b"00-") else found).add(place)
+        (about if word.startswith(ABOUT) else found).add(place)
     return found - about

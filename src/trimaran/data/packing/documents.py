@@ -30,7 +30,7 @@ class Document(NamedTuple):
 
     Attributes:
         split: its split; "" if it has a fault.
-        place: the file and the position in it, for messages.
+        place: the file that contains the document, and the position in it, for messages.
         content: the text as UTF-8.
         fault: why the document cannot be used; None if it can.
     """
@@ -73,9 +73,19 @@ class Text:
 
     @property
     def stamps(self) -> list[str]:
-        """A text for each file, which changes if the file changes."""
-        facts = [(name, (self.root / name).stat()) for name in self.files]
+        """A text for each file that is read, which changes if the file changes."""
+        paths = [self.root / name for name in self.files]
+        if self.rule == "dictd":
+            paths += [dictd.dictionary(path) for path in paths]
+        facts = [(path.relative_to(self.root), path.stat()) for path in paths]
         return [f"{name} {one.st_size} {one.st_mtime_ns}" for name, one in facts]
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits, each of which must get a document."""
+        if self.held_out is not None:
+            return list(self.held_out)
+        return list(dict.fromkeys(["train", *(name.partition("/")[0] for name in self.files)]))
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents in the order of the files and in their order in each file.
@@ -84,9 +94,13 @@ class Text:
             RunError: a file cannot be read, or a compressed file is damaged.
         """
         for name in self.files:
-            with _readable(self.root / name):
+            path = self.root / name
+            if self.rule == "dictd":
+                path = dictd.dictionary(path)
+            with _readable(path):
                 for start, found in self._of_file(name):
-                    yield self._checked(name, start, found)
+                    yield self._checked(name, f"{path}: the document at byte {start:,}",
+                                        start, found)
 
     def _of_file(self, name: str) -> Iterator[tuple[int, bytes]]:
         """Yield the position and the content of each document, or of its line of JSON."""
@@ -102,15 +116,15 @@ class Text:
             else:
                 yield 0, file.read()
 
-    def _checked(self, name: str, start: int, found: bytes) -> Document:
+    def _checked(self, name: str, place: str, start: int, found: bytes) -> Document:
         """Return the document, with its fault if it is empty or not text.
 
         Args:
-            name: the file.
-            start: position of the document in the file, in bytes.
+            name: the file, or the index of the dictionary.
+            place: the file that contains the document, and the position in it, for messages.
+            start: position of the document in that file, in bytes.
             found: the document, or its line of JSON.
         """
-        place = f"{self.root / name}: the document at byte {start:,}"
         try:
             text = found.decode(self.encoding)
             if is_json_lines(name):

@@ -16,7 +16,7 @@ class LicensedText(OfText, Licensed):
     @property
     def why_not(self) -> str:
         """The reason why Trimaran does not download the files, as part of a sentence."""
-        return f"no checksums of its files are known here; its licence is {self.licence.id}"
+        return f"its contract has no checksums of its files; its licence is {self.licence.id}"
 
 
 MODEL = LicensedText

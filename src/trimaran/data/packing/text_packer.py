@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from shards.description import Dataset, Origin, PackedSplit, Shard, TextFacts
 from shards.description import Tokenizer as TokenizerEntry
 from shards.formats import tokens
@@ -85,26 +87,28 @@ def pack(
         wanted: split -> number of documents that it must have (None: any number).
 
     Raises:
-        UsageError: `folder` contains other files, or the file of the tokenizer is not one.
+        UsageError: `folder` contains other files, or the file of the tokenizer is not a tokenizer.
         RunError: documents cannot be used, a split is empty or has another number of documents, or
             the disk has too little free space.
         Interrupted: the user pressed Ctrl-C; the same call resumes the packing.
     """
+    with files.writing(f"write into {folder}", folder):
+        unfinished.refuse_used(folder)  # before the text is read, which may take an hour
     _warn_of_ignored(text, reporter)
     if choice.path is not None:
         Encoder(choice.path.read_bytes(), choice.path)  # its faults, before the text is read
     found = survey(text, reporter)
-    _refuse(text, found, wanted or {}, skip_bad)
+    _refuse(text, found, wanted, skip_bad)
     with (
         files.resumable(f"packing {folder}"),
         files.writing(f"write into {folder}", folder, hint="run the same command again to resume"),
     ):
         with unfinished.notes(folder, _plan(text, options, choice)) as state:
             encoder = _encoder(text, choice, state, sum(found.bytes.values()), reporter)
+            packing = _Packing(folder, encoder, options, found)
+            _check_space(state, found, packing.kept, encoder, choice)
             size = sum(found.bytes.values())
-            _check_space(state, size, encoder, choice)
             with reporter.bar(f"packing {options.name}", size, unit="B") as advance:
-                packing = _Packing(folder, encoder, options, found)
                 for batch in _batches(text):
                     packing.add(batch, advance)
                 shards = packing.finished()
@@ -136,11 +140,15 @@ def survey(text: Text, reporter: Reporter) -> Survey:
     return found
 
 
-def _check_space(state: Path, size: int, encoder: Encoder, choice: Choice) -> None:
-    """Check that the disk has room for the tokens of `size` bytes of text."""
-    room = size * {"uint16": 2, "uint32": 4}[encoder.token]
-    if choice.made != "bytes":
-        room //= 2  # the average token of a BPE stands for more than two bytes
+def _check_space(
+    state: Path, found: Survey, kept: list[Shard], encoder: Encoder, choice: Choice
+) -> None:
+    """Check that the disk has room for all shards except the finished ones, `kept`."""
+    size = sum(found.bytes.values()) - sum(one.text_bytes or 0 for one in kept)
+    documents = sum(found.documents.values()) - sum(one.samples for one in kept)
+    # The average token of a BPE stands for more than two bytes.
+    count = documents + (size if choice.made == "bytes" else size // 2)
+    room = np.dtype(encoder.token).itemsize * count + np.dtype(np.int64).itemsize * documents
     files.check_space(state, room + files.SPARE_BYTES, f"packing into {state.parent}", RunError)
 
 
@@ -154,20 +162,27 @@ def _warn_of_ignored(text: Text, reporter: Reporter) -> None:
 
 
 def _refuse(
-    text: Text, found: Survey, wanted: Mapping[str, int | None], skip_bad: bool
+    text: Text, found: Survey, wanted: Mapping[str, int | None] | None, skip_bad: bool
 ) -> None:
-    """Raise RunError if documents cannot be used, or a split is not as it has to be."""
+    """Raise RunError if documents cannot be used, or a split is not as it has to be.
+
+    Only the documents of a contract have numbers in `wanted`; `data get` has no `--skip-bad`.
+    """
     if found.bad and not skip_bad:
         lines = [f"{place} {fault}" for place, fault in found.bad[:SHOWN]]
         lines += [f"and {len(found.bad) - SHOWN:,} more"] if len(found.bad) > SHOWN else []
+        option = ", or leave them out: --skip-bad" if wanted is None else ""
         raise RunError("\n".join(lines), code="document-invalid",
-                       hint="repair or remove these documents, or leave them out: --skip-bad")
-    splits = text.held_out or dict.fromkeys(["train", *found.documents])
-    for split in splits:
+                       hint=f"repair or remove these documents{option}")
+    for split in text.splits:
         if not found.documents.get(split):
-            raise RunError(f"{text.root}: the split {split} has no document", code="split-empty",
-                           hint="add documents, or hold out another percentage (--held-out)")
-    for split, count in wanted.items():
+            raise RunError(
+                f"{text.root}: the split {split} has no document", code="split-empty",
+                hint=f"add documents to {text.root / split}" if text.held_out is None else
+                "add documents, divide the files into more of them (--documents), or hold out"
+                " another percentage (--held-out)",
+            )
+    for split, count in (wanted or {}).items():
         if count is not None and found.documents.get(split, 0) != count:
             raise RunError(f"{text.root}: split {split} has {found.documents.get(split, 0):,}"
                            f" documents, not {count:,}", code="data-mismatch")
@@ -270,13 +285,16 @@ class _Packing:
     """Writes the shards of all splits.
 
     Attributes:
-        unknown: number of tokens that stand for text that the vocabulary cannot express.
+        kept: the shards that an earlier call finished.
+        unknown: number of tokens that stand for text that the vocabulary cannot express; those in
+            `kept` are not counted.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, options: Options, found: Survey) -> None:
         self._encoder, self._samples = encoder, options.samples
         names = ["train", *sorted(set(found.documents) - {"train"})]
         self._splits = {name: _Split(folder, name, encoder.token) for name in names}
+        self.kept = [shard for split in self._splits.values() for shard in split.shards]
         self._left = {name: split.skipped for name, split in self._splits.items()}
         self.unknown = 0
 
@@ -292,7 +310,7 @@ class _Packing:
         for (name, content), document in zip(new, encoded, strict=True):
             into = self._splits[name]
             if self._encoder.unknown is not None:
-                self.unknown += int((document == self._encoder.unknown).sum())
+                self.unknown += int((document[:-1] == self._encoder.unknown).sum())
             documents, count = into.add(document, len(content))
             if count >= SHARD_TOKENS or documents == self._samples:
                 into.finish()

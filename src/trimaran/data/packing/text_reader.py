@@ -62,6 +62,9 @@ class OfText(Common):
     @model_validator(mode="after")
     def _covered(self) -> OfText:
         shares.check(self._shares)
+        listed: Mapping[str, object] = getattr(self, "files", {})  # the other base class has it
+        if self.tokenizer.endswith(".json") and self.tokenizer not in listed:
+            raise ValueError(f"tokenizer: {self.tokenizer} is not in 'files'")
         return self
 
     @property
@@ -82,7 +85,6 @@ class OfText(Common):
     def choice(self, folder: Path) -> Choice:
         """Return the tokenizer, which may be a file in `folder`."""
         return tokenizing.choice(self.tokenizer, folder)
-
 
 
 class DownloadedText(OfText, Contract):

@@ -6,6 +6,7 @@ documents, but not on the machine or the number of threads.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -163,7 +164,8 @@ class Encoder:
         """Read a tokenizer file; `place` is its path, for messages.
 
         Raises:
-            UsageError: the content is not a tokenizer, or has no token that ends a document.
+            UsageError: the content is not a tokenizer, or has no token that ends a document, or a
+                text can contain this token.
         """
         self.file = file
         self._tokenizer = _parsed(file, place)
@@ -184,11 +186,17 @@ class Encoder:
                 code="tokenizer-invalid", hint="add one of them to its added_tokens",
             )
         self.end = tokens[names[0]]
+        if self.end in self._tokenizer.encode(names[0], add_special_tokens=False).ids:
+            raise UsageError(
+                f"{place}: the text {names[0]} becomes the token that ends a document, because the"
+                " vocabulary of the model contains it", code="tokenizer-invalid",
+                hint=f"remove {names[0]} from the vocabulary of the model, and keep it as a special"
+                " token in added_tokens",
+            )
         self.token: TokenType = (
             "uint16" if self.vocabulary <= largest_vocabulary("uint16") else "uint32"
         )
-        name = getattr(self._tokenizer.model, "unk_token", None)
-        self.unknown = tokens.get(name) if name else None
+        self.unknown = _unknown(json.loads(file)["model"], tokens)
 
     def encode(self, documents: list[bytes]) -> Iterator[Tokens]:
         """Yield the tokens of each document in order, with the one that ends it.
@@ -206,6 +214,12 @@ class Encoder:
             tokens: Tokens = np.empty(len(ids) + 1, self.token)
             tokens[:-1], tokens[-1] = ids, self.end
             yield tokens
+
+
+def _unknown(model: dict[str, Any], tokens: dict[str, int]) -> int | None:
+    """Return the token for unknown text: models of the type Unigram number it, others name it."""
+    number, name = model.get("unk_id"), model.get("unk_token")
+    return number if number is not None else tokens.get(name) if name else None
 
 
 def _parsed(file: bytes, place: Path) -> Tokenizer:

@@ -21,6 +21,22 @@ def is_under_way(folder: Path) -> bool:
     return (folder / STATE).is_dir() and not (folder / DATASET).exists()
 
 
+def refuse_used(folder: Path) -> None:
+    """Check that `folder` is new or empty, or contains an unfinished packing.
+
+    Raises:
+        UsageError: `folder` contains a packed data set or other files, or is a file.
+    """
+    if (folder / DATASET).exists():
+        raise UsageError(f"{folder} already contains a packed data set", code="file-exists",
+                         hint="choose another folder")
+    if not folder.exists() or (folder / STATE).is_dir():
+        return
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise UsageError(f"{folder} exists and is not empty", code="file-exists",
+                         hint="choose another folder")
+
+
 @contextmanager
 def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the folder of notes, after checking that the notes belong to the same packing.
@@ -32,13 +48,8 @@ def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     Raises:
         UsageError: `folder` contains other files, or another packing, or another process packs.
     """
-    if (folder / DATASET).exists():
-        raise UsageError(f"{folder} already contains a packed data set", code="file-exists",
-                         hint="choose another folder")
+    refuse_used(folder)
     state = folder / STATE
-    if folder.exists() and not state.is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"{folder} exists and is not empty", code="file-exists",
-                         hint="choose another folder")
     state.mkdir(parents=True, exist_ok=True)
     with files.locked(state / "lock", f"another process is packing into {folder}"):
         path, text = state / PLAN, json.dumps(plan, indent=2) + "\n"

@@ -126,7 +126,8 @@ class Reader:
                              ) from error
         self.ends: NDArray[np.int64] = np.frombuffer(content, "<i8", documents, start)
         self.tokens: Tokens = np.frombuffer(content, _stored(token), count, start + 8 * documents)
-        if self.ends[0] < 1 or np.any(np.diff(self.ends) < 1) or self.ends[-1] != count:
+        # A difference of ends could overflow.
+        if self.ends[0] < 1 or np.any(self.ends[1:] <= self.ends[:-1]) or self.ends[-1] != count:
             raise ShardError(f"shard {path} has ends of documents that do not increase up to its"
                              f" {count:,} tokens")
 
@@ -160,7 +161,9 @@ def _layout(begin: bytes, size: int) -> tuple[int, int, int, TokenType]:
         header = json.loads(begin[8 : 8 + length])
         (documents,), (count,) = (header[name]["shape"] for name in ("ends", "tokens"))
         token = TYPES[header["tokens"]["dtype"]]
-        if begin[: 8 + length] != _header(documents, count, token) or documents < 1:
+        if not all(type(number) is int and number > 0 for number in (documents, count)):
+            raise ValueError("another shape")
+        if begin[: 8 + length] != _header(documents, count, token):
             raise ValueError("another header")
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ValueError("has no header of a token shard") from error
@@ -230,4 +233,5 @@ def scan(path: Path, entry: Shard, text: TextFacts) -> Iterator[str]:
         same = min(len(found), len(reader.ends))
         wrong = np.flatnonzero(found[:same] != reader.ends[:same])
         number = int(wrong[0]) if wrong.size else same
-        yield f"has a wrong end of document {number}: the token {text.end} is not there, or earlier"
+        yield (f"has a wrong end of document {number}: the token {text.end} has to be its last"
+               " token, and at no other place in it")
