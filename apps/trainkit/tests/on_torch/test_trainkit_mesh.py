@@ -107,6 +107,21 @@ def test_weights_and_optimizer_come_back_with_the_same_bits(tmp_path: Any) -> No
         assert loaded[other[name]]["step"].item() == 3
 
 
+def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
+    """The fused optimizers of PyTorch read the number of steps there, too."""
+    strategy, weight = TorchStrategy(), torch.randn(3)
+    at = sharded.places({"a": weight}, strategy)
+    states: dict[Tensor, Any] = {weight: {"step": torch.tensor(3.0), "mean": torch.zeros(3)}}
+    kept = ShardedOptimizer(lambda: states, {"a": weight}, at, strategy).state_dict()
+    other, loaded = weight.to("meta"), dict[Tensor, Any]()
+    ShardedOptimizer(lambda: loaded, {"a": other}, at, strategy).load_state_dict(
+        stored(kept, tmp_path)
+    )
+    assert {key: value.device for key, value in loaded[other].items()} == {
+        "step": other.device, "mean": other.device
+    }
+
+
 def test_weights_of_another_shape_are_named(tmp_path: Any) -> None:
     strategy = TorchStrategy()
     weights = {"a": torch.randn(3, 4), "b": torch.randn(2)}

@@ -211,10 +211,15 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return a stored value of an optimizer, divided like its weight if it has the same shape."""
+    """Return a stored value of an optimizer, divided like its weight if it has the same shape.
+
+    All values are on the device of the weight, the number of steps, too: the fused optimizers of
+    PyTorch read it there.
+    """
+    device = local(weight).device
     if array.shape != at.whole or not array.shape:
-        return tensor_of(array.read())
-    values = _read(array, at).to(local(weight).device)
+        return tensor_of(array.read()).to(device)
+    values = _read(array, at).to(device)
     if not isinstance(weight, DTensor):
         return values
     return DTensor.from_local(
