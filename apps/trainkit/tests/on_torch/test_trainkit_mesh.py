@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from trainkit.exits import ArgumentError
 from trainkit.pieces import Piece, Stored
@@ -64,6 +66,24 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
     split = {"a": at["a"], "b": Place((2,), (0,), (2,), (0, 1))}
     assert sorted(line.partition(" ")[2] for line in sharded.digest(weights, split).split("\n")) \
         == ["0", "0,1"]
+
+
+@pytest.mark.parametrize(("data", "tensor"), [(4, 2), (2, 4), (3, 3), (8, 1), (1, 8)])
+@pytest.mark.parametrize("rows", [257, 64, 5])
+def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
+    rows: int, data: int, tensor: int
+) -> None:
+    """Both divide the rows, in pieces of different sizes."""
+    whole = torch.arange(rows * 3).view(rows, 3)
+    how = [_StridedShard(0, split_factor=tensor), Shard(0)]
+    for outer in range(tensor):
+        own = [*whole.chunk(tensor), *[whole[:0]] * tensor][outer]
+        parts = [*own.chunk(data), *[own[:0]] * data]
+        for inner in range(data):
+            (first, _), (count, _) = sharded.piece_at(
+                (rows, 3), how, (data, tensor), (inner, outer)
+            )
+            assert torch.equal(whole[first : first + count], parts[inner])
 
 
 def test_the_norm_counts_each_piece_once() -> None:
