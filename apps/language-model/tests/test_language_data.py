@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from language_model import inputs
 from language_model.batch import IGNORED
 from language_model.data import PROBABILITIES, Sequences, Split, Tokens, synthetic
+from language_model.settings import TrainSettings
 from trainkit.exits import DataError
 from trainkit.testing.refusals import refused
 
@@ -117,6 +118,13 @@ def test_the_synthetic_text_is_deterministic_and_has_the_stated_entropy() -> Non
     assert bound == 1.75
     assert entropy <= bound + 0.01  # a little less, because some successors are equal
     assert not np.array_equal(tokens[:8192], synthetic("val", 8192, 17).shards[0].tokens)
+
+
+@pytest.mark.parametrize("batch", [24, 4096])
+def test_a_synthetic_text_fills_all_batches_of_a_training(batch: int) -> None:
+    options = TrainSettings(synthetic=True, model="gpt2-5m", sequence=64, batch_size=batch)
+    train = inputs.open_inputs(options).train
+    assert [train.targets(0, step) for step in range(train.steps)] == [64 * batch] * train.steps
 
 
 @pytest.fixture

@@ -94,6 +94,7 @@ REFUSED = {
     "batch": (Layout(), 3, ("16 sequences", "3")),
     "micro-batches": (Layout(micro_batches=5), 1, ("16 sequences", "5")),
     "pipeline": (Layout(pipeline=2, micro_batches=1), 2, ("--micro-batches 1", "2")),
+    "compiled": (Layout(recompute="selective", compile=True), 1, ("--compile", "full")),
     "zero1": (Layout(data_parallel="zero1", tensor=2), 4, ("zero1", "fsdp")),
 }
 

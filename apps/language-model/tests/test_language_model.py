@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -178,6 +179,29 @@ def test_dropout_acts_in_a_training_only() -> None:
     assert not torch.equal(network(tokens, positions), network(tokens, positions))
     network.eval()
     assert torch.equal(network(tokens, positions), network(tokens, positions))
+
+
+class Schedule:
+    """The schedule of a pipeline, of which only the arguments are recorded."""
+
+    def __init__(self) -> None:
+        self.kept: list[bool] = []
+
+    def step(self, *_: object, return_outputs: bool = True, **__: object) -> None:
+        self.kept.append(return_outputs)
+
+    def eval(self, *args: object, **options: Any) -> None:
+        self.step(*args, **options)
+
+
+def test_a_pipeline_does_not_keep_the_logits_of_all_micro_batches() -> None:
+    network, schedule = Network(SHAPES["gpt2-test"], Layout(), TorchStrategy(), 3), Schedule()
+    network._schedule = schedule
+    tokens = torch.zeros(2, 16, dtype=torch.int64)
+    batch = Batch(tokens, tokens, torch.arange(16).expand(2, 16))
+    network.gradients(batch, 1.0)
+    network.loss(batch)
+    assert schedule.kept == [False, False]
 
 
 def test_bf16_is_near_fp32() -> None:

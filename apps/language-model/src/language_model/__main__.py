@@ -23,7 +23,8 @@ EXAMPLES = {
 
   # Llama 3 8B on 64 GPUs: weights divided over 16, each matrix over 4
   srun … python -m language_model train --data /data/fineweb --out run --model llama3-8b \\
-      --strategy mesh --data-parallel fsdp --tensor-parallel 4 --recompute selective
+      --strategy mesh --data-parallel fsdp --tensor-parallel 4 --recompute selective \\
+      --micro-batches 32
 
   # four ranks: two stages of a pipeline, each matrix over two ranks
   torchrun --standalone --nproc-per-node 4 -m language_model train … --strategy mesh \\

@@ -13,7 +13,7 @@ IGNORED = -100  # the target of a token that fills a batch; cross_entropy skips 
 
 @dataclass(frozen=True)
 class Batch:
-    """The sequences of one data rank, or its part of the tokens of them.
+    """The sequences of one data rank, or the part of their tokens that one context rank processes.
 
     Attributes:
         tokens: (sequences, tokens), int64.

@@ -19,7 +19,7 @@ from trainkit.console import Counter
 from trainkit.exits import DataError
 from trainkit.torch.start import start
 
-LARGEST = 700.0  # exp() of a larger loss is not a number of 64 bits
+LARGEST = 700.0  # exp() of a much larger loss overflows a floating-point number of 64 bits
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,7 @@ from trainkit.data.dataset import fingerprint, read_description
 from trainkit.exits import DataError
 
 SYNTHETIC_TOKENS = {"train": 1 << 17, "val": 1 << 13}
+"""The smallest number of tokens of each split of a synthetic text."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +71,23 @@ class Inputs:
     evaluation: Sequences
 
 
-def open_text(folder: Path | None, vocabulary: int) -> Text:
+def open_text(folder: Path | None, vocabulary: int, batch_tokens: int = 1) -> Text:
     """Return the packed text in `folder`, or without a folder a synthetic one of `vocabulary`.
+
+    Args:
+        folder: folder of a packed text, or None.
+        vocabulary: size of the vocabulary of a synthetic text.
+        batch_tokens: tokens of a batch. The training split of a synthetic text fills its batches,
+            because padding would make the throughput look too low.
 
     Raises:
         DataError: the data set is missing or damaged, or is no text.
     """
     if folder is None:
-        splits = {
-            name: synthetic(name, count, vocabulary) for name, count in SYNTHETIC_TOKENS.items()
-        }
+        # The first token is no target.
+        batches = -(-SYNTHETIC_TOKENS["train"] // batch_tokens)
+        counts = SYNTHETIC_TOKENS | {"train": batches * batch_tokens + 1}
+        splits = {name: synthetic(name, count, vocabulary) for name, count in counts.items()}
         return Text("synthetic", vocabulary, None, splits)
     path = folder / DATASET
     found = read_description(path)
@@ -134,8 +142,8 @@ def open_inputs(settings: TrainSettings) -> Inputs:
         DataError: the data set is missing or damaged, or a split is too small.
     """
     shape = SHAPES[settings.model]
-    text = open_text(settings.data, shape.vocabulary)
     length, batch = settings.sequence or shape.positions, settings.batch_size
+    text = open_text(settings.data, shape.vocabulary, length * batch)
     train = Sequences(
         text.split("train"), length, batch, seed=settings.seed, training=True,
         documents=settings.document_mask,

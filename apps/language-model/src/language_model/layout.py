@@ -127,6 +127,12 @@ class Layout:
                 "PyTorch's ZeroRedundancyOptimizer does not support them; use zero2 or fsdp",
                 code="layout-impossible",
             )
+        if self.compile and self.recompute == "selective":
+            raise ArgumentError(
+                "--recompute selective cannot choose operations inside of the compiled blocks of "
+                "--compile (PyTorch 2.13): use --recompute full or none",
+                code="layout-impossible",
+            )
         if self.pipeline > 1 and self.micro_batches % self.pipeline:
             raise ArgumentError(
                 f"--micro-batches {self.micro_batches}: a pipeline of {self.pipeline} ranks needs "

@@ -89,7 +89,8 @@ def _own(optimizer: Optimizer) -> Optimizer:
 def _zero_redundancy() -> Any:
     """Import the class that divides an optimizer over ranks.
 
-    Its package compiles functions in a way that PyTorch 2.13 itself calls deprecated.
+    PyTorch 2.13 emits a DeprecationWarning during the import, because the package still uses
+    `torch.jit.script`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

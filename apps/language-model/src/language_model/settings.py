@@ -38,7 +38,8 @@ class LayoutSettings:
     """Options that divide the work over the ranks."""
 
     strategy: str = option(
-        "single", "one process, or a mesh of ranks as the next options say", choices=STRATEGIES
+        "single", "one process, or a mesh of ranks that the next options describe",
+        choices=STRATEGIES,
     )
     data_parallel: str = option(
         "ddp",

@@ -30,7 +30,7 @@ FREE = {
 }
 """Settings that may change at a resume; all others affect the weights or the metrics.
 
-Another layout gives the same training up to rounding.
+Another layout gives the same training up to rounding, and up to the random draws of dropout.
 """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
@@ -189,10 +190,13 @@ class Network:
     def _run_schedule(self, batch: Batch, run: Any) -> list[Tensor]:
         losses: list[Tensor] = []
         inputs = [] if self.stages[0].embedding is None else [batch.tokens]
+        options: dict[str, Any] = dict(batch.more())
+        if "return_outputs" in inspect.signature(self._schedule.step).parameters:
+            # Otherwise the last stage keeps the logits of all micro-batches to the end of the step.
+            options["return_outputs"] = False
         if self.has_loss:
-            run(*inputs, target=batch.targets, losses=losses, **batch.more())
-        else:
-            run(*inputs, **batch.more())
+            options |= {"target": batch.targets, "losses": losses}
+        run(*inputs, **options)
         return [loss.detach() for loss in losses]
 
     def _share(self, losses: list[Tensor]) -> Tensor:

@@ -172,7 +172,7 @@ def stored(folder: Path, files: Sequence[File]) -> dict[str, Stored]:
     """Return all arrays in the files of `folder` by name, after verification of every byte.
 
     Raises:
-        FormError: a file is missing or damaged, or the pieces are not all of an array.
+        FormError: a file is missing or damaged, or an array is incomplete.
     """
     with ThreadPoolExecutor(min(len(files), len(os.sched_getaffinity(0))) or 1) as pool:
         found = list(pool.map(lambda file: _verified(folder / file["name"], file), files))
@@ -180,7 +180,7 @@ def stored(folder: Path, files: Sequence[File]) -> dict[str, Stored]:
     for name, whole, dtype, part in (entry for entries in found for entry in entries):
         before = arrays.get(name, Stored(whole, dtype, ()))
         if (before.shape, before.dtype) != (whole, dtype):
-            raise FormError(f"{folder} has pieces of {name} that do not fit together")
+            raise FormError(f"{folder} has pieces of {name} with different shapes or types")
         arrays[name] = replace(before, parts=(*before.parts, part))
     for name, array in arrays.items():
         if sum(math.prod(part.shape) for part in array.parts) != math.prod(array.shape):

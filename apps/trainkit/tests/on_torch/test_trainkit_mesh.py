@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from trainkit.exits import ArgumentError
 from trainkit.pieces import Piece, Stored
@@ -66,6 +68,24 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
         == ["0", "0,1"]
 
 
+@pytest.mark.parametrize(("data", "tensor"), [(4, 2), (2, 4), (3, 3), (8, 1), (1, 8)])
+@pytest.mark.parametrize("rows", [257, 64, 5])
+def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
+    rows: int, data: int, tensor: int
+) -> None:
+    """Both divide the rows, in pieces of different sizes."""
+    whole = torch.arange(rows * 3).view(rows, 3)
+    how = [_StridedShard(0, split_factor=tensor), Shard(0)]
+    for outer in range(tensor):
+        own = [*whole.chunk(tensor), *[whole[:0]] * tensor][outer]
+        parts = [*own.chunk(data), *[own[:0]] * data]
+        for inner in range(data):
+            (first, _), (count, _) = sharded.piece_at(
+                (rows, 3), how, (data, tensor), (inner, outer)
+            )
+            assert torch.equal(whole[first : first + count], parts[inner])
+
+
 def test_the_norm_counts_each_piece_once() -> None:
     """Two holders add half of a square each; the sum over the ranks is the whole."""
     weight, other = (torch.zeros(2, requires_grad=True) for _ in range(2))
@@ -105,6 +125,21 @@ def test_weights_and_optimizer_come_back_with_the_same_bits(tmp_path: Any) -> No
     for name, weight in weights.items():
         assert torch.equal(loaded[other[name]]["mean"], states[weight]["mean"])
         assert loaded[other[name]]["step"].item() == 3
+
+
+def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
+    """The fused optimizers of PyTorch read the number of steps there, too."""
+    strategy, weight = TorchStrategy(), torch.randn(3)
+    at = sharded.places({"a": weight}, strategy)
+    states: dict[Tensor, Any] = {weight: {"step": torch.tensor(3.0), "mean": torch.zeros(3)}}
+    kept = ShardedOptimizer(lambda: states, {"a": weight}, at, strategy).state_dict()
+    other, loaded = weight.to("meta"), dict[Tensor, Any]()
+    ShardedOptimizer(lambda: loaded, {"a": other}, at, strategy).load_state_dict(
+        stored(kept, tmp_path)
+    )
+    assert {key: value.device for key, value in loaded[other].items()} == {
+        "step": other.device, "mean": other.device
+    }
 
 
 def test_weights_of_another_shape_are_named(tmp_path: Any) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
 
 from trainkit.parts import check_shapes
 from trainkit.pieces import Piece, Stored
@@ -67,12 +67,39 @@ def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
 
 
 def _place(tensor: Tensor) -> Place:
+    """Return the place of the piece of `tensor` on this rank, without its holders."""
+    whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
-        return Place(tuple(tensor.shape), (0,) * tensor.ndim, tuple(tensor.shape))
-    shape, offsets = compute_local_shape_and_global_offset(
-        tensor.shape, tensor.device_mesh, tensor.placements
-    )
-    return Place(tuple(tensor.shape), tuple(offsets), tuple(shape))
+        return Place(whole, (0,) * tensor.ndim, whole)
+    mesh, how = tensor.device_mesh, tensor.placements
+    return Place(whole, *piece_at(whole, how, mesh.shape, mesh.get_coordinate() or ()))
+
+
+def piece_at(
+    whole: Shape, placements: Sequence[Any], ranks: Sequence[int], coordinates: Sequence[int]
+) -> tuple[Shape, Shape]:
+    """Return the offsets and the shape of the piece of a tensor at a coordinate of a mesh.
+
+    FSDP divides the pieces of tensor parallelism, although its axis comes first in the mesh, and
+    marks this by `_StridedShard`. PyTorch's `compute_local_shape_and_global_offset` (2.13) divides
+    in the order of the axes, and returns wrong shapes if the pieces have different sizes.
+
+    Args:
+        whole: shape of the whole tensor.
+        placements: placement of the tensor on each axis of the mesh, in PyTorch's form.
+        ranks: size of each axis.
+        coordinates: coordinate on each axis.
+    """
+    shape, offsets = list(whole), [0] * len(whole)
+    axes = zip(placements, ranks, coordinates, strict=True)
+    for how, parts, index in sorted(axes, key=lambda axis: isinstance(axis[0], _StridedShard)):
+        if isinstance(how, Shard | _StridedShard):
+            size = shape[how.dim]
+            each = -(-size // parts)  # as in torch.chunk
+            first = min(size, each * index)
+            offsets[how.dim] += first
+            shape[how.dim] = min(each, size - first)
+    return tuple(offsets), tuple(shape)
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -211,10 +238,15 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return a stored value of an optimizer, divided like its weight if it has the same shape."""
+    """Return a stored value of an optimizer, divided like its weight if it has the same shape.
+
+    All values are on the device of the weight, the number of steps, too: the fused optimizers of
+    PyTorch read it there.
+    """
+    device = local(weight).device
     if array.shape != at.whole or not array.shape:
-        return tensor_of(array.read())
-    values = _read(array, at).to(local(weight).device)
+        return tensor_of(array.read()).to(device)
+    values = _read(array, at).to(device)
     if not isinstance(weight, DTensor):
         return values
     return DTensor.from_local(
