@@ -223,13 +223,14 @@ def suites(
 def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
     """Run the tests of trainkit and of the apps, with one call of pytest per folder of `PLACES`.
 
-    Each call runs tests in two processes. OpenMP gets one thread in each process, because more
-    threads would compete for the cores.
+    Each call runs tests in two processes, and all tests of a module in one of them, because many
+    share a training. OpenMP gets one thread in each process, because more threads would compete
+    for the cores.
 
     Returns:
         Whether all tests passed.
     """
-    chosen = ["-n", "2", "-m", "not slow" if quick else "not long"]
+    chosen = ["-n", "2", "--dist", "loadscope", "-m", "not slow" if quick else "not long"]
     places = PLACES[:1] if quick else PLACES  # toy apps do not affect verdicts
     codes = {
         status([str(framework.python), "-m", "pytest", *chosen, *words], framework.root,

@@ -6,15 +6,15 @@ documents, but not on the machine or the number of threads.
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import BaseModel
 
 from shards.description import largest_vocabulary
 from shards.kinds import TokenType
@@ -196,7 +196,7 @@ class Encoder:
         self.token: TokenType = (
             "uint16" if self.vocabulary <= largest_vocabulary("uint16") else "uint32"
         )
-        self.unknown = _unknown(json.loads(file)["model"], tokens)
+        self.unknown = _File.model_validate_json(file).model.unknown(tokens)
 
     def encode(self, documents: list[bytes]) -> Iterator[Tokens]:
         """Yield the tokens of each document in order, with the one that ends it.
@@ -216,10 +216,23 @@ class Encoder:
             yield tokens
 
 
-def _unknown(model: dict[str, Any], tokens: dict[str, int]) -> int | None:
-    """Return the token for unknown text: models of the type Unigram number it, others name it."""
-    number, name = model.get("unk_id"), model.get("unk_token")
-    return number if number is not None else tokens.get(name) if name else None
+class _Model(BaseModel):
+    """The token for unknown text of a tokenizer file: Unigram numbers it, other models name it."""
+
+    unk_id: int | None = None
+    unk_token: str | None = None
+
+    def unknown(self, tokens: Mapping[str, int]) -> int | None:
+        """Return the number of the token; `tokens` has the numbers of all tokens by name."""
+        if self.unk_id is not None:
+            return self.unk_id
+        return tokens.get(self.unk_token) if self.unk_token else None
+
+
+class _File(BaseModel):
+    """The part of a tokenizer file that the library does not show; it has read the whole file."""
+
+    model: _Model
 
 
 def _parsed(file: bytes, place: Path) -> Tokenizer:

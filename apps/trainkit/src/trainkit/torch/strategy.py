@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainkit.exits import PeerError
+from trainkit.exits import PeerError, StoppedError
 from trainkit.meters import Gpu
 from trainkit.ranks import Ranks, rendezvous
 from trainkit.strategy import Pending, Strategy
@@ -280,6 +280,16 @@ class Ddp(TorchStrategy):
         text = str(error)
         named = isinstance(error, RuntimeError) and ("gloo" in text or "NCCL" in text)
         return named or isinstance(error, dist.DistError)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Explain errors, see `Strategy`; close this strategy if all ranks stop after a signal."""
+        with super().explained():
+            try:
+                yield
+            except StoppedError:
+                self.close()  # all ranks stopped at the same step, so that none waits for another
+                raise
 
     def close(self) -> None:
         """Leave the process group."""
