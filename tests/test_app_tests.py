@@ -113,7 +113,7 @@ def test_what_the_image_of_an_app_brings_is_there_too(tree: Path, calls: list[li
 
 def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[list[str]]) -> None:
     assert script.main(["test"], tree) == 0
-    tested = [words[words.index("2") + 1 :] for words in calls if "pytest" in words]
+    tested = [words[words.index("loadscope") + 1 :] for words in calls if "pytest" in words]
     assert {tuple(words[:2]) for words in tested} == {("-m", "not long")}
     assert [words[2:] for words in tested] == [
         ["--confcutdir=apps", "--ignore=apps/trainkit/tests/on_torch", "apps/trainkit/tests",
