@@ -295,7 +295,7 @@ def test_navigation_has_generated_pages_in_their_place() -> None:
     entries = [{"R": ["recipes/index.md", "generated: recipes"]}]
     whole = navigation.expand(entries, list(made().values()))
     sections = {title: content for entry in whole[0]["R"][1:] for title, content in entry.items()}
-    assert set(sections) == set(READ.cards)
+    assert set(sections) == {one.file.recipe.app for one in READ.standings.values()}
     assert {"cpu-quickstart": "recipes/chexnet/cpu-quickstart.md"} in sections["chexnet"]
 
 
