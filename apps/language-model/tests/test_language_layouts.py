@@ -53,7 +53,7 @@ TO_TWO = {
     "tp-pp-llama -> cp": ("tp-pp-llama", "cp"),
 }
 """Name -> layout of four ranks whose checkpoint a layout of two ranks loads."""
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the fixtures train all layouts
 
 
 def train(ranks: int, jobs: list[dict[str, Any]], folder: Path) -> list[Result]:
@@ -62,7 +62,7 @@ def train(ranks: int, jobs: list[dict[str, Any]], folder: Path) -> list[Result]:
     worker, words = str(Path(__file__).with_name("layout_worker.py")), launcher("mesh", ranks)
     done = subprocess.run(
         [*words[:-1], worker, str(folder / "jobs.json"), str(folder / "results.json")],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, check=False,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=2 * LIMIT, check=False,
         env=os.environ | VARIABLES,
     )
     assert done.returncode == 0, done.stdout
