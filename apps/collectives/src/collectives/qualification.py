@@ -248,7 +248,7 @@ class Qualifier:
             self.own.faults.append(f"storage: {error.strerror or error}")
 
     def all_reduce(self, groups: group_rates.Groups, size: int) -> group_rates.Rates | None:
-        """Measure an all-reduce in each of `groups`; None if there are no groups."""
+        """Measure an all-reduce in each of `groups`; return None if `groups` is empty."""
         if not groups:
             return None
         return group_rates.measure(
@@ -308,7 +308,7 @@ class Qualifier:
 
 
 def several(groups: group_rates.Groups) -> group_rates.Groups:
-    """Return the groups that have several ranks; a single rank has nobody to reduce with."""
+    """Return the groups of two or more ranks, because an all-reduce needs a second rank."""
     return [group for group in groups if len(group) > 1]
 
 

@@ -37,7 +37,7 @@ class Shard(Protocol):
     def tokens(self) -> Ints: ...  # noqa: D102 - documented above
 
     @property
-    def ends(self) -> Ints: ...  # noqa: D102
+    def ends(self) -> Ints: ...  # noqa: D102 - documented above
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,10 @@ def open_text(folder: Path | None, vocabulary: int, batch_tokens: int = 1) -> Te
             because padding would make the throughput look too low.
 
     Raises:
-        DataError: the data set is missing or damaged, or is no text.
+        DataError: the data set is missing or damaged, or does not contain text.
     """
     if folder is None:
-        # The first token is no target.
+        # The model predicts every token except the first one, which has no token before it.
         batches = -(-SYNTHETIC_TOKENS["train"] // batch_tokens)
         counts = SYNTHETIC_TOKENS | {"train": batches * batch_tokens + 1}
         splits = {name: synthetic(name, count, vocabulary) for name, count in counts.items()}

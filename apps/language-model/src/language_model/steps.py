@@ -164,9 +164,10 @@ class Network:
     def _order_buckets(self, batch: Batch) -> None:
         """Make the passes of the first step twice, and drop the first gradients.
 
-        After its first backward pass, DistributedDataParallel orders its buckets anew, and sums of
-        more than two ranks depend on the order. So a resumed training would begin with other sums
-        than the training that it continues.
+        After its first backward pass, DistributedDataParallel changes the order of its buckets. The
+        rounding of a sum over more than two ranks depends on this order. Without these passes, the
+        first step of a resumed training would be rounded differently from the same step of the
+        uninterrupted training.
         """
         device = self.strategy.device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

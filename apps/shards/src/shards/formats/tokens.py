@@ -151,8 +151,8 @@ def _layout(begin: bytes, size: int) -> tuple[int, int, int, TokenType]:
         Position of the arrays in bytes, number of documents, number of tokens, type of the tokens.
 
     Raises:
-        ValueError: the bytes are no header of a token shard, or the file has another size. The
-            message continues a sentence about the shard.
+        ValueError: the bytes are not the header of a token shard, or the file does not have the
+            size that its header states. The message completes a sentence that begins with "shard".
     """
     length = int.from_bytes(begin[:8], "little")
     if len(begin) < 8 or length > LONGEST_HEADER:

@@ -188,8 +188,9 @@ class ShardedWeights:
 class ShardedOptimizer:
     """The state of an optimizer as a part of a checkpoint, in pieces.
 
-    The app sets learning rate and weight decay anew at each start, so that the part has only the
-    values that the optimizer keeps for each weight.
+    The checkpoint contains only the values that the optimizer keeps for each weight, such as the
+    two moments of Adam. Learning rate and weight decay are not stored, because the app sets them
+    from its options whenever it starts.
 
     Args:
         states: function that returns the dict weight -> values of the optimizer on this rank.
