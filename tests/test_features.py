@@ -23,7 +23,6 @@ SCHEMA = json.loads((ROOT / "recipes/schema.json").read_text())
 ELSEWHERE = {
     "image.digest": ("tests/integration/test_registry.py", "digest="),
     "image.signed_by": ("site/docs/tutorials/own-image.md", "signed_by: ["),
-    "format tokens": ("site/docs/reference/data.md", "--format tokens"),
     "format lmdb": ("benchmarks/input_pipeline.py", '"lmdb"'),
     "format hdf5": ("benchmarks/input_pipeline.py", '"hdf5"'),
     f"form {docker.FORM}": ("tests/integration/test_docker_form.py", '"--form", "docker"'),

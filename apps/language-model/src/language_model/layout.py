@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
+from torch.distributed.pipelining import Schedule1F1B
 
 from language_model.settings import LayoutSettings
 from language_model.shapes import Shape
@@ -131,6 +132,13 @@ class Layout:
             raise ArgumentError(
                 "--recompute selective cannot choose operations inside of the compiled blocks of "
                 "--compile (PyTorch 2.13): use --recompute full or none",
+                code="layout-impossible",
+            )
+        if self.pipeline > 1 and not hasattr(Schedule1F1B, "eval"):
+            raise ArgumentError(
+                f"--pipeline-parallel {self.pipeline}: the pipelines of PyTorch {torch.__version__} "
+                "cannot evaluate; use an image with a newer PyTorch, such as "
+                "language-model-torch-cuda13, or another kind of parallelism",
                 code="layout-impossible",
             )
         if self.pipeline > 1 and self.micro_batches % self.pipeline:
