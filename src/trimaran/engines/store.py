@@ -136,7 +136,7 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
 
 
 def _read(path: Path) -> Record | None:
-    """Return the record in the file `path`; None: it cannot be read, or belongs to another file."""
+    """Return the record in the file `path`; None: it is unreadable, or describes another image."""
     try:
         record = _RECORD.validate_json(path.read_bytes())
     except (OSError, ValidationError):
