@@ -59,7 +59,8 @@ def follow_umask(path: Path, *, program: bool = False) -> None:
 
     With `program`, a file becomes executable.
     """
-    # Only os.umask returns the mask. A file that a thread creates meanwhile is private, not open.
+    # Only setting the umask returns the old one. A file that another thread creates in the meantime
+    # is private, which is safer than open to all.
     masked = os.umask(0o077)
     os.umask(masked)
     path.chmod((0o777 if program or path.is_dir() else 0o666) & ~masked)
@@ -95,7 +96,10 @@ IN_CACHE = "set TRIMARAN_CACHE to a writable folder with enough free space"
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Add `path` to an OSError of the block that has no file name, such as for a full disk."""
+    """Add `path` to an OSError in the `with` block if the error has no file name.
+
+    The error for a full disk, for example, has no file name.
+    """
     try:
         yield
     except OSError as error:
@@ -156,9 +160,9 @@ def refusal(error: OSError, place: Path) -> str:
 def writing(
     what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
 ) -> Iterator[None]:
-    """Convert an OSError of the block, which writes to `place`, to an error of the class `error`.
+    """Convert an OSError in the `with` block, which writes to `place`, to the class `error`.
 
-    Its message is "cannot `what`", followed by the reason.
+    The message of the new error is "cannot `what`", followed by the reason.
     """
     try:
         yield

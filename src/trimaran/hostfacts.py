@@ -22,9 +22,9 @@ FLAGS = {
     ),
     "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
 }
-"""Architecture -> instruction sets to record: those that speed up deep learning on CPUs.
+"""Architecture -> instruction sets that speed up deep learning on CPUs, and are recorded.
 
-The names are those of /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
+The names are taken from /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
 arch/arm64/kernel/cpuinfo.c).
 """
 

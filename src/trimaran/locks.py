@@ -57,8 +57,8 @@ def removing(place: Path) -> Iterator[None]:
     """Hold the lock of `place` exclusively, without waiting.
 
     Raises:
-        InUseError: another process, which the message names, holds the lock or was started from
-            `place`.
+        InUseError: another process holds the lock or was started from `place`; the message names
+            this process.
     """
     with _held(place, fcntl.LOCK_EX, None) as file:
         if users := processes(place):

@@ -1,7 +1,7 @@
-"""Parse YAML and JSON with limits; a text that cannot be accepted always raises `Malformed`.
+"""Parse YAML and JSON with limits; a text that violates a rule always raises `Malformed`.
 
-People write YAML: the files are small, and errors need a line and a key. Trimaran and other
-programs write JSON.
+YAML files are written by people: they are small, and errors in them need a line and a key. JSON
+files are written by Trimaran and other programs.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ _TOO_DEEP = f"more than {DEPTH} nested levels"
 
 
 def _check_values(content: object, nodes: int, lines: dict[Location, int]) -> None:
-    """Check the nesting and the characters of all values, and that they are at most `nodes`.
+    """Check the nesting and the characters of all values; there may be at most `nodes` values.
 
     A value counts again for each alias that refers to it.
 

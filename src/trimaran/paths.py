@@ -41,7 +41,7 @@ def repository() -> Path:
 def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
     """Make this process and its child processes find the definitions in `folders`, too.
 
-    The variable `OWN` of `environ` gets the folders.
+    The folders are stored in the variable `OWN` of `environ`.
 
     Raises:
         UsageError: a folder is missing or does not have the layout of a checkout.
@@ -55,7 +55,7 @@ def use_own(folders: Sequence[Path], environ: MutableMapping[str, str]) -> None:
 
 
 def folders() -> list[Path]:
-    """Return the folders with definitions: Trimaran's folder, then those of the user.
+    """Return the folders with definitions: Trimaran's folder, then the user's own folders.
 
     Raises:
         UsageError: a folder is missing or does not have the layout of a checkout.

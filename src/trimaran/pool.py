@@ -76,7 +76,7 @@ class _Stopped(BaseException):
 
 
 _shared: dict[str, Any] = {}
-"""State that all workers share: `done` (the amount of work of all workers) and `stop`."""
+"""State that all workers share: the amount of work that is `done`, and the signal to `stop`."""
 
 
 def _begin(done: Any, stop: Any) -> None:

@@ -141,11 +141,11 @@ def ask(
     The program leads its own process group: Ctrl-C on the terminal stops only Trimaran, and the
     child processes of the program end together with the program.
 
-    The other arguments are those of `run`.
+    The other arguments are documented at `run`.
 
     Args:
         seconds: time limit.
-        keep_open: descriptors that the program inherits, such as that of a lock.
+        keep_open: descriptors that the program inherits, such as the descriptor of a lock.
 
     Raises:
         UsageError: the program is not installed.
@@ -292,7 +292,7 @@ def follow(
 ) -> None:
     """Run `stream`, and raise an error with the last lines of output if the program fails.
 
-    The other arguments and errors are those of `stream`.
+    The other arguments and errors are documented at `stream`.
 
     Args:
         what: the operation, for the message.
@@ -419,7 +419,7 @@ class _Stopper:
                 if asked[0] not in STOPS:
                     continue
             else:
-                del steps[:-1]  # the time limit is over: only SIGKILL is left
+                del steps[:-1]  # `GRACE_SECONDS` are over: only SIGKILL is left
             self.stopped = True
             signum, text = steps.pop(0)
             self._send(signum)

@@ -32,7 +32,7 @@ OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin",
               "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",
               "/opt/trimaran", "/opt/rocm", "/out", "/proc", "/root", "/sbin", "/singularity",
               "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - a path in the container
-"""Folders in a container that no bind may hide: those of the image and those of every run."""
+"""Folders in a container that no bind may hide: folders of the image, and mounts of every run."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 """Environment variables with the trusted certificates for downloads by Trimaran and the engines."""
@@ -127,7 +127,7 @@ class Signatures(strict.Model):
 
 
 OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
-"""Beginnings of variables that the batch system, the engine or Trimaran sets; `env` must not."""
+"""Beginnings of variables that the batch system, engine or Trimaran sets; not allowed in `env`."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """Name of a partition or account in a batch system, without blanks and quotes."""
@@ -181,14 +181,15 @@ class Cluster(strict.Model):
         mpi: value of `srun --mpi=` for Open MPI; `srun --mpi=list` lists the choices.
         devices: device files below /dev that jobs of several nodes pass to the containers, in
             addition to those of known fabrics; `*` stands for any characters.
-        fabric: network between the nodes, whose profile jobs of several nodes follow; None: the
-            devices of known fabrics are shown, and nothing else is set or checked.
+        fabric: network between the nodes; jobs on several nodes use the profile of this fabric.
+            None: the devices of known fabrics are passed to the containers, and nothing else is set
+            or checked.
         fabric_missing: what a job does if a node lacks a device or library of the fabric: it
             refuses to start ranks, or warns and continues over TCP, which fails the verdict on
             throughput.
-        fabric_folders: folders of the nodes in which libraries of the fabric are looked for first.
-        env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME; they override those
-            of the fabric.
+        fabric_folders: folders of the nodes that are searched first for libraries of the fabric.
+        env: variables of the ranks for the network, such as NCCL_SOCKET_IFNAME; they override the
+            variables of the fabric's profile.
         data: folder with packed data sets, each in a subfolder with its name; used without
             `--data`.
         scratch: folder for run directories, on a file system that the nodes share.

@@ -6,8 +6,8 @@ A data set has the folder `cache("data", NAME)`, which contains:
   files stay where the user put them.
 - `download/`: unfinished downloads.
 - `unpacked/`: files that were unpacked from archives for the packing.
-- `packed/`: the shards for training. Shards in a format other than that of the contract
-  have a folder of their own (`Place`).
+- `packed/`: the shards for training, in the format that the contract specifies. Shards in another
+  format are in `packed-FORMAT/`.
 - `replaced/`: a damaged packed data set, kept until its replacement is complete.
 """
 
@@ -45,7 +45,7 @@ State = Literal["absent", "downloaded", "packed", "damaged"]
 
 @dataclass(frozen=True)
 class Place:
-    """The folders in the cache of a data set in one format."""
+    """The cache folders of one data set in one packed format."""
 
     contract: AnyContract
     form: FormatName
@@ -57,7 +57,7 @@ class Place:
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return the places of a data set in every format; that in the contract comes first."""
+        """Return one place for each packed format, with the format in the contract first."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
@@ -93,7 +93,8 @@ class Place:
 def getting(contract: AnyContract, form: FormatName) -> str:
     """Return the command that gets a data set in the format `form`.
 
-    If the data set needs a licence, the user replaces DIR by the folder with its files.
+    If the data set needs a licence, the command contains the placeholder DIR, which the user
+    replaces by the folder with the files of the data set.
     """
     words = ["trimaran data get", contract.name]
     words += [] if form == contract.own_format else ["--format", form]
@@ -110,7 +111,7 @@ def folder(contract: AnyContract, form: FormatName | None = None) -> Path:
 
 
 def formats_here(contract: AnyContract) -> list[FormatName]:
-    """Return the formats in which the data set is complete, judged by file sizes.
+    """Return the formats in which the cache has a complete data set, judged by file sizes.
 
     The format in the contract comes first.
     """
@@ -139,7 +140,7 @@ def get(
     contract: AnyContract, *, offline: bool, reporter: Reporter, source: Path | None = None,
     form: FormatName | None = None,
 ) -> Path:
-    """Verify the hash of every shard of the packed data set, and return its folder.
+    """Verify the hash of every shard of the packed data set, and return the data set's folder.
 
     Missing or damaged files are downloaded, verified and packed.
 
@@ -180,8 +181,8 @@ def get(
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     """Download and pack again the files that are missing or damaged.
 
-    The data set is checked here, under the lock, because another process may have repaired it
-    while this one waited.
+    The caller holds the lock. The data set is checked again, because another process may have
+    repaired it while this process waited for the lock.
     """
     thorough = os.path.lexists(place.damaged)
     faults = _faults(place, reporter, records=thorough)
@@ -239,12 +240,20 @@ def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -
 def _pack_images(
     place: Place, raw: Path, unpacked: Path, source: Path | None, reporter: Reporter
 ) -> None:
-    """Pack images or sequences from the files in `raw`, or of a user in `source`."""
+    """Pack images or sequences.
+
+    Args:
+        place: where the packed data set is written, and its format.
+        raw: folder of the downloaded files.
+        unpacked: a folder for files that must be unpacked before they are read.
+        source: folder with the user's files, if the data set needs a licence; otherwise None.
+        reporter: shows progress and warnings.
+    """
     from trimaran import pool
     from trimaran.data.packing import arrays, packer, plan
 
     contract, form = place.contract, place.form
-    assert form != "tokens"  # noqa: S101 - `check_format` refused it
+    assert form != "tokens"  # noqa: S101 - `check_format` rejects it
     if isinstance(contract, OfFiles):
         if isinstance(contract, LicensedFiles):
             listing = contract.checked(source, unpacked, reporter)

@@ -88,7 +88,7 @@ class Sent(strict.Model):
 
 
 class UrlSource(strict.Model):
-    """A web server with single files below one URL."""
+    """A web server that offers each file by itself; the paths of the files begin at `base`."""
 
     kind: Literal["url"]
     base: Annotated[Url, Field(pattern=r"/$")]
@@ -171,7 +171,7 @@ class Obtainable(Described):
 
     @property
     def getting(self) -> str:
-        """The command that gets the files."""
+        """The `trimaran` command that downloads the files."""
         return f"trimaran data get {self.name}"
 
 
@@ -196,10 +196,12 @@ def load_file(choose: Callable[[object], type[D]], path: Path) -> D:
 
 
 class Made(strict.Model):
-    """The SHA-256 of the `dataset.json` that packing writes on every machine.
+    """The expected hash of the packed data set's `dataset.json`, the same on every machine.
 
     Attributes:
-        earlier: the hashes from earlier versions of Trimaran; runs with such data get a verdict.
+        sha256: the SHA-256 of the file that this version of Trimaran writes.
+        earlier: the hashes of the files that earlier versions wrote. A run with data of an earlier
+            version gets a verdict, too.
     """
 
     sha256: Sha256
@@ -336,8 +338,8 @@ class Published(strict.Model):
 class Licensed(Common):
     """A data set that users download themselves.
 
-    Either its holder requires that they accept the licence, or the contract has no checksums of the
-    files, so that a download could not be verified.
+    Either the holder of the data requires that users accept the licence, or the contract has no
+    checksums of the files, so that Trimaran could not verify a download.
 
     Attributes:
         instructions: how to get the files; shown if a file is missing.
@@ -448,7 +450,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """Model of a contract with an unknown reader: validating it fails, and names the reader."""
+    """Model of contracts with an unknown reader; it rejects them and lists the valid readers."""
 
     reader: Annotated[str, AfterValidator(_known)]
 

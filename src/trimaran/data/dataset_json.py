@@ -60,8 +60,8 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: the format cannot hold them: it is for texts only, or not for texts, or its
-            records have one image of one class.
+        UsageError: the format cannot hold such samples, for example because it is only for texts,
+            or because each of its records has exactly one image and one class.
     """
     if formats.can_hold(name, kind):
         return
@@ -79,7 +79,8 @@ def check_format(name: FormatName, kind: Kind) -> None:
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
     """Return one line for each difference between `dataset` and `contract`.
 
-    `samples` are the numbers of samples of splits in a recipe. They replace those in the contract.
+    `samples` maps splits to the numbers of samples that a recipe requires. They take precedence
+    over the numbers in the contract.
     """
     if dataset.name != contract.name:
         return [f"it is the data set '{dataset.name}', not '{contract.name}'"]
@@ -134,9 +135,10 @@ def verify_folder(
 
 
 def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, differs from the contract.
 
-    A contract has a SHA-256 only for its own format, so other formats have no such fault.
+    A contract has a SHA-256 only for the format that it specifies, so that a data set in another
+    format never has this fault.
     """
     pinned = contract.packed if isinstance(contract, Contract) else None
     if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:
@@ -169,8 +171,7 @@ def file_faults(
         folder: the packed data set.
         dataset: its `dataset.json`.
         records: also read every record and decode every image.
-        workers: number of processes. If `records` is false, it is the number of threads, which
-            start faster.
+        workers: number of processes, or of threads if `records` is false; threads start faster.
         reporter: shows progress.
     """
     from trimaran import pool
@@ -198,7 +199,7 @@ def file_faults(
 
 
 def _sizes(folder: Path, dataset: Dataset, found: list[str]) -> dict[str, int]:
-    """Return the sizes in bytes of all existing listed files; add access errors to `found`."""
+    """Return the size in bytes of each listed file that exists; add access errors to `found`."""
     listed = {dataset.text.tokenizer.file: 0} if dataset.text else {}
     for shard in dataset.shards:
         listed |= {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
@@ -209,7 +210,7 @@ def _sizes(folder: Path, dataset: Dataset, found: list[str]) -> dict[str, int]:
                 sizes[name] = (folder / name).stat().st_size
         except OSError as error:
             found.append(unreadable(folder / name, error))
-            sizes[name] = size  # the size may be right; do not also report the file as missing
+            sizes[name] = size  # otherwise it would also be reported as missing
     return sizes
 
 

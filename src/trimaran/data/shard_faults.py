@@ -57,7 +57,7 @@ def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
 
 
 def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
-    share = 0.1 if task.records else 1.0  # approximate share of hashing in the time
+    share = 0.1 if task.records else 1.0  # share of the time that hashing takes, roughly
     right = False
     if (task.folder / task.shard.file).stat().st_size == task.shard.bytes:
         digest = sha256(task.folder / task.shard.file, lambda read: advance(share * read))
@@ -75,7 +75,7 @@ def _shard_faults(task: Task, advance: Advance) -> Iterator[str]:
         if task.text is not None:
             yield from text_faults.of_shard(task.folder / task.shard.file, task.shard, task.text)
             advance((1 - share) * task.shard.bytes)
-        elif task.format != "tokens":  # reported already as unable to hold such samples
+        elif task.format != "tokens":  # images in the format `tokens` are a fault of dataset.json
             yield from _record_faults(task, task.format, 1 - share, advance)
 
 

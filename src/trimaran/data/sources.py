@@ -33,7 +33,7 @@ CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
 """Time limit in seconds of `apt-get download` and `pip download`.
 
-They are the last attempt: a site may have configured its own package mirror for them.
+Trimaran tries them last. They use the package mirror that a site may have configured.
 """
 
 
@@ -110,7 +110,11 @@ def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return one text for each source of a `lacking` file: the names of the files that it sends."""
+    """Return the names of the files that the user can copy by hand, one text for each source.
+
+    Sources that have no `lacking` file are left out. Several files of one source are joined by
+    "and".
+    """
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())
         if isinstance(source, UrlSource)
@@ -230,7 +234,7 @@ def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content
         reader = gzip.GzipFile(fileobj=stream).read
     try:
         with temporary.open("wb") as file:
-            # The loop stops one chunk after the expected size: the content is then wrong anyway.
+            # If the content is larger than expected, it is wrong; the loop then stops early.
             while size <= content.size and (chunk := reader(CHUNK)):
                 file.write(chunk)
                 digest.update(chunk)

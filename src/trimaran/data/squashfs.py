@@ -41,6 +41,7 @@ class Inside:
     """The content of an image.
 
     Attributes:
+        dataset: the parsed `dataset.json`.
         sha256: SHA-256 of `dataset.json`.
         sizes: path of each file -> size in bytes.
     """

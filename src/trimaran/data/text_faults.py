@@ -10,7 +10,10 @@ from trimaran.files import sha256
 
 
 def of_counts(dataset: Dataset) -> list[str]:
-    """Return a fault for each split whose shards do not have its tokens and bytes of text."""
+    """Return a fault for each split whose numbers are not the sums over its shards.
+
+    The numbers of a split are its tokens and its bytes of text, as listed in `dataset.json`.
+    """
     found = []
     for name, split in dataset.splits.items() if dataset.text else ():
         sums = PackedSplit.of(split.shards)
@@ -22,9 +25,9 @@ def of_counts(dataset: Dataset) -> list[str]:
 
 
 def of_tokenizer(folder: Path, text: TextFacts) -> list[str]:
-    """Return a fault if the tokenizer in `folder` is not the one that is listed.
+    """Return a fault if the tokenizer file in `folder` does not have the listed SHA-256.
 
-    A missing tokenizer is no fault here.
+    A missing file is not reported, because the check of the file sizes reports it.
 
     Raises:
         OSError: the tokenizer cannot be read.

@@ -1,4 +1,4 @@
-"""All checks of a node, joined from the modules of their groups."""
+"""Run all checks of a node; each group of checks is a module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FINDINGS: dict[str, Explained] = {
     **nodes.FINDINGS,
     **qualification.FINDINGS,
 }
-"""The documentation of every ID."""
+"""ID of a finding -> its documentation."""
 
 
 ORDER = ("machine", "engine", "ranks", "limits", "places", "network", "measure")
@@ -44,6 +44,10 @@ def check(situation: Situation, groups: tuple[ModuleType, ...] = GROUPS) -> list
 
 
 def group_of(finding: Finding) -> str:
-    """Return the group of a finding; "machine" for an engine without a row in `FINDINGS`."""
+    """Return the group of a finding.
+
+    Findings about an engine other than Apptainer have no row in `FINDINGS`; their group is
+    "machine".
+    """
     known = FINDINGS.get(finding.id)
     return known.group if known is not None else "machine"

@@ -1,4 +1,4 @@
-"""Check the kind of file system on which the packed data and the caches of compilers are."""
+"""Check the file systems that contain the packed data and the caches of compilers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimaran.doctor.folders import Place, joined, place_of
 from trimaran.doctor.situation import Situation
 
 MANY_FILES = 10_000
-"""Number of files from which a data set counts as not packed; the probe does not count further."""
+"""A data set with more files than this counts as not packed; the probe does not count further."""
 
 MOST_STRIPES = 16
-"""Largest number of stripes to recommend; below it, one stripe for each node that reads."""
+"""Largest recommended number of stripes; with fewer nodes, one stripe per node is recommended."""
 
 NETWORK_FILE_SYSTEMS = {
     "9p", "afs", "beegfs", "ceph", "cifs", "cvmfs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs",
@@ -28,7 +28,10 @@ COMPILER_CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR",
     "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
 )
-"""Variables with the folder of a compiler's cache; Triton's default is below XDG's or HOME."""
+"""Environment variables that set the folder of a compiler's cache.
+
+XDG_CACHE_HOME is included, because a compiler may put its cache below it by default.
+"""
 
 FINDINGS: dict[str, Explained] = {
     "compiler-cache": Explained(

@@ -92,7 +92,7 @@ def check(situation: Situation) -> list[Finding]:
     """Return the findings about Apptainer and the GPUs of a node."""
     found = [_apptainer(situation), _modules(situation), _options(situation),
              _namespaces(situation), _fuse(situation), _squashfuse(situation)]
-    if situation.login is None:  # images are built there
+    if situation.login is None:  # images are built on this machine only
         found += [_subuid(situation), _build_space(situation), _build_memory(situation)]
     return [one for one in found if one is not None] + gpus.check(situation)
 
@@ -182,8 +182,9 @@ def _namespaces(situation: Situation) -> Finding | None:
     if off == [APPARMOR] and (profile := facts.text("apptainer-profile")):
         return _finding("namespaces", "ok", f"{profile} allows them to Apptainer only")
     if facts.facts["namespaces"].status == 127 and not off:
-        return None  # no unshare, and no setting that refuses
-    # Without Apptainer, runs use the host engine; a job runs on nodes with other settings.
+        return None  # the program unshare is missing, and no setting refuses namespaces
+    # Only a warning if Apptainer is not installed, because runs then use the host engine, or if the
+    # run is a job, because the compute nodes may have other settings.
     needed = facts.text("apptainer-path") and not situation.before_job
     level: Level = "fail" if needed else "warn"
     why = ": " + ", ".join(f"{name} = {_SWITCHES[name]}" for name in off) if off else ""

@@ -1,8 +1,8 @@
-"""Results of qualifications in the cache, which expire.
+"""Store the results of qualifications in the cache, and read the newest result.
 
-A node changes by maintenance, and parts of it fail. The validity of seven days is a choice of this
-project: as long as a campaign of trainings takes, and shorter than the usual interval between two
-maintenances of a cluster.
+A result expires, because maintenance changes the nodes and parts of them fail. The validity of
+seven days is a choice of this project: about the duration of a campaign of trainings, and shorter
+than the usual interval between two maintenances of a cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trimaran.run import run_directory
 VALID = timedelta(days=7)
 FOLDER = "qualifications"
 HERE = "this-machine"
-"""Name of the folder of measurements without a cluster."""
+"""Name of the folder with the measurements of this machine, which belong to no cluster."""
 
 
 class Evidence(strict.Model):
@@ -34,13 +34,13 @@ class Evidence(strict.Model):
 
     Attributes:
         cluster: name of the cluster in the site file; None: the machine of the command.
-        recipe: the recipe whose nodes were measured.
-        date: when it was measured.
-        valid_until: when it expires.
+        recipe: name of the recipe that will run on the nodes.
+        date: time of the measurement.
+        valid_until: time at which the result expires.
         image: name of the image.
-        image_digest: its digest; None: the host without a container.
-        directory: the run directory.
-        measured: what was measured; None: the measurement did not end.
+        image_digest: digest of the image; None: the app ran on the host without a container.
+        directory: the run directory of the measurement.
+        measured: the measured values; None: the measurement did not end.
         findings: the findings of each node.
     """
 

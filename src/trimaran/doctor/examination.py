@@ -62,9 +62,9 @@ class Row(BaseModel, frozen=True):
         id: the ID of the check.
         group: the group of the check.
         level: the most severe level of the nodes.
-        causes: the causes of the findings, each once. If the nodes differ, each cause is preceded
-            by the names of the nodes on which it was found.
-        remedies: the remedies of the findings, each once.
+        causes: what the check found, without repetitions. If the nodes differ, each text begins
+            with the names of the nodes to which it applies.
+        remedies: what to do, without repetitions.
     """
 
     id: str
@@ -75,7 +75,7 @@ class Row(BaseModel, frozen=True):
 
 
 def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) -> Situation:
-    """Return what the checks compare, without the facts of a node.
+    """Return the inputs of the checks; the facts of a node are added when they are collected.
 
     Raises:
         UsageError: the definition of the image, or one of its locks, has faults.
@@ -129,7 +129,7 @@ def examine(
     """Return the findings of this machine and of `count` nodes of the cluster.
 
     Args:
-        about: what is compared; its facts are not used.
+        about: the inputs of the checks; the collected facts replace its facts.
         names: names of the recipe and of the cluster.
         count: number of nodes to examine by a job; None: this machine only.
         reporter: shows progress.
@@ -159,14 +159,15 @@ def examine(
 
 
 def refuse(abouts: Sequence[Situation]) -> None:
-    """Raise an error if a recipe cannot work on its cluster, by the checks that need no job.
+    """Check, without a job, whether recipes can run on their cluster.
 
     Args:
-        abouts: one situation for each recipe, of one cluster; their facts are not used.
+        abouts: the inputs of the checks, one for each recipe; all of them have the same cluster.
+            The facts of this machine replace their facts.
 
     Raises:
-        RunError: a finding has the level "fail", and the message names the IDs; or the facts of
-            this machine are not collected in time.
+        RunError: a finding has the level "fail" (the message lists the IDs of all such findings),
+            or the facts of this machine are not collected in time.
     """
     try:
         own = facts.of_this_host({**parameters(abouts[0]), **queue_parameters(abouts[0])},
@@ -177,7 +178,7 @@ def refuse(abouts: Sequence[Situation]) -> None:
     failed = {
         finding.id: finding for about in abouts
         for finding in checks.check(replace(about, facts=own), checks.CHEAP)
-        # If commands of the batch system are missing, `submit` has an error of its own.
+        # If commands of the batch system are missing, `submit` itself raises an error.
         if finding.level == "fail" and finding.id != "batch-system"
     }
     if failed:
@@ -192,7 +193,7 @@ def refuse(abouts: Sequence[Situation]) -> None:
 
 
 def rows(examination: Examination) -> list[Row]:
-    """Return one row for each ID, in the order of the groups; nodes that differ are named."""
+    """Return one row for each ID, in the order of the groups."""
     found: dict[str, list[tuple[NodeFindings, Finding]]] = {}
     for node in examination.nodes:
         for finding in node.findings:
@@ -210,9 +211,9 @@ def rows(examination: Examination) -> list[Row]:
 
 
 def _side_by_side(each: Sequence[tuple[NodeFindings, Finding]], nodes: int) -> Iterator[str]:
-    """Yield each cause once, with the names of its nodes unless it is the same everywhere.
+    """Yield each different cause of the findings once, preceded by the names of its nodes.
 
-    Some checks are made on the login node only; their causes have no name either.
+    The names are left out if all nodes have this cause, or if only the login node was checked.
     """
     owners: dict[tuple[Level, str], list[NodeFindings]] = {}
     for node, finding in each:

@@ -55,7 +55,7 @@ class NodeFacts:
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def text(self, key: str) -> str | None:
-        """Return the text of a fact; None if the probe could not find it out."""
+        """Return the text of a fact; None if it is missing or its command failed."""
         fact = self.facts.get(key)
         return fact.text if fact is not None and fact.status == 0 else None
 
@@ -70,7 +70,7 @@ class NodeFacts:
         return known is not None and bool(int(known[0], 16) >> number & 1)
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Return the texts of all known facts `PREFIX.NAME`, by NAME, such as one for each GPU."""
+        """Return NAME -> text for all known facts `PREFIX.NAME`, such as one fact for each GPU."""
         return {
             key.partition(".")[2]: fact.text for key, fact in self.facts.items()
             if key.partition(".")[0] == prefix and fact.status == 0
@@ -107,7 +107,7 @@ def probe_source(
                    and (groups is None or path.stem in groups))
     shebang, _, functions = first.read_text(encoding="utf-8").partition("\n")
     assigned = [f"{name}={process.quoted(value)}" for name, value in (parameters or {}).items()]
-    # Python reads a carriage return as the end of a line.
+    # Remove carriage returns from the output, because Python reads them as ends of lines.
     return "\n".join([
         shebang, *assigned, functions, "{",
         *(path.read_text(encoding="utf-8") for path in files), "} | tr -d '\\r'", "",
@@ -123,7 +123,7 @@ def of_this_host(
     Args:
         parameters: shell variables of the probe; `root` is the folder of another machine's recorded
             files, for tests: the probe reads `ROOT/proc`, `ROOT/sys`, `ROOT/dev` and `ROOT/etc`.
-        env: the complete environment of the probe; None: that of this process.
+        env: the complete environment of the probe; None: the environment of this process.
         groups: as in `probe_source`.
 
     Raises:

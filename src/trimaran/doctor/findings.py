@@ -38,7 +38,8 @@ class Explained:
         level: the most severe level that a finding with this ID can have.
         meaning: one sentence: what is checked, and what happens to a run.
         remedy: one line that states what to do.
-        tested: how the tests cause the finding: for real, or on a described machine.
+        tested: how the tests cause the finding: with a real fault, or with the recorded or made-up
+            facts of another machine.
     """
 
     group: Group

@@ -13,7 +13,7 @@ TITLES = {
     "cache": "the cache", "scratch": "the scratch folder", "local": "the local storage",
     "runs": "the folder of run directories",
 }
-"""Place -> its name in a cause."""
+"""Name of a place -> its title in the cause of a finding."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def places(facts: NodeFacts) -> list[Place]:
 
 
 def place_of(name: str, text: str) -> Place | None:
-    """Return the place that the fact `place.NAME` describes; None: it is unknown."""
+    """Return the place that the fact `place.NAME` describes; None: its `text` is incomplete."""
     lines = text.splitlines()
     columns = lines[3].split(maxsplit=5) if len(lines) == 5 else []
     if len(columns) != 6 or not all(column.isdecimal() for column in columns[1:3]):
@@ -80,19 +80,27 @@ def place_of(name: str, text: str) -> Place | None:
 
 
 def title(place: Place) -> str:
-    """Return the words for a folder in a cause."""
+    """Return the title and the path of a folder, for the cause of a finding."""
     return f"{TITLES.get(place.name, 'the data set')} {place.wanted}"
 
 
 def written(places_: list[Place]) -> Iterator[Place]:
-    """Yield the places that a run or a build writes."""
+    """Yield the places into which a run or a build writes."""
     yield from (place for place in places_ if place.name in TITLES)
 
 
 def joined(
     table: Mapping[str, Explained], identifier: str, faults: list[tuple[Level, str]], good: str
 ) -> Finding | None:
-    """Return one finding with all faults; if there are none, that of level "ok" with `good`."""
+    """Return one finding with all faults.
+
+    Args:
+        table: documentation of the IDs.
+        identifier: ID of the finding.
+        faults: level and cause of each fault.
+        good: the cause if there are no faults. The finding then has the level "ok"; without
+            `good`, there is no finding.
+    """
     if not faults:
         return found(table, identifier, "ok", good) if good else None
     level: Level = "fail" if any(level == "fail" for level, _ in faults) else "warn"

@@ -77,7 +77,7 @@ def _rows(situation: Situation) -> list[list[str]]:
 
 
 def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
-    """Return the name of each GPU."""
+    """Return the name of each GPU (NVIDIA), or the name of its instruction set (AMD)."""
     if image.values["gpu"] == "nvidia":
         return [name for name, *_ in _rows(situation)]
     words = (situation.facts.text("gpus.amd") or "").split()
@@ -85,7 +85,7 @@ def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
 
 
 _UNKNOWN = {124: "nvidia-smi did not answer within 5 s", 127: "nvidia-smi is not on PATH"}
-"""Status of the fact `gpus.nvidia` without which the number of GPUs is unknown -> its cause."""
+"""Exit status of `nvidia-smi` that leaves the number of GPUs unknown -> the reason."""
 
 
 def _missing(situation: Situation, image: ImageFacts) -> Finding | None:
@@ -167,7 +167,7 @@ def _amd_architecture(kinds: list[str], compiled: list[str]) -> Finding | None:
     other = sorted(set(kinds) - set(compiled))
     if not other:
         return _finding("gpu-architecture", "ok", ", ".join(sorted(set(kinds))))
-    # AMD's frameworks have code for more GPUs than Horovod's kernels, which were compiled here.
+    # AMD's frameworks support more GPUs than Horovod, which the build of the image compiles.
     return _finding("gpu-architecture", "warn", f"{', '.join(other)}: Horovod in the image has code"
                     f" for {', '.join(compiled)} only", "use another strategy than horovod")
 

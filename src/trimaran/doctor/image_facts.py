@@ -45,7 +45,7 @@ def _debian(path: Path) -> dict[str, str]:
     versions = {one.name: _upstream(one.version) for one in lock.read_debian(path)}
     own = [f"{title} {versions[name]}" for name, title in MPI.items() if name in versions]
     return {**{fact: versions.get(name, "") for fact, name in DEBIAN.items()},
-            "mpi": own[0] if own else "", "nccl-ofi": ""}  # Debian has no such plugin
+            "mpi": own[0] if own else "", "nccl-ofi": ""}  # no Debian package has it
 
 
 def _upstream(version: str) -> str:
@@ -64,7 +64,7 @@ def _wheels(image: Image) -> dict[str, str]:
 
 
 def _vendor(image: Image) -> dict[str, str]:
-    """Return what the reference of a vendor's image tells: the versions of ROCm and GLIBC."""
+    """Return the versions of ROCm and GLIBC in a vendor's image, derived from its reference."""
     reference = image.base.image if image.base is not None else ""
     values = {}
     if rocm := re.search(r"rocm([0-9]+\.[0-9]+)", reference):

@@ -31,7 +31,7 @@ NCCL_SHM_BYTES = GIB
 """Size of /dev/shm that NVIDIA recommends for containers (NCCL user guide, troubleshooting)."""
 
 PINNED_BYTES = 16 * MIB
-"""Locked memory without which RDMA cannot work: buffers to send and to receive of two channels.
+"""Locked memory in bytes that RDMA needs at least: send and receive buffers of two channels.
 
 A buffer has 4 MiB (NCCL user guide, NCCL_BUFFSIZE).
 """
@@ -142,9 +142,9 @@ def memory(facts: NodeFacts) -> int | None:
 
 
 def need_of_rank(file: RecipeFile | None) -> float | None:
-    """Return the peak memory in bytes that the recipe expects of a rank; None: it expects none.
+    """Return the peak memory of a rank in bytes that the recipe expects; None: no expectation.
 
-    On GPUs, this is the memory of tensors, so that a rank needs more.
+    On GPUs, the peak memory counts only tensors, so that a rank needs more.
     """
     if file is None:
         return None
@@ -166,7 +166,7 @@ def _memory(situation: Situation) -> Finding | None:
         cause += f", limited by a cgroup to {given / GIB:.2f} GiB"
     least = situation.target.node.memory_gib if situation.target is not None else None
     level: Level = "ok"
-    # A node has a little less than its nominal memory, so it is rounded, as the verdict does it.
+    # A node has a little less than its nominal memory. The value is rounded as in the verdict.
     if least is not None and round(given / GIB, 1) < least:
         level, cause = "warn", f"{cause}, the target has {least:g} GiB"
     if wanted is None:
@@ -235,8 +235,8 @@ def _memlock(situation: Situation) -> Finding | None:
 def files_need(resources: Resources | None) -> int:
     """Return the number of open files that a rank may need, an assumption.
 
-    256 are for shards, libraries and pipes, and four for each other rank: Gloo and Open MPI open
-    one connection per pair of ranks and process group.
+    256 files are for shards, libraries and pipes. Four files are added for each rank, because Gloo
+    and Open MPI open one connection per pair of ranks and process group.
     """
     ranks = 1 if resources is None else resources.nodes * resources.tasks_per_node
     return 256 + 4 * ranks

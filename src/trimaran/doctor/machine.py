@@ -62,7 +62,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the machine; those for work on a login node only there."""
+    """Return the findings about the machine; on a compute node, some checks are left out."""
     checks = [_cores, _memory, _flags]
     if situation.login is None:
         checks = [_user, _cache_space, *checks, _user_site]
@@ -70,7 +70,10 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def engines() -> list[Finding]:
-    """Return the findings of the engines on this machine, except Apptainer, which has a group."""
+    """Return the findings about the engines on this machine.
+
+    Apptainer is left out, because its checks are a group of their own.
+    """
     return [
         _of_engine(name, engine) for name, engine in selection.every().items()
         if name != "apptainer"

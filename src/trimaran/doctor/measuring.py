@@ -1,7 +1,8 @@
 """Measure the nodes of a cluster, or this machine, by a run of the app collectives.
 
-The run is an ordinary one: an image with this app, a recipe that is derived from that of the user,
-and a run directory. This module waits for its end, and never longer than its time limits.
+The measurement is an ordinary run, with an image of this app and a run directory. Its recipe is
+derived from the recipe of the user. This module waits until the run has ended or reaches a time
+limit.
 """
 
 from __future__ import annotations
@@ -42,29 +43,33 @@ SECONDS = 60
 JOB_SECONDS = 240.0
 """Time limit in seconds of a measurement, from the start of the job, or of the app on this machine.
 
-It includes the start of the containers, `SECONDS`, and the patience with a rank that hangs. The
-copy of the image to the nodes has its own time; see `COPY_RATE`.
+It includes the start of the containers, the `SECONDS` of the app, and the time until the app
+reports a rank that hangs. The time for the copy of the image to the nodes is added (`COPY_RATE`).
 """
 
 COPY_RATE = 50e6
 """Assumed rate in bytes per second at which a node can copy the image from a shared file system."""
 
 WALLTIME = "00:10:00"
-"""The job is cancelled before; its script needs time for the signal before the time limit."""
+"""Time limit of the job in the batch system.
+
+This module cancels the job earlier. The limit is longer, because the batch system sends a signal
+some time before it.
+"""
 
 EVERY, PAUSE = 3.0, 0.5
-"""Seconds between two calls of the batch system, and between two looks for the result."""
+"""Seconds between two calls of the batch system, and between two checks for the result file."""
 
 LOG_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The end of a measurement.
+    """The outcome of a measurement.
 
     Attributes:
         directory: the run directory.
-        qualification: what was measured; None: the measurement did not end.
+        qualification: the measured values; None: the measurement did not end.
         findings: the findings of each node.
     """
 
@@ -74,10 +79,12 @@ class Measured:
 
 
 def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -> Recipe:
-    """Return the recipe that measures the nodes of another one, with one rank for each device.
+    """Return a recipe that measures the nodes on which another recipe will run.
+
+    It has one rank for each GPU, or one rank for each node without GPUs.
 
     Args:
-        base: the recipe whose target, cores, GPUs and kind of image are used.
+        base: the other recipe; its target, cores, GPUs and kind of image are used.
         nodes: number of nodes.
         queued: whether a batch system starts the ranks.
         seconds: time that the app may spend.
@@ -99,14 +106,14 @@ def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -
 
 
 def _image(name: str) -> str:
-    """Return the image of the app for the devices of another image."""
+    """Return the image of the app collectives for the same kind of device as the image `name`."""
     kind = name.rpartition("-")[2]
     return f"{APP}-torch-{'cuda13' if kind == 'cuda' else kind}"
 
 
 @contextmanager
 def _recipe_file(recipe: Recipe) -> Iterator[RecipeFile]:
-    """Write a recipe to a temporary file, from which a run copies it."""
+    """Write a recipe to a temporary file, because a run copies the file of its recipe."""
     text = yaml.safe_dump(
         recipe.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=False
     )
@@ -148,7 +155,7 @@ def on_nodes(
         with reporter.bar(f"job {done.job}: measuring {nodes} nodes", None):
             late = not _wait(done.directory, done.job, queue_seconds, job_seconds)
     finally:
-        with suppress(TrimaranError):  # it may have ended
+        with suppress(TrimaranError):  # the job may have ended
             jobs.cancel([done.directory])
     return _result(done.directory, base, late, job_seconds)
 
@@ -161,7 +168,7 @@ def here(base: RecipeFile, site: Site, reporter: Reporter) -> Measured:
     """
     with _recipe_file(derived(base.recipe, 1, queued=False)) as file:
         request = Request(recipe=file, engine=selection.select(None), changes={}, site=site)
-        # The app watches its ranks for a hang only if there are several.
+        # The time limit is necessary, because the app detects hanging only with several ranks.
         directory = pipeline.execute(request, reporter, JOB_SECONDS)
     return _result(directory, base, False, JOB_SECONDS)
 
@@ -195,7 +202,7 @@ def _wait(directory: Path, job: str, queue_seconds: float, job_seconds: float) -
 
 
 def _result(directory: Path, base: RecipeFile, late: bool, job_seconds: float) -> Measured:
-    """Return the findings of a run that has ended, or was ended because it was late."""
+    """Return the outcome of a run that has ended, or was cancelled because it was too `late`."""
     path = directory / qualification.NAME
     if not path.exists():
         return Measured(directory, None, _unfinished(directory, late, job_seconds))
@@ -209,7 +216,7 @@ _ERROR = re.compile(r"error\[[a-z-]+\]: .*")
 
 
 def _unfinished(directory: Path, late: bool, job_seconds: float) -> Found:
-    """Return a finding for the nodes that hang, or for all nodes if none is known to hang."""
+    """Return a finding for each node with a hanging rank, or for all nodes if none is known."""
     links = job_chain.read(directory)
     hosts = [host.hostname for host in links[-1].hosts] if links else []
     try:
@@ -248,10 +255,11 @@ def _numbers(text: str) -> set[int]:
 
 
 def joined(examination: Examination, found: Mapping[str, Sequence[Finding]]) -> Examination:
-    """Return the examination with more findings of its nodes, or of nodes that it does not have.
+    """Return a copy of `examination` to which the findings in `found` (node -> findings) are added.
 
-    Without nodes of a job, the findings belong to this machine. A node is found by its name in the
-    batch system, which may be the first part of its host name.
+    Nodes that `examination` lacks are added, too. If `examination` and `found` have only one node
+    each, both are the same machine. Otherwise, two names mean the same node if they are equal up to
+    the first dot, because the batch system may use the short host name.
     """
     left, nodes = dict(found), []
     only = len(examination.nodes) == 1 and len(found) == 1

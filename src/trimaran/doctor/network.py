@@ -21,10 +21,10 @@ from trimaran.doctor.network_devices import (
 from trimaran.doctor.situation import Situation
 
 GLOO_NAMES = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE"}
-"""Variables with names of interfaces, all of which Gloo or TensorPipe open."""
+"""Environment variables that list network interfaces; Gloo or TensorPipe opens each of them."""
 
 DMABUF_KERNEL = (5, 12)
-"""First Linux with DMA-BUF for InfiniBand, by which GPUDirect works without nvidia_peermem."""
+"""Oldest Linux with DMA-BUF for InfiniBand; GPUDirect then works without nvidia_peermem."""
 
 FINDINGS: dict[str, Explained] = {
     "interface-names": Explained(
@@ -95,7 +95,7 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _environment(situation: Situation) -> dict[str, str]:
-    """Return the variables of the ranks; those of the recipe take precedence."""
+    """Return the environment variables of the ranks; the recipe overrides the site file."""
     cluster = situation.cluster
     own = situation.recipe.recipe.env if situation.recipe is not None else {}
     return {**(cluster.env if cluster is not None else {}), **own}
@@ -116,7 +116,7 @@ def _names(situation: Situation) -> Finding | None:
 
 
 def _shape(situation: Situation) -> tuple[int, int, int]:
-    """Return the nodes, ranks and GPUs per task of the recipe; without a recipe one rank."""
+    """Return the nodes, ranks and GPUs per task of the recipe; (1, 1, 0) without a recipe."""
     if situation.recipe is None:
         return 1, 1, 0
     resources = situation.recipe.recipe.resources
@@ -126,10 +126,17 @@ def _shape(situation: Situation) -> tuple[int, int, int]:
 def _fault(
     name: str, value: str, links: list[str], devices: list[str], shape: tuple[int, int, int]
 ) -> tuple[Level, str] | None:
-    """Return level and cause if a variable names something that is not there.
+    """Return the level and cause of a finding if a variable names interfaces that do not exist.
 
-    It is a FAIL only if the library in question certainly communicates: NCCL between GPUs, Gloo
-    between ranks, MPI and UCX between nodes.
+    The level is "fail" only if the run is certain to use the library that reads the variable: NCCL
+    between GPUs, Gloo between ranks, MPI and UCX between nodes.
+
+    Args:
+        name: name of the environment variable.
+        value: value of the variable.
+        links: names of the node's network interfaces.
+        devices: names of the node's fast network devices.
+        shape: nodes, ranks and GPUs per task.
     """
     nodes, ranks, gpus = shape
     if name == "NCCL_SOCKET_IFNAME" and not nccl_matches(value, links):
@@ -214,7 +221,7 @@ def _gpudirect(situation: Situation, known: list[Port]) -> Finding | None:
     facts = situation.facts
     modules = facts.under("module")
     if not _shape(situation)[2] or "nvidia" not in modules:
-        return None  # the driver of AMD's GPUs always has it
+        return None  # the driver of AMD's GPUs always supports GPUDirect
     if not {"infiniband", "roce"} & set(_fabrics(known)):
         return None
     if own := {"nvidia_peermem", "nv_peer_mem"} & modules.keys():
@@ -236,7 +243,7 @@ def _fabric(situation: Situation, known: list[Port], several: bool) -> Finding |
     if cluster is None or cluster.fabric is None:
         return None
     if not known and not interfaces(situation.facts):
-        return None  # a container without /sys
+        return None  # the devices are unknown, as in a container without /sys
     there = _fabrics(known) or [ETHERNET]
     if cluster.fabric in {*there, ETHERNET}:
         return found(FINDINGS, "fabric", "ok", f"{cluster.fabric}, as the site file names it")

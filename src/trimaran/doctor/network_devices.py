@@ -21,7 +21,7 @@ DEVICE_FILES = {
     "infiniband": "/dev/infiniband/uverbs", "roce": "/dev/infiniband/uverbs",
     "efa": "/dev/infiniband/uverbs", "omnipath": "/dev/hfi1_", "slingshot": "/dev/cxi",
 }
-"""Fabric -> beginning of the names of the device files by which programs use it."""
+"""Fabric -> beginning of the paths of the device files through which programs use the fabric."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Port:
         name: `DEVICE/PORT`, such as `mlx5_0/1`; for Slingshot the name of the device.
         fabric: a value of the key `fabric` of the site file.
         active: whether the link is up.
-        state: state and rate in the words of the kernel.
+        state: state and rate, as the kernel prints them.
     """
 
     name: str
@@ -51,7 +51,8 @@ def ports(facts: NodeFacts) -> list[Port]:
 
     The kernel describes InfiniBand, RoCE, Omni-Path and EFA below /sys/class/infiniband (Linux,
     Documentation/ABI/stable/sysfs-class-infiniband), and the driver of Slingshot's network cards
-    below /sys/class/cxi. A card of Slingshot has no state there: its interface hsnN has one.
+    below /sys/class/cxi. /sys/class/cxi has no state of a card, so the state of its network
+    interface hsnN is used.
     """
     found = []
     for name, text in facts.under("port").items():
@@ -84,8 +85,9 @@ def interfaces(facts: NodeFacts) -> dict[str, str]:
 def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
     """Return the names that a value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA selects.
 
-    A value is a list of prefixes; `^` excludes them, and `=` makes them whole names (NCCL user
-    guide, environment variables). A port after a colon is ignored.
+    A value is a list of prefixes of names. With a leading `^`, it excludes these names; with a
+    leading `=`, it is a list of whole names (NCCL user guide, environment variables). A port after
+    a colon is ignored.
     """
     excluding = value.startswith("^")
     exact = value.removeprefix("^").startswith("=")
@@ -100,7 +102,8 @@ def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
 def listed_matches(value: str, names: Iterable[str]) -> list[str]:
     """Return the names that a list of names selects, as Gloo, Open MPI and UCX read it.
 
-    `^` excludes the names, and `*` stands for any characters. A port after a colon is ignored.
+    With a leading `^`, the list excludes its names. `*` stands for any characters. A port after a
+    colon is ignored.
     """
     excluding = value.startswith("^")
     words = [word.partition(":")[0] for word in value.removeprefix("^").split(",") if word]

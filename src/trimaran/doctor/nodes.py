@@ -1,9 +1,9 @@
 """Collect the facts of compute nodes by a short job of the batch system.
 
 The job writes one file for each node into a folder that all nodes share. This module waits for
-these files, and never longer than its time limits: a node that does not answer is a finding.
+these files, but not longer than its time limits. A node that does not answer in time is a finding.
 
-With PBS and LSF this was tested with made-up commands of the batch system only.
+For PBS and LSF, this module was tested only with simulated commands of the batch system.
 """
 
 from __future__ import annotations
@@ -93,13 +93,16 @@ def collect(
                                          node_seconds)
                 return [_timed(answer, asked) for answer in answers], missing
         finally:
-            with suppress(TrimaranError):  # it may have ended just now
+            with suppress(TrimaranError):  # the job may just have ended
                 if _may_run(scheduler, job):
                     scheduler.cancel(job)
 
 
 def _timed(answer: NodeFacts, asked: int) -> NodeFacts:
-    """Return the facts of a node with the times on this machine between which it answered."""
+    """Add the facts `asked` and `answered` to the facts of a node.
+
+    They are the times on this machine's clock before and after the node collected its facts.
+    """
     times = {"asked": asked, "answered": int(time.time())}
     return replace(answer, facts={
         **answer.facts, **{name: Fact(0, str(value)) for name, value in times.items()}
@@ -175,7 +178,7 @@ def _wait(
     folder: Path, scheduler: Scheduler, job: str, count: int, queue_seconds: float,
     node_seconds: float,
 ) -> tuple[list[NodeFacts], list[str]]:
-    """Return the facts that the nodes have written, and the names of the other nodes."""
+    """Wait for the nodes; return the facts that they have written, and the names of the others."""
     begun = time.monotonic()
     started: float | None = None
     look = begun + EVERY
@@ -201,9 +204,9 @@ def _wait(
 
 
 def _may_run(scheduler: Scheduler, job: str) -> bool:
-    """Return whether the job is queued or running; also if the batch system does not answer.
+    """Return whether the job is queued or running; True if the batch system does not answer.
 
-    A busy batch system does not answer each time, and the time limits end the wait in any case.
+    A busy batch system does not answer every call, and the time limits end the wait in any case.
     """
     try:
         return _active(scheduler, job)
@@ -212,10 +215,10 @@ def _may_run(scheduler: Scheduler, job: str) -> bool:
 
 
 def _refresh(folder: Path) -> None:
-    """Make and remove a file in `folder`, so that files of other machines are seen.
+    """Make and remove a file in `folder`, so that new files of other machines become visible.
 
-    A client of NFS keeps its copy of a folder for up to a minute, unless it changes the folder
-    itself (nfs(5), "Directory entry caching").
+    An NFS client caches the content of a folder for up to a minute. If the client itself changes
+    the folder, it reads the folder again (nfs(5), "Directory entry caching").
     """
     with suppress(OSError), tempfile.NamedTemporaryFile(dir=folder):
         pass
@@ -235,5 +238,5 @@ def _answers(folder: Path, count: int) -> tuple[list[NodeFacts], list[str]]:
         names = (folder / "nodes").read_text(encoding="utf-8").split()
     known = {answer.node.partition(".")[0] for answer in answers}
     missing = [name for name in names if name.partition(".")[0] not in known]
-    silent_nodes = count - len(answers)  # the list may have other spellings, or a login node
+    silent_nodes = count - len(answers)  # `missing` may also name the login node
     return answers, (missing + ["a node"] * count)[:silent_nodes]

@@ -1,10 +1,11 @@
-"""Which values fall out of line: robust statistics for a few nodes or for thousands.
+"""Find outliers among the measured values of a few nodes or of thousands, by robust statistics.
 
-With four values or more, the modified z-score of Iglewicz and Hoaglin ("How to Detect and Handle
-Outliers", ASQC, 1993): |0.6745 (x - median) / MAD| > 3.5, where MAD is the median of the absolute
-deviations from the median. Both are unaffected as long as fewer than half of the values are bad.
-The score alone would name a node of very even ones, so that a deviation must also be relevant. The
-score needs a MAD above 0 and enough values; otherwise, the relative deviation decides alone.
+With four values or more, a value x is an outlier if its modified z-score is too large:
+|0.6745 (x - median) / MAD| > 3.5 (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC,
+1993). MAD is the median of the absolute deviations from the median. Median and MAD stay meaningful
+as long as fewer than half of the values are bad. If the values are almost equal, even a tiny
+deviation has a large score; therefore, the relative deviation must also exceed `least`. With fewer
+values, or with a MAD of 0, only the relative deviation is tested.
 """
 
 from __future__ import annotations
@@ -16,28 +17,30 @@ from typing import TypeVar
 Name = TypeVar("Name", bound=Hashable)
 
 CONSISTENT = 0.6745
-"""The MAD of a normal distribution in standard deviations: the 0.75 quantile."""
+"""MAD / standard deviation of a normal distribution: the 0.75 quantile of the standard normal."""
 
 MOST_SCORE = 3.5
 FEWEST = 4
-"""Least number of values for the score."""
+"""Smallest number of values for which the score is computed."""
 
 FEW = 2.0
-"""With fewer values, or without spread, the deviation must exceed this multiple of `least`."""
+"""Factor of `least` for outliers without a score (fewer than `FEWEST` values, or a MAD of 0)."""
 
 
 def worse(values: Mapping[Name, float], least: float, *, lower: bool = True) -> dict[Name, float]:
-    """Return the values that are out of line on the bad side, with their relative deviation.
+    """Return the outliers among `values` on the bad side, with their relative deviations.
 
-    Of two values, it is unknown which one is wrong: both are returned if they differ.
+    If there are only two values and they differ too much, both are returned, because it is unknown
+    which value is bad.
 
     Args:
-        values: the value of each name; they are positive.
-        least: smallest relevant deviation from the median, relative to it.
-        lower: whether low values are bad; else high values are.
+        values: name -> value; the values are positive.
+        least: smallest relevant deviation from the median, as a share of the median.
+        lower: True: low values are bad; False: high values are bad.
 
     Returns:
-        Name -> (value - median) / median; for two values, the other one replaces the median.
+        Name -> (value - median) / median. If there are two values, the other value is used in
+        place of the median.
     """
     if len(values) < 2:
         return {}
@@ -73,25 +76,25 @@ def _relative(value: float, other: float) -> float:
 def of_pairs(
     pairs: Mapping[tuple[str, str], float], least: float
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Return the nodes and the single pairs whose bandwidth is out of line.
+    """Return the slow nodes, and the slow pairs of other nodes, by the bandwidths of pairs.
 
-    A node is out of line if the median over its pairs is: a bad node makes all of its pairs slow,
-    but those of its partners only once, so that they are not blamed. A pair of other nodes that is
-    slow has a fault on the way between the two.
+    A node is slow if the median bandwidth of its pairs is an outlier. A slow node makes each of its
+    own pairs slow, but only one pair of every other node, whose median hardly changes. If a pair is
+    slow and neither of its nodes is, the fault is on the way between the two nodes.
 
     Args:
-        pairs: the bandwidth of each measured pair.
+        pairs: pair of nodes -> measured bandwidth.
         least: as in `worse`.
 
     Returns:
-        Node -> relative deviation of its median, and pair -> relative deviation.
+        Slow node -> relative deviation of its median, and slow pair -> relative deviation.
     """
     partners: dict[str, list[float]] = {}
     for pair, value in pairs.items():
         for node in pair:
             partners.setdefault(node, []).append(value)
     alone = any(len(own) < 2 for own in partners.values())
-    # With one pair for a node, its median would blame both ends.
+    # If a node has only one pair, its median cannot tell which node of the pair is slow.
     nodes = {} if alone else worse({node: median(own) for node, own in partners.items()}, least)
     single = worse(pairs, least) if len(pairs) > 2 else {}
     rest = {pair: by for pair, by in single.items() if not set(pair) & nodes.keys()}

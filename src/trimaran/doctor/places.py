@@ -31,7 +31,7 @@ INODES = 1000
 """Free inodes below which a folder is called full; an environment of the host engine needs more."""
 
 SKEW_SECONDS = 2
-"""Difference of clocks that is reported.
+"""Largest difference in seconds between the clocks of two nodes that is accepted.
 
 NTP keeps clocks within milliseconds, and the probe reads whole seconds. A larger difference makes
 the times of log lines and files of different nodes incomparable; from 300 seconds on, MUNGE refuses
@@ -84,7 +84,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the folders, the queue and the clock, one at most for each ID."""
+    """Return the findings about the folders, the queue and the clock, at most one for each ID."""
     known = relevant(situation)
     subjects = (
         _missing(situation, known), _space(situation, known), _inodes(situation, known),
@@ -97,8 +97,8 @@ def check(situation: Situation) -> list[Finding]:
 def _level(situation: Situation, place: Place) -> Level:
     """Return the level of a place that cannot be written: "fail" if the run certainly needs it.
 
-    A run may use an image that the cache already has, and `submit --out` may name another folder
-    than that of the run directories.
+    A cache that cannot be written is no failure, because the image may already be in it. Nor is the
+    folder of the run directories before a job, because `submit --out` may name another folder.
     """
     if place.name in {"scratch", "local"}:
         return "fail"
@@ -160,10 +160,13 @@ def _inodes(situation: Situation, known: list[Place]) -> Finding | None:
 
 @dataclass(frozen=True)
 class Quota:
-    """A user's quota of one resource on a file system; a limit of 0 means none.
+    """A user's quota of one resource on a file system; a limit of 0 means no limit.
 
     Attributes:
-        what: "KiB" or "files".
+        what: the unit of the numbers: "KiB" or "files".
+        used: current use.
+        soft: limit that may be exceeded for some time.
+        hard: limit that cannot be exceeded.
     """
 
     what: str
@@ -173,10 +176,10 @@ class Quota:
 
 
 def quotas(line: str) -> tuple[str, list[Quota]]:
-    """Return file system and quotas of a line of `quota -w -p` or `lfs quota -q` (nine columns).
+    """Return the file system and the quotas in a line of `quota -w -p` or `lfs quota -q`.
 
-    A number that exceeds its limit ends with `*`; Lustre puts numbers that it is not sure about
-    into brackets.
+    The line has nine columns. A number that exceeds its limit ends with `*`; Lustre puts uncertain
+    numbers into brackets.
     """
     columns = line.split()
     if len(columns) != 9:
@@ -210,10 +213,10 @@ def _quota(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def skew(facts: NodeFacts) -> int | None:
-    """Return the seconds by which the node's clock is fast (negative: slow) at least.
+    """Return the least number of seconds by which the node's clock is fast (negative: slow).
 
-    `asked` and `answered` are the times on the login node's clock before and after the probe ran. A
-    correct clock shows a time between them.
+    The facts `asked` and `answered` are the times on the login node's clock before and after the
+    probe ran. A correct clock shows a time between them.
     """
     clock, asked, answered = map(facts.number, ("clock", "asked", "answered"))
     if clock is None or asked is None or answered is None:

@@ -14,7 +14,7 @@ BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 SLOW_GOVERNORS = {"powersave", "schedutil", "ondemand", "conservative"}
 """Governors that lower the clock rate of a core (Linux, admin-guide/pm/cpufreq.rst).
 
-With the driver intel_pstate, `powersave` also lowers it less than elsewhere (intel_pstate.rst).
+With the driver intel_pstate, `powersave` lowers it less than with other drivers (intel_pstate.rst).
 """
 
 FINDINGS: dict[str, Explained] = {

@@ -1,4 +1,4 @@
-"""Read what the app collectives has measured on each node, and name the nodes out of line."""
+"""Read the measurements of the app collectives, and report nodes that are slower than others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.recipes.targets import Limit, Target
 
 NAME = "qualification.json"
-"""The file in the run directory; apps/collectives/README.md documents it."""
+"""Name of the file in the run directory; apps/collectives/README.md documents its content."""
 
 GROSS = 0.5
-"""A value that is worse than the median by this share is a failure, not a warning."""
+"""A value that is worse than the median by at least this share is a failure, not a warning."""
 
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -26,7 +26,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.#-]{0,253}$")]
 
 
 class NodeRates(strict.Model):
-    """What was measured on one node."""
+    """The measured values of one node; the units are in the names."""
 
     name: Name
     ranks: list[Count] = Field(min_length=1)
@@ -50,7 +50,7 @@ class PairRate(strict.Model):
 
 
 class Method(strict.Model):
-    """How it was measured."""
+    """The parameters of the measurement: sizes, data type and numbers of repetitions."""
 
     gemm_order: Count
     gemm_dtype: str
@@ -150,13 +150,13 @@ class Quantity:
     """A measured quantity.
 
     Attributes:
-        id: ID of its finding.
-        what: its name in messages.
-        unit: its unit.
-        least: smallest deviation from the median that counts. Storage and imports share servers
-            with other jobs, so that their times vary more.
-        lower: whether low values are bad.
-        gross: whether a gross deviation is a failure.
+        id: ID of the finding about the quantity.
+        what: name of the quantity in messages.
+        unit: unit of the values.
+        least: smallest relevant deviation from the median, as a share of the median. It is larger
+            for storage and imports, because they use servers that other jobs use, too.
+        lower: True: low values are bad; False: high values are bad.
+        gross: whether a value that is worse than the median by `GROSS` is a failure.
     """
 
     id: str
@@ -179,7 +179,7 @@ Found = dict[str, list[Finding]]
 
 
 def judge(measured: Qualification, target: Target | None) -> Found:
-    """Return the findings of each node: against the other nodes, and against the target."""
+    """Compare each node with the other nodes and with the target, and return the findings."""
     nodes, found = measured.nodes, {node.name: list[Finding]() for node in measured.nodes}
     kind = f"gemm-{measured.method.gemm_dtype}"
     _join(found, _devices(GEMM, nodes, lambda node: node.gemm_tflop_s, _limit(target, kind)))
@@ -213,7 +213,10 @@ def _join(found: Found, more: Mapping[str, Finding]) -> None:
 
 
 def _limit(target: Target | None, name: str, size: int | None = None) -> Limit | None:
-    """Return what the target expects; None: nothing, or for another size of the all-reduce."""
+    """Return the target's limit for the quantity `name`; None if there is none.
+
+    A limit that the target states for another size of the all-reduce is ignored.
+    """
     limit = target.qualification.get(name) if target is not None else None  # type: ignore[call-overload]
     return limit if limit is not None and limit.bytes in (None, size) else None
 
@@ -222,7 +225,7 @@ def _single(
     quantity: Quantity, nodes: Iterable[NodeRates], value: Callable[[NodeRates], float | None],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare one value of each node; a node without it gets no finding."""
+    """Compare one value of each node; a node without this value gets no finding."""
     values = {node.name: [one] for node in nodes if (one := value(node)) is not None}
     return _compared(quantity, values, limit)
 
@@ -280,7 +283,7 @@ def _worst(levels: Sequence[Level]) -> Level:
 
 
 def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str, Level]:
-    """Return the text and the level of a value against the target: Expected, Warn or Fail."""
+    """Compare a value with the target's limit; return a text for the cause, and the level."""
     if limit is None:
         return "", "ok"
     level: Level = "ok"
@@ -294,10 +297,10 @@ def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str
 
 
 def _pairs(measured: Qualification) -> dict[str, Finding]:
-    """Return a finding for each node on the all-reduces that it made in pairs with other nodes.
+    """Return one finding for each node about its all-reduces with single other nodes.
 
-    A node is at fault if the median over its pairs is too low. If a single pair of other nodes is
-    too slow, the findings of both nodes name this pair.
+    A node is at fault if the median bandwidth of its pairs is too low. If neither node of a slow
+    pair is at fault, the findings of both nodes name the pair.
     """
     pairs = {(one.nodes[0], one.nodes[1]): one.all_reduce_gb_s for one in measured.pairs}
     if not pairs:

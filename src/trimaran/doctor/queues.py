@@ -1,6 +1,7 @@
 """Compare the partition or queue of the batch system with the time and nodes of a recipe.
 
-The formats: scontrol(1) `show partition`, qstat(1B) `-Q -f`, and bqueues(1) `-l`, MAXIMUM LIMITS.
+The formats are documented in scontrol(1), `show partition`; in qstat(1B), `-Q -f`; and in
+bqueues(1), `-l`, MAXIMUM LIMITS.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Queue:
         name: the name.
         seconds: time limit of a job; None: unlimited or unknown.
         nodes: largest number of nodes of a job; None: unlimited or unknown.
-        state: "" if jobs can start now, or else the batch system's word for the state.
+        state: "" if jobs can start now; otherwise the state as the batch system prints it.
     """
 
     name: str
@@ -60,7 +61,7 @@ def check(situation: Situation) -> list[Finding]:
     queues, default = read(text)
     name = cluster.partition or default
     if not queues or name is None or not re.fullmatch(r"[\w.-]+", name):
-        return []  # Slurm also accepts several partitions, separated by commas
+        return []  # such as several partitions, which Slurm accepts with commas between them
     if name not in queues:
         known = ", ".join(list(queues)[:20])
         return [found(FINDINGS, "partition", "fail",
@@ -145,7 +146,7 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the one queue of the output of `bqueues -l`, by name."""
+    """Return name -> queue for the single queue in the output of `bqueues -l`."""
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None
@@ -157,8 +158,8 @@ def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
 def _run_limit(text: str) -> int | None:
     """Return the seconds of RUNLIMIT in the table MAXIMUM LIMITS of `bqueues -l`.
 
-    The table has rows of names and rows of values, such as `240.0 min of host1`. A value stands
-    below its name.
+    In the table, a row of names is followed by a row of values, such as `240.0 min of host1`. A
+    value is roughly below its name.
     """
     lines = text.partition("MAXIMUM LIMITS:")[2].splitlines()
     for names, row in itertools.pairwise(lines):

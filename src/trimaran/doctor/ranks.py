@@ -80,7 +80,10 @@ def _batch_system(situation: Situation) -> Finding | None:
 
 
 def _by_srun(situation: Situation) -> bool | None:
-    """Return whether srun describes the ranks to MPI; None: no recipe, on a cluster with Slurm."""
+    """Return whether srun passes rank and world size to the MPI of the image.
+
+    It is None if the cluster has Slurm and no recipe is given.
+    """
     if situation.cluster is None or situation.cluster.scheduler != "slurm":
         return False
     if situation.recipe is None:
@@ -90,9 +93,9 @@ def _by_srun(situation: Situation) -> bool | None:
 
 
 def _offered(situation: Situation) -> list[str]:
-    """Return the flavours that `srun --mpi=list` prints; [] if it prints no list."""
+    """Return the PMI flavours that `srun --mpi=list` prints; [] if it prints no list."""
     text = situation.facts.text("srun-mpi") or ""
-    if "none" not in text.split():  # every Slurm offers `none`; an error has other words
+    if "none" not in text.split():  # every list contains `none`; an error message does not
         return []
     return re.findall(r"^\s*(?:srun:\s*)?([a-z][a-z0-9_]*)\s*$", text, re.M) + re.findall(
         r"\bpmix_v[0-9]+\b", text
@@ -149,7 +152,7 @@ def _host_mpi(situation: Situation) -> Finding | None:
     own = image.values.get("mpi") or "Open MPI"
     if not by_mpirun:
         return None
-    # A module of the job may bring it, and the login node may not have it.
+    # On the login node, it is no failure: a module that the job loads may provide mpirun.
     level: Level = "fail" if situation.login is not None else "warn"
     if not path:
         return _finding("host-mpi", level, "mpirun is not on PATH; it starts the ranks of this"
@@ -174,10 +177,14 @@ SYSTEM = ("/usr/bin", "/bin", "/usr/local/bin")
 
 
 def _same_in_job(facts: NodeFacts, path: str) -> bool:
-    """Return whether a job has the mpirun that the login node has in PATH.
+    """Return whether a job finds the same mpirun as the login node.
 
-    A job loads the modules of the site file. It has none that the user has loaded in the shell:
-    Slurm starts it with `--export=NONE`.
+    A job loads the modules of the site file. It does not inherit the modules that the user has
+    loaded in the shell, because Slurm starts it with `--export=NONE`.
+
+    Args:
+        facts: the facts of the login node.
+        path: path of mpirun on the login node.
     """
     if (modules := facts.text("modules")) is not None:
         return modules == "loaded"
@@ -187,12 +194,12 @@ def _same_in_job(facts: NodeFacts, path: str) -> bool:
 HARMLESS = re.compile(
     r"SLURM_(CONF|CLUSTERS|TIME_FORMAT|ROOT|HOME|PATH|VERSION)$|PMI_(?!RANK|SIZE|FD)"
 )
-"""Variables with a prefix of a launcher that describe the site and not a job."""
+"""Names of variables that look like variables of a launcher, but describe the site and no job."""
 
 
 def _leaked(situation: Situation) -> Finding | None:
     text = situation.facts.text("variables")
-    if text is None or situation.login is not None:  # a job has these variables of its own
+    if text is None or situation.login is not None:  # a job has such variables
         return None
     names = [name for name in text.split() if not HARMLESS.match(name)]
     if not names:

@@ -31,11 +31,11 @@ class ImageFacts:
 
 @dataclass(frozen=True)
 class Situation:
-    """What the checks of one node compare.
+    """The inputs of the checks of one node.
 
     Attributes:
         facts: the facts of the node.
-        login: the facts of the login node, if `facts` are those of a compute node; else None.
+        login: the facts of the login node, if `facts` belong to a compute node; otherwise None.
         site: the site file.
         cluster: the cluster of the job; None: the recipe runs on this machine without a job.
         recipe: the recipe; None: only the machine is checked.
@@ -53,5 +53,5 @@ class Situation:
 
     @property
     def before_job(self) -> bool:
-        """Whether `facts` are those of the login node, while the recipe runs on other nodes."""
+        """Whether `facts` belong to a login node, so that the recipe will run on other nodes."""
         return self.cluster is not None and self.login is None

@@ -1,4 +1,4 @@
-"""Which versions of a host fit those of an image: drivers, GPU architectures and GLIBC."""
+"""Compare versions of a host with an image: drivers, GPU architectures and GLIBC."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Engines build images and run them. Each engine is a module with a class like `Engine`.
+"""Engines build images and run them. Each engine is a class that implements `Engine`.
 
 `selection` lists the engines. Container engines inherit from `build_steps.Container`.
 """
@@ -49,11 +49,11 @@ class Description:
 
 @dataclass(frozen=True)
 class Condition:
-    """The result of the check of an engine, or of another part of this machine that runs need.
+    """Whether an engine works on this machine.
 
     Attributes:
-        status: "warn": some operations are slow or impossible; "fail": the part is broken; "none":
-            an optional engine is not installed.
+        status: "ok": it works; "warn": some operations are slow or impossible; "fail": it is
+            broken; "none": it is optional and not installed.
         detail: version and path of the engine, or the problem.
         hint: how to solve the problem.
     """
@@ -105,9 +105,9 @@ class Engine(Protocol):
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return what is damaged if an image has a record but `find` does not return it, or None.
+        """Return the fault of an image that has a record but that `find` does not return.
 
-        `build` renames a damaged image and builds it again.
+        Return None if there is no such image. `build` renames a damaged image and builds it again.
         """
 
     def planned(self, image: Image) -> BuiltImage:
@@ -120,7 +120,7 @@ class Engine(Protocol):
 
         Args:
             image: the definition of the image.
-            base: base image to use instead of that of the definition; None: that of the definition.
+            base: base image to use; None: the base image in the definition.
             offline: use only files that were downloaded before.
             reporter: shows progress.
         """

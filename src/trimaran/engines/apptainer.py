@@ -109,14 +109,14 @@ class Apptainer(Container):
             link = folder / f"base{Path(base).suffix}"
             link.symlink_to(base)
             base = link.name
-        # In a file, because `--build-arg` splits its value at commas.
+        # The arguments are in a file, because `--build-arg` splits its value at commas.
         arguments = {"BOOTSTRAP": job.under.bootstrap, "BASE": base,
                      **commands.label_arguments(job.under)}
         lines = [f"{key}={value}\n" for key, value in arguments.items()]
         (folder / "arguments").write_text("".join(lines), encoding="utf-8")
         return Command((
             sys.executable, "-m", "trimaran.engines.spython_build", "image.sif", self.source,
-            "--notest",  # the finished SIF is tested instead, in the way it will be run
+            "--notest",  # `_self_test` tests the finished SIF, isolated like a run
             "--force",  # otherwise the framework image's labels and help stay
             "--mksquashfs-args", SQUASHFS,
             "--bind", f"{wheels}:{render.WHEELHOUSE}:ro",
@@ -179,9 +179,9 @@ class Apptainer(Container):
 
 
 def _namespace() -> list[str]:
-    """Return the option with which root runs containers without CAP_SYS_RESOURCE."""
-    # As root, Apptainer sets resource limits, which needs a capability that this root lacks.
-    # In a user namespace it does not set them.
+    """Return the option that root without CAP_SYS_RESOURCE needs to run containers; else []."""
+    # Apptainer sets resource limits if root calls it. This needs the capability, except in a user
+    # namespace, in which Apptainer does not set them.
     return [USERNS] if hostfacts.root_lacks_capabilities() else []
 
 
@@ -240,10 +240,10 @@ DESCRIPTOR_TIMES = 41
 def freeze(path: Path, epoch: int) -> None:
     """Set all dates in the header of the SIF at `path` to `epoch`, and its identifier to zero.
 
-    Apptainer up to 1.4 writes a random identifier and the time of day into the header even when
-    SOURCE_DATE_EPOCH is set. Newer versions write that date and no identifier, and so does this
-    function. No program reads the two fields. A signature that is made later covers them. The
-    layout is that of `header` and `rawDescriptor` in github.com/apptainer/sif.
+    Apptainer up to 1.4 writes a random identifier and the current time into the header even when
+    SOURCE_DATE_EPOCH is set. Newer versions write SOURCE_DATE_EPOCH and no identifier, and so does
+    this function. No program reads the two fields. A signature that is made later covers them. The
+    layout is defined by `header` and `rawDescriptor` in github.com/apptainer/sif.
 
     Raises:
         BuildError: the file is not a SIF, or its layout is unknown.

@@ -66,7 +66,8 @@ class Container(Engine):
 
     Attributes:
         source: file name of the rendered definition that the engine builds from.
-        beneath: value of `Base.bootstrap` to build on an image that this engine has.
+        beneath: value of `Base.bootstrap` for an app image, which is built on a framework image of
+            the same engine.
         suffix: suffix of the file into which the engine pulls a base image.
         executable: path of the program; its folder comes first in PATH.
     """
@@ -78,7 +79,7 @@ class Container(Engine):
     suffix: ClassVar[str]
     executable: str
 
-    # Each engine implements these methods, and those of `Engine` that are missing here.
+    # Each engine implements these methods, and the methods of `Engine` that this class lacks.
 
     @classmethod
     @abstractmethod
@@ -138,7 +139,10 @@ class Container(Engine):
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the newest undamaged image with `digest` or of the current definition, or None."""
+        """Return the newest undamaged image, or None if there is none.
+
+        The image has the given digest; without `digest`, it was made from the current definition.
+        """
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
                 return record
@@ -202,7 +206,7 @@ class Container(Engine):
         """Run the Python of the image with the arguments `words`, and return its output."""
         command = self.python(built, words, Setting())
         result = process.run(command.argv, env=command.env)
-        if result.returncode != 0:  # not `check=True`: its error repeats `words`
+        if result.returncode != 0:  # an error of `run` would quote all `words`
             tail = "\n".join(result.stderr.splitlines()[-10:])
             raise BuildError(
                 f"{built.reference}: its Python failed ({result.returncode}):\n{tail}",

@@ -63,8 +63,8 @@ class Record(BaseModel):
     """The content of `trimaran.json` in the environment.
 
     Attributes:
-        image: name of the image whose Python the environment is for.
-        digest: digest of that image.
+        image: name of the image; the environment uses the Python of this image.
+        digest: digest of the image.
         asked: the requested packages, as the user wrote them.
         packages: the installed packages.
     """
@@ -83,10 +83,10 @@ def extend(
 
     Args:
         engine: the engine of the image.
-        image: the image whose Python the environment is for.
+        image: the image; the environment uses its Python.
         asked: requirements of pip, such as `timm>=1.0,<2`.
         out: the folder to make.
-        find_links: folders with wheels, besides those of pip's configuration.
+        find_links: folders with wheels, in addition to the folders in pip's configuration.
         offline: take wheels from folders only.
         reporter: shows progress.
 
@@ -188,7 +188,7 @@ def _errors(command: Command, reporter: Reporter) -> list[str]:
 
 
 def _network(work: Path) -> dict[str, str]:
-    """Return the variables that tell pip the indexes, proxy and certificates of this machine.
+    """Return the variables by which pip uses the indexes, proxy and certificates of this machine.
 
     The file with the certificates is copied to the folder `work`, which the container mounts.
     """

@@ -53,10 +53,10 @@ PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
 COMPLETE = ".complete"
-"""The list of all files of the environment: path -> hash of a file, or target of a link."""
+"""Name of the file that lists all files of the environment: path -> hash, or target of a link."""
 
 GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
-"""Variables with which glibc keeps up to 16 GiB of freed memory for the next step, like tcmalloc.
+"""Variables with which glibc, like tcmalloc, keeps up to 16 GiB of freed memory for the next step.
 
 See M_TRIM_THRESHOLD and M_MMAP_MAX in mallopt(3). `OMP_WAIT_POLICY=passive`, which helps when
 another process runs, is not set: it makes a run on an idle machine slower by a seventh
@@ -92,8 +92,8 @@ class Host:
     ) -> BuiltImage | None:
         """Return the environment made from the current inputs of `image`, or None.
 
-        An environment has no digest, so a search by digest finds nothing. Only files with a new
-        `ctime` are hashed here, whereas `build` hashes all files.
+        An environment has no digest, so the result is None if `digest` is given. This method hashes
+        only files whose `ctime` is newer than the environment, whereas `build` hashes all files.
         """
         if digest is not None:
             return None
@@ -326,7 +326,8 @@ def _unpack(task: _Task, advance: Advance) -> None:
                          hint="remove the file, so that it is downloaded again") from error
     site = Path(places["purelib"])
     for name in _modules(task.wheel):
-        # Without time stamps, Python never compiles again. Modules for newer Pythons fail.
+        # As the compiled file has no time stamp of its source, Python never compiles it again. A
+        # module that needs a newer Python cannot be compiled, which is not an error.
         compileall.compile_file(
             site / name, stripdir=str(task.part), prependdir=str(task.place), quiet=2,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,

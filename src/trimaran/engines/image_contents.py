@@ -45,15 +45,15 @@ SAME_ENGINE: Reasons = {
     ("label", r"org\.label-schema\.usage\.apptainer\.version"): "the version of Apptainer",
     ("label", r"io\.buildah\.version"): "the version of buildah",
 }
-"""Differences that two builds from one lock by one engine may have."""
+"""Harmless differences between two images that one engine built from the same lock."""
 
 
 class DebianPackage(strict.Model):
     """An installed Debian package, as the database of dpkg describes it.
 
     Attributes:
-        licences: licences that a machine-readable copyright file declares.
-        mentioned: licences that the text of another copyright file mentions.
+        licences: licences that the copyright file declares, if it is machine-readable.
+        mentioned: licences that the copyright file mentions, if it is plain text.
     """
 
     name: str
@@ -74,7 +74,7 @@ class PythonPackage(strict.Model):
 
 
 class File(strict.Model):
-    """One path of the root file system.
+    """A file, folder, link or other path in the root file system of an image.
 
     Attributes:
         size: size of a file in bytes; 0 for other types.
@@ -108,9 +108,9 @@ class Difference:
 
     Attributes:
         kind: what differs, for example a Python package or a file.
-        name: its name; for a file, its path.
-        before: its value in the first image; None: the first image lacks it.
-        after: its value in the second image; None: the second image lacks it.
+        name: name of the package, variable or label; path of a file.
+        before: the version or value in the first image; None: the first image lacks it.
+        after: the version or value in the second image; None: the second image lacks it.
         reason: why the difference is harmless; None: there is no known reason.
     """
 
@@ -159,7 +159,8 @@ class Inventory(strict.Model):
     def largest(self, count: int) -> list[Item]:
         """Return the `count` largest items.
 
-        An item is a Python package, or elsewhere a file or folder at most three levels deep.
+        An item is a Python package. Outside of the Python packages, it is a file, or a folder at
+        most three levels below the root, with all that it contains.
         """
         sizes: dict[str, int] = {}
         for path, file in self.files.items():
@@ -208,7 +209,7 @@ def record(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def load(built: BuiltImage) -> Inventory | None:
-    """Return the stored inventory of `built`; None if it is missing, damaged or not its own."""
+    """Return the stored inventory of `built`; None if missing, damaged or of another image."""
     try:
         found = Inventory.model_validate_json(gzip.decompress(place(built).read_bytes()))
     except (OSError, EOFError, ValidationError, zlib.error):

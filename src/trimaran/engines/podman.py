@@ -44,7 +44,7 @@ UNKNOWN = "image not known"
 
 
 class Podman(Storage):
-    """Builds with Buildah, and finds, tests and runs with Podman, in one storage."""
+    """Builds OCI images with Buildah, and finds, tests and runs them with Podman."""
 
     name = "podman"
     source = "Dockerfile"

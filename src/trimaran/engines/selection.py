@@ -23,8 +23,8 @@ class Row(NamedTuple):
     Attributes:
         place: the class, as `module:name`.
         renderer: the function, as `module:name`.
-        programs: possible names of the program in its commands; () if it is not a container
-            engine.
+        programs: names that the program of a container engine can have in a command; () if the
+            engine is not a container engine.
     """
 
     place: str

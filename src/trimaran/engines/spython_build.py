@@ -1,8 +1,8 @@
 """Build a SIF with spython in a child process: `python -m trimaran.engines.spython_build`.
 
-A separate process is needed because spython passes its whole environment to Apptainer, so that a
-setting of the user could change the image, and leaves its child running on Ctrl-C. Here
-`engines.apptainer` chooses the environment, and `process.stream` ends the whole process group.
+A separate process is needed for two reasons. spython passes its whole environment to Apptainer, so
+that a setting of the user could change the image; `engines.apptainer` gives this process a small
+environment. On Ctrl-C, spython leaves Apptainer running; `process.stream` ends the process group.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The records beside built and pulled images, and the check of an image against its record.
 
-A SIF is intact when its SHA-256 is that of its record. Everything that runs an image or describes
-its content hashes it. A listing must not read gigabytes: it also accepts a file as intact if its
-size is that of the record and its `ctime`, which no program can set, is older than the record.
+A SIF is intact if it has the SHA-256 in its record. It is hashed before it is run and before its
+content is described. A listing does not hash it, because that would read gigabytes: the listing
+accepts a file that has the size in its record and whose `ctime`, which no program can set, is older
+than the record.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ from trimaran.reporting import Advance, Reporter
 
 @dataclass(frozen=True)
 class History:
-    """How an image was made.
+    """The origin of an image: its definition, its base image, and the date of the build.
 
     Attributes:
         content: hash (`content_of`) of the definition that the image was built from.
         built: date and time of the build or of the pull, in UTC.
         base_name: name of the base image.
         base_digest: digest of the base image.
-        origin: `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST` of a pulled image; None: built here.
+        origin: `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST` of a pulled image; None: the image was built on
+            this machine.
     """
 
     content: str
@@ -66,9 +68,11 @@ _RECORD = TypeAdapter(Record)
 def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
     """Return the hash over all inputs of an image: its definition, and the image it is built on.
 
-    `content` is the hash of the definition (`content_of`). A framework image is built on `base`,
-    whose digest is included. An app image is built on the framework image `below`, whose inputs
-    are included, not its digest, because two builds from equal inputs differ in their dates.
+    Args:
+        content: hash of the definition (`content_of`).
+        base: the base image of a framework image; its digest is included.
+        below: the framework image of an app image. The hash of its inputs is included and not its
+            digest, because two builds from equal inputs have different dates and digests.
     """
     under = below.inputs if below else base.digest
     return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()
@@ -132,7 +136,7 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
 
 
 def _read(path: Path) -> Record | None:
-    """Return the record in the file `path`; None: it cannot be read, or belongs to another file."""
+    """Return the record in the file `path`; None: it is unreadable, or describes another image."""
     try:
         record = _RECORD.validate_json(path.read_bytes())
     except (OSError, ValidationError):

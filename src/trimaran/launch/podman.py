@@ -35,7 +35,7 @@ def run_options(
         mounts: folders and files of the host to mount.
         env: variables of the container.
         options: further options.
-        network: use the network of the host.
+        network: whether the container uses the network of the host.
     """
     words: list[Word] = [
         "run", "--rm", f"--network={'host' if network else 'none'}",

@@ -1,8 +1,8 @@
 """The launch specification: all values that determine the command of a run.
 
-`ImageReference` and `EngineImage` have the fields of each model of a built, run or published
-image. They are dataclasses: a model of a file inherits from one of them and from pydantic's
-`BaseModel`, so that it declares only the fields that it adds.
+`EngineImage` and `ImageReference` have the fields that all models of images share. They are
+dataclasses. The model of an image in a file inherits from one of them and from pydantic's
+`BaseModel`, and declares only additional fields.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ImageReference(EngineImage):
 
     @property
     def image(self) -> ImageReference:
-        """The reference alone, without the fields that a subclass adds."""
+        """A copy without the fields that a subclass adds."""
         return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
 
 
@@ -73,11 +73,11 @@ class Node:
     """The parts of a command that depend on the machine.
 
     Attributes:
-        program: executable of the engine; for the host engine, that of the Python interpreter.
+        program: executable of the engine; for the host engine, the Python interpreter.
         image: location of the image: a file, a name in the engine's storage, or the folder of a
             virtual environment.
         global_options: options of the engine before its subcommand.
-        options: further options of the engine, such as those for GPUs.
+        options: further options of the engine, such as options for GPUs.
         environment: variables of the engine's process; for the host engine, additional variables
             of the app.
     """
@@ -225,7 +225,7 @@ class ShellJson:
 
 
 def join(*texts: Text) -> Text:
-    """Return the concatenation of `texts`; it is a string if no text has a variable."""
+    """Return the concatenation of `texts`; it is a string if all `texts` are strings."""
     parts: list[Part] = []
     for text in texts:
         for part in pieces(text):

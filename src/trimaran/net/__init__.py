@@ -2,4 +2,7 @@
 
 DEBIAN = "http://deb.debian.org"
 SNAPSHOT = "https://snapshot.debian.org/archive"
-"""Debian's mirrors, and its store of all old versions; both have a folder for each archive."""
+"""Addresses of Debian's mirrors and of its store of all old versions.
+
+Both have a folder for each Debian archive, such as `debian`.
+"""

@@ -4,8 +4,8 @@ The bytes are written to `<name>.part` beside the destination, which is renamed 
 the destination only if its hash is right. A file with its final name is therefore
 always complete. A `.part` stays after Ctrl-C, a dropped connection or a killed
 process, and the next call resumes it, from any source. ETags are not stored,
-because the hash pins the content: if a resumed file turns out to be wrong, it is
-downloaded once more from its first byte before the source is given up.
+because the hash determines the content. If a resumed file has a wrong hash, it is
+downloaded once more from its first byte before the next source is tried.
 """
 
 from __future__ import annotations
@@ -138,7 +138,11 @@ class _Job:
         return False
 
     def _finished_by_now(self) -> bool:
-        """Rename the `.part` if it is complete; return True then, or if another process did so."""
+        """Rename the `.part` if it is complete.
+
+        Returns:
+            Whether the file is complete now, because of this process or of another process.
+        """
         if not self.part.exists():
             return False
         with self._partial() as part:

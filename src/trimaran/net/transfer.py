@@ -24,10 +24,10 @@ from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
-"""Number of attempts in a row that receive less than one chunk, before a source is given up."""
+"""Number of successive attempts with less than one chunk, after which a source is given up."""
 
 REMEMBER_SECONDS = 60.0
-"""Seconds for which a failed host is not tried again, so that many files do not wait one by one."""
+"""Seconds for which a failed host is not tried again; otherwise each file would wait for it."""
 
 CHUNK = 64 * 1024
 EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes is given up
@@ -44,12 +44,12 @@ class SourceSilent(SourceFailed):
 _dead_hosts: dict[tuple[str, int], tuple[float, SourceFailed]] = {}
 
 
-class _Broken(Exception):  # noqa: N818 - as above
+class _Broken(Exception):  # noqa: N818 - an outcome, as SourceFailed
     """The transfer was interrupted; another attempt may succeed."""
 
 
 class _Stale(_Broken):
-    """The existing bytes are not of this file; the attempt does not count as failed."""
+    """The existing bytes belong to another file; the attempt does not count as failed."""
 
 
 def is_remote(url: str) -> bool:
@@ -242,7 +242,7 @@ def _require_answer(url: str) -> None:
 
     The timeout of a socket applies to each address of a host, and not to the resolution of its
     name: eight dead addresses, or a name server behind a closed firewall, would take half a
-    minute and more. `web.within` limits both together.
+    minute and more. `web.within` limits the total time.
     """
     proxy = select_proxy(url, get_environ_proxies(url, no_proxy=None))
     door = url if not proxy else proxy if "://" in proxy else f"http://{proxy}"

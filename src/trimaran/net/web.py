@@ -26,7 +26,7 @@ from trimaran import __version__
 from trimaran.terminal_safety import excerpt
 
 CONNECT_SECONDS = 6.0  # a resolver repeats its request after 5 s if a packet was lost
-"""Time limit in seconds for resolving a name and connecting, together."""
+"""Time limit in seconds for both together: resolving a name and connecting."""
 
 READ_SECONDS = 15.0
 """Seconds without a received byte after which a transfer counts as stalled."""
@@ -38,7 +38,7 @@ REDIRECTS = 5
 """Maximum number of redirects in a row."""
 
 NAMED = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Environment variables that name a file of certificates, which replaces those of the system."""
+"""Environment variables with a file of certificates, which replace the system's certificates."""
 
 _LONGEST_NUMBER = 15  # digits; enough for a petabyte
 _CHUNK = 64 * 1024
@@ -80,7 +80,8 @@ class _System(HTTPAdapter):
 class _Session(requests.Session):
     """Session that follows no redirects.
 
-    The library requests would read the body of a redirect whatever its size, and follow any scheme.
+    The library requests would read the whole body of a redirect, even of unlimited size, and would
+    follow redirects to any URL scheme.
     """
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
@@ -89,7 +90,7 @@ class _Session(requests.Session):
 
 
 def session() -> requests.Session:
-    """Return a session that trusts the system, or the certificates that `NAMED` variables name."""
+    """Return a session that trusts the system's certificates, or the file of a `NAMED` variable."""
     opened = _Session()
     opened.headers["User-Agent"] = f"trimaran/{__version__}"
     if not any(os.environ.get(name) for name in NAMED):

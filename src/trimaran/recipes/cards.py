@@ -76,7 +76,7 @@ class Metric(strict.Model):
 
 
 class DataNeeds(strict.Model):
-    """The data that the app reads: kinds of samples, and the number of data sets."""
+    """The data that an app can read: the kinds of samples, and the number of data sets."""
 
     kinds: list[SampleWord] = Field(
         default_factory=list,
@@ -179,7 +179,10 @@ _WORDS = {"integer": "a whole number", "number": "a number", "string": "a number
 
 
 class Option(strict.Model):
-    """One option of a verb; a null `default` means none, or one that the machine determines."""
+    """One option of a verb.
+
+    A null `default` means that there is no default, or that it depends on the machine.
+    """
 
     type: Literal["integer", "number", "boolean", "string"]
     enum: list[str] | None = None

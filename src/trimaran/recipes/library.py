@@ -145,7 +145,7 @@ def _at_point(recipe: Recipe, name: str) -> Recipe:
 def _check_identity(path: Path, recipe: Recipe) -> None:
     """Raise UsageError unless the path is `<app>/<target>[-<variant>]-<purpose>.yaml`.
 
-    Without a variant, the beginning of the target's name is sufficient (`cpu` for `cpu-2core`).
+    Without a variant, the first words of the target's name are sufficient (`cpu` for `cpu-2core`).
     """
     faults = []
     if path.parent.name != recipe.app:
@@ -208,7 +208,7 @@ def _target_fault(recipe: Recipe) -> Faults:
 
 
 def _kind_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return a fault for each data set without a contract, or with samples unfit for the app."""
+    """Return a fault for each data set without a contract, or whose samples the app cannot read."""
     found: dict[Location, str] = {}
     for name in recipe.data:
         if name not in contracts.names():

@@ -25,7 +25,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 WallTime = Annotated[str, Field(pattern=r"^\d{2,}:[0-5]\d:[0-5]\d$")]
 
 OWN_OPTIONS = frozenset({"data", "out", "initial"})
-"""App options that Trimaran sets."""
+"""App options that only Trimaran sets, so that a recipe must not contain them."""
 
 SYNTHETIC = "synthetic"
 """The option with which an app generates its samples and reads no data (app contract)."""
@@ -131,7 +131,7 @@ class ImageChoice(strict.Model):
 
 
 class DataUse(strict.Model):
-    """The use of a data set: its packed format and the number of samples of each split."""
+    """How a recipe uses a data set: the packed format, and the number of samples of each split."""
 
     format: FormatName
     samples: dict[Name, Annotated[int, Field(gt=0)]]
@@ -163,7 +163,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """File name of each possible initial checkpoint -> text with its step and recipe."""
+        """File name of each possible initial checkpoint -> text with its step and its recipe."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
@@ -212,7 +212,7 @@ class PointResources(strict.Model):
 
 
 class SeriesPoint(strict.Model):
-    """One point of a series: its expectations, and values that replace those of the recipe."""
+    """One point of a series: its expectations, and values that replace values of the recipe."""
 
     resources: PointResources | None = None
     launcher: Launcher | None = None

@@ -46,12 +46,16 @@ class Node(strict.Model):
 
 
 Quantity = Literal["gemm-bfloat16", "gemm-float32", "memory", "all-reduce-node", "all-reduce"]
-"""What a qualification measures: the matrix product in TFLOP/s, the memory bandwidth (STREAM triad)
-of a device, and the bus bandwidth of an all-reduce within a node or over all nodes in GB/s."""
+"""A quantity that a qualification measures.
+
+`gemm-*` is the speed of a matrix product in TFLOP/s, and `memory` is the memory bandwidth of a
+device (STREAM triad) in GB/s. The others are the bus bandwidth of an all-reduce in GB/s, within a
+node or over all nodes.
+"""
 
 
 class Limit(strict.Model):
-    """A published value of a qualification, and the limits of its source if it names some."""
+    """A published value of a quantity, and the limits that its source states, if any."""
 
     value: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     warn: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(

@@ -30,7 +30,7 @@ APP_ERRORS = {
 """Exit status of the app contract (apps/README.md) -> code and message of the error."""
 
 _FINAL = (2, 3, 4, 70)
-"""Exit statuses that would be the same if the command were repeated."""
+"""Exit statuses of errors that would occur again if the same command were repeated."""
 
 
 def perform(
@@ -39,8 +39,8 @@ def perform(
 ) -> None:
     """Execute `command` in the run directory, and complete `run.json` however the command ends.
 
-    The process of the app inherits the `lock` of the directory (see `run_directory.alone`) and the
-    lock of its image, which stay locked if this process ends first.
+    The app inherits the descriptor `lock` of the directory's lock (see `run_directory.alone`), and
+    the lock of its image. Both locks are held until the app ends, even if this process ends first.
 
     Raises:
         RunError: the app ended with an error, or has not ended within `seconds`.
@@ -89,7 +89,7 @@ def _failure(directory: Path, status: int, before: OomKills, again: str) -> RunE
     hint = ""
     if by_signal := describe_kills(status, before, after):
         code, (what, hint) = "app-killed", by_signal
-    if not hint and (kills := after.since(before)):  # a rank was killed, and its launcher ended
+    if not hint and (kills := after.since(before)):  # a killed rank ends its launcher
         what = f"{what}; {kills}"
     if status == _NOT_WRITTEN:
         hint = f"free some space: {room(directory)}"
@@ -127,8 +127,9 @@ class OomKills:
     """Numbers of processes that the kernel killed for lack of memory; None: the number is unknown.
 
     Attributes:
-        cgroup: number in the control group of this process, which limits a batch job or container.
-        machine: number on the whole machine.
+        cgroup: killed processes in the control group of this process, by which a batch system or
+            container engine limits the memory.
+        machine: killed processes on the whole machine.
     """
 
     cgroup: int | None

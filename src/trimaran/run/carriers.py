@@ -1,10 +1,11 @@
 """Read from the logs of a job which networks carried the bytes between its nodes.
 
-At the end of each link, the job's script collects from the logs of the network libraries the texts
-that name a network, each with the number of its lines, into `fabric.log` (`carriers` in
-`cluster/functions.sh`). Lines of that file have the form `NUMBER TEXT`. The texts are those of
-NCCL 2.4 to 2.29 and RCCL, of aws-ofi-nccl 1.3 to 1.18, of UCX 1.13 to 1.18 and of Open MPI 4 and 5.
-The tests have lines that UCX 1.13 and Open MPI 4.1 printed; the other lines are written by hand.
+At the end of each link, the job script searches the logs of the network libraries for texts that
+name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). It
+writes them into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads the texts of
+NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and 5. It is
+tested with lines that UCX 1.13 and Open MPI 4.1 printed; the other lines in the tests were written
+by hand.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from trimaran.run.fabrics import PROFILES
 from trimaran.site_file import FabricName
 
 LOG = "fabric.log"
-"""File in the run directory with the texts of the logs."""
+"""File in the run directory with the texts from the logs that name networks."""
 
 LIMIT = 4 * 1024 * 1024
 """Maximum size in bytes of `fabric.log`; a link adds at most 2,000 short lines."""
 
 Kind = Literal["fast", "tcp", "unknown"]
-"""fast: the network hardware moves the data past the kernel; tcp: sockets of the kernel do."""
+"""fast: the network hardware transfers the data without the kernel; tcp: over sockets."""
 
 
 class Carrier(BaseModel):
@@ -55,9 +56,9 @@ class FabricRecord(BaseModel):
     """The fabric of a cluster, and what a run on several of its nodes used.
 
     Attributes:
-        wanted: fabric in the site file.
-        backend: the library that averages gradients, by the app's record; None: it has none.
-        carried: networks that the libraries used; empty: the logs do not show it.
+        wanted: fabric that the site file names.
+        backend: the library that averages gradients, as recorded by the app; None: not recorded.
+        carried: networks that the libraries used; empty: the logs show no network.
     """
 
     wanted: FabricName
@@ -73,19 +74,19 @@ class FabricRecord(BaseModel):
 
     @property
     def slow(self) -> list[Carrier]:
-        """The decisive networks that are TCP although the fabric is faster."""
+        """The `decisive` networks that use TCP although the fabric has a faster protocol."""
         if not PROFILES[self.wanted].fast:
             return []
         return [one for one in self.decisive if one.kind == "tcp"]
 
     @property
     def known(self) -> bool:
-        """Whether the logs show the kind of at least one decisive network."""
+        """Whether the logs show the kind of at least one of the `decisive` networks."""
         return any(one.kind != "unknown" for one in self.decisive)
 
 
 MOST = 100
-"""Maximum number of networks in a record; those over TCP come first."""
+"""Maximum number of networks in a record; networks that use TCP come first."""
 
 _NAME = r"([A-Za-z0-9_. ;-]{1,80})"
 
@@ -96,7 +97,7 @@ _LIBRARIES = {
     "mpi": ("UCX", "libfabric", "PSM", "PSM2", "Open MPI"),
     "nccl": ("NCCL", "RCCL"),
 }
-"""Backend of an app -> libraries that then carry gradients between nodes.
+"""Backend of an app -> libraries by which this backend sends gradients between nodes.
 
 With NCCL, Horovod's MPI and PyTorch's Gloo send only small messages about the order of work.
 """
@@ -106,14 +107,14 @@ _TCP_PROVIDERS = ("net", "sockets", "tcp", "udp")
 
 _LOCAL = ("cma", "cuda", "gdr", "knem", "memory", "mm", "posix", "rocm", "self", "sysv", "xpmem",
           "ze")
-"""Beginnings of UCX's transports within a node."""
+"""Beginnings of the names of UCX's transports within a node."""
 
 _FAST_UCX = ("dc", "gga", "rc", "ud", "ugni")
-"""Beginnings of UCX's transports over InfiniBand, RoCE and Cray's older network."""
+"""Beginnings of the names of UCX's transports over InfiniBand, RoCE and Cray's older network."""
 
 
 def read(directory: Path, wanted: FabricName) -> FabricRecord:
-    """Return what the logs of the run in `directory` show; unreadable logs show nothing."""
+    """Return the networks in `fabric.log` of a run; an unreadable file counts as empty."""
     try:
         text = read_plain(directory / LOG, LIMIT).decode(errors="replace")
     except (OSError, UsageError):
@@ -122,7 +123,7 @@ def read(directory: Path, wanted: FabricName) -> FabricRecord:
 
 
 def parse(wanted: FabricName, text: str) -> FabricRecord:
-    """Return what the content of `fabric.log` shows."""
+    """Return the backend and the networks in `text`, the content of `fabric.log`."""
     texts: Counter[str] = Counter()
     for line in text.splitlines():
         if found := re.fullmatch(r" *([0-9]{1,12}) (.+)", line):
@@ -131,7 +132,7 @@ def parse(wanted: FabricName, text: str) -> FabricRecord:
     carried = [*_nccl(texts), *_ucx(texts), *_open_mpi(texts)]
     if lines := backends["gloo"]:
         carried.append(Carrier(library="Gloo", transport="TCP", kind="tcp", lines=lines))
-    # The links of a chain have the same arguments; a contradiction leaves the backend open.
+    # All links of a chain have the same backend. If the logs show several, it counts as unknown.
     backend = next(iter(backends)) if len(backends) == 1 else None
     return FabricRecord.model_validate(
         {"wanted": wanted, "backend": backend,
@@ -140,7 +141,7 @@ def parse(wanted: FabricName, text: str) -> FabricRecord:
 
 
 def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
-    """Return the first group of each text that matches, with the number of its lines."""
+    """Return the number of lines for each text that matches `pattern`, by its first group."""
     found: Counter[str] = Counter()
     for text, lines in texts.items():
         if match := re.fullmatch(pattern, text):
@@ -150,7 +151,7 @@ def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
 
 def _nccl(texts: Mapping[str, int]) -> Iterator[Carrier]:
     library = "RCCL" if "RCCL version" in texts else "NCCL"
-    # The channels are what was used; without them, what was chosen.
+    # Lines about channels show the network that was used; other lines only the selected network.
     networks = (_matches(texts, rf"via NET/{_NAME}/[0-9]+")
                 or _matches(texts, rf"Using network {_NAME}"))
     for network, lines in networks.items():
@@ -174,7 +175,7 @@ def _nccl(texts: Mapping[str, int]) -> Iterator[Carrier]:
 
 
 def _provider(name: str) -> Kind:
-    """Return the kind of a provider of libfabric; `tcp;ofi_rxm` is a provider over another."""
+    """Return the kind of a libfabric provider; in `tcp;ofi_rxm`, the layer `ofi_rxm` uses `tcp`."""
     core = [part for part in name.split(";") if not part.startswith("ofi_")]
     if any(part in _TCP_PROVIDERS for part in core):
         return "tcp"
@@ -182,9 +183,9 @@ def _provider(name: str) -> Kind:
 
 
 def _ucx(texts: Mapping[str, int]) -> Iterator[Carrier]:
-    """Yield the transports of endpoints to other nodes.
+    """Yield the transports of UCX endpoints to other nodes.
 
-    An endpoint to a rank of the same node also has a transport over shared memory.
+    Endpoints with a transport over shared memory are left out: they lead to ranks of the same node.
     """
     lanes: Counter[tuple[str, str]] = Counter()
     for text, lines in texts.items():
@@ -229,7 +230,7 @@ _REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["
 
 
 def fault(record: FabricRecord | None) -> str | None:
-    """Return why a throughput of the run fails, and the remedy; None: no TCP was found."""
+    """Return why a throughput of the run fails, and the remedy; None: gradients did not use TCP."""
     if record is None or not record.slow:
         return None
     libraries = list(dict.fromkeys(one.library for one in record.slow))
@@ -238,7 +239,7 @@ def fault(record: FabricRecord | None) -> str | None:
 
 
 def unseen(record: FabricRecord | None) -> str | None:
-    """Return why a throughput of the run has no reference, and the remedy; None: it has one.
+    """Return why a throughput of the run cannot be judged, and the remedy; None: it can be judged.
 
     A run whose logs do not show its network may have used TCP.
     """

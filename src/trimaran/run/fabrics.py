@@ -1,8 +1,9 @@
 """The profiles of fabrics: what a job on several nodes needs to use the fast network of a cluster.
 
-A profile is data: environment variables, libraries and devices, each with its source. It gives only
-defaults: `env` of the cluster in the site file overrides its variables, and `env` of the recipe
-overrides both. The table in the documentation is generated from `PROFILES`.
+A profile consists of environment variables, libraries and devices. Variables and libraries state
+their source. The variables are only defaults: `env` of the cluster in the site file overrides
+them, and `env` of the recipe overrides both. The table in the documentation is generated from
+`PROFILES`.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ GPUS: tuple[Accelerator, ...] = ("nvidia", "amd")
 CPU: tuple[Accelerator, ...] = ("cpu",)
 
 LOGS = "fabric"
-"""Folder in the run directory with the logs of the network libraries, relative to that of a run.
+"""Folder with the logs of the network libraries, relative to the run directory.
 
-The paths are relative because the app works in the run directory: a variable with an absolute path
-would count as a change of the experiment.
+The variables contain relative paths, because a variable with an absolute path would count as a
+change of the experiment. The working directory of the app is the run directory.
 """
 
 NCCL_DOCS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -56,8 +57,8 @@ class Setting:
         value: value of the variable, without `;`.
         source: documentation of the variable or of the recommended value.
         on: accelerators for which the variable is set.
-        forces: whether the library then fails instead of using TCP; left out if the site file
-            allows that a fabric is missing.
+        forces: whether the variable makes the library fail instead of using TCP. Such a variable is
+            not set if the site file allows that the fabric is missing.
     """
 
     name: str
@@ -73,9 +74,9 @@ class Library:
 
     Attributes:
         name: file name of the library, by which programs load it.
-        source: documentation that says what it is needed for.
-        places: patterns of paths on a node, the best first; the library is bound into the
-            container. Empty: the image must contain the library.
+        source: documentation of the purpose of the library.
+        places: patterns of its paths on a node, the best first; the library is bound into the
+            container. (): the image must contain the library.
         on: accelerators for which the library is needed.
         needed: whether a job is refused if the library is missing.
     """
@@ -89,7 +90,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Profile:
-    """A fabric.
+    """What a job needs to use one kind of fabric.
 
     Attributes:
         title: name of the fabric.
@@ -106,7 +107,7 @@ class Profile:
     devices: tuple[str, ...] = ()
 
     def environment(self, accelerator: Accelerator, *, forced: bool = True) -> dict[str, str]:
-        """Return the variables of the profile, including those that make the libraries log.
+        """Return the variables of the profile and of `LOGGING`.
 
         Args:
             accelerator: the accelerator of the image.
@@ -132,12 +133,12 @@ LOGGING = (
     Setting("NCCL_DEBUG_FILE", f"{LOGS}/nccl.%h.%p", NCCL_DOCS, GPUS),
     Setting("UCX_LOG_LEVEL", "info", UCX_LOGGING, WITH_MPI),
     Setting("UCX_LOG_FILE", f"{LOGS}/ucx.%h.%p", UCX_LOGGING, WITH_MPI),
-    # With less, Open MPI does not print which component it selects and sends with.
+    # With lower levels, Open MPI does not print the components that it selects for sending.
     Setting("OMPI_MCA_pml_base_verbose", "10", OMPI_MCA, WITH_MPI),
     Setting("OMPI_MCA_mtl_base_verbose", "10", OMPI_MCA, WITH_MPI),
     Setting("OMPI_MCA_btl_base_verbose", "20", OMPI_MCA, WITH_MPI),
 )
-"""The variables by which the libraries write into logs what they use; the same for all fabrics."""
+"""Variables that make the libraries log the networks that they use; the same for all fabrics."""
 
 _VERBS = (
     # NCCL loads the library at run time, and Open MPI's UCX is linked with it.
@@ -181,7 +182,8 @@ PROFILES: dict[FabricName, Profile] = {
     "slingshot": Profile(
         "HPE Slingshot 11",
         settings=(
-            # The name of the plugin's network; a version with another name needs `env`.
+            # This is the name of the network in the plugin. If a version of the plugin has another
+            # name, the site file must set the variable (`env`).
             Setting("NCCL_NET", "AWS Libfabric", f"{HPE} {CSCS}nccl/", GPUS, forces=True),
             *_BY_LIBFABRIC,
             Setting("FI_PROVIDER", "cxi", LIBFABRIC, forces=True),
@@ -198,7 +200,7 @@ PROFILES: dict[FabricName, Profile] = {
             Library("libfabric.so.1", f"{CSCS}libfabric/", _in(
                 "libfabric.so.1", "/opt/cray/libfabric/*/lib64", *_FOLDERS)),
             *_plugin("/opt/aws-ofi-nccl/lib", "/opt/aws-ofi-rccl/lib", *_FOLDERS),
-            # Only some versions of the host's libfabric are linked with these.
+            # Only some versions of the host's libfabric are linked with these libraries.
             Library("libjson-c.so.3", LUMI, _in("libjson-c.so.3", *_FOLDERS), needed=False),
             Library("libjson-c.so.5", LUMI, _in("libjson-c.so.5", *_FOLDERS), needed=False),
         ),
@@ -226,7 +228,7 @@ PROFILES: dict[FabricName, Profile] = {
     "omnipath": Profile(
         "Omni-Path",
         settings=(
-            # NCCL uses the verbs of the card.
+            # NCCL uses the verbs interface of the Omni-Path card, like InfiniBand.
             Setting("NCCL_NET", "IB", NCCL_DOCS, GPUS, forces=True),
             Setting("OMPI_MCA_pml", "cm", OMPI_OPA, CPU, forces=True),
             Setting("OMPI_MCA_mtl", "psm2", OMPI_OPA, CPU, forces=True),

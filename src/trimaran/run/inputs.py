@@ -19,7 +19,7 @@ from trimaran.run.record import DataRecord, InitialRecord
 
 
 def below(recipe: Recipe, name: str) -> str:
-    """Return the path of a data set below `INSIDE`; "" if the recipe has only one data set."""
+    """Return the subfolder of a data set in `INSIDE`; "" if the recipe has only one data set."""
     return "" if len(recipe.data) == 1 else f"/{name}"
 
 
@@ -166,7 +166,8 @@ def check_initial(
     Args:
         recipe: the recipe.
         given: value of `--initial`.
-        to_print: whether the command is only printed, which needs no file; see `planned_initial`.
+        to_print: whether the command is only printed. `given` may then be None, because
+            `planned_initial` uses a placeholder.
         to_come: whether another run writes the file later.
 
     Raises:
@@ -234,7 +235,7 @@ def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None
 
 
 def initial_mounts(given: Path | None) -> list[Mount]:
-    """Return the read-only mount of the initial checkpoint `given`; [] if that is None."""
+    """Return the read-only mount of the initial checkpoint `given`; [] if `given` is None."""
     return [Mount(str(given.absolute()), INITIAL_INSIDE + given.suffix)] if given else []
 
 

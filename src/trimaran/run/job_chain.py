@@ -1,7 +1,7 @@
 """Read the links of a job chain: the records of each start of a run by a batch system.
 
-Trimaran is not installed on the nodes. The script of the job writes small files into `job/`, and
-`run.json` stays as it was at the submission. `fold` combines both.
+Trimaran is not installed on the nodes, so that a job cannot update `run.json`. The job script
+writes small files into `job/` instead, and `fold` combines `run.json` with these files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FUNCTIONS = f"{FOLDER}/functions.sh"
 """File with the functions of the job script; scripts of older versions contain their functions."""
 
 QUEUED, CANCELLED = "ids", "cancelled"
-"""Files beside the script with the numbers of the submitted and of the cancelled jobs.
+"""Files in `FOLDER` with the numbers of the submitted and of the cancelled jobs.
 
-They exist because batch systems do not list old jobs.
+The numbers are stored because batch systems do not list old jobs.
 """
 
 ExitStatus = Annotated[int, Field(strict=True, ge=0, le=255)]
@@ -44,7 +44,7 @@ def submitted_files(job: JobRecord) -> dict[str, str]:
 
 
 class End(BaseModel):
-    """The end of a link; `step` is the step of the newest checkpoint."""
+    """The end of a link; `step` is the step of the newest checkpoint at that time."""
 
     ended: AwareDatetime
     exit_status: ExitStatus
@@ -95,8 +95,8 @@ _NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:
     """Return the job numbers of a run, the newest last.
 
-    Older versions also stored other output of the submission, such as a message of the site. It is
-    left out.
+    Older versions of Trimaran stored the whole output of the command that submits a job, for
+    example with a message of the site. Lines without a job number are left out.
 
     Args:
         directory: the run directory.
@@ -133,7 +133,7 @@ def read(directory: Path) -> list[Link]:
             raise _damaged(path.with_name(f"link-{expected:04}.json"), "it is missing")
         try:
             text, end = read_plain(path), _record(End, path.with_suffix(".end.json"))
-            if not text:  # its nodes have not written their records yet
+            if not text:  # the nodes of the link have not written their records yet
                 continue
             link = Link.model_validate_json(text)
         except ValidationError as error:

@@ -26,7 +26,7 @@ from trimaran.run.additions import Extension
 from trimaran.run.site_settings import SiteSettings
 
 INSIDE = "/data"
-"""Path in the container of the single data set, or of a folder with one subfolder for each."""
+"""Path in the container of the data set; of several data sets, each has a subfolder of this."""
 
 OUT_INSIDE = "/out"
 """Path of the run directory in the container."""
@@ -101,7 +101,7 @@ def app_arguments(
 
     Args:
         recipe: the recipe.
-        changes: options that replace those of the recipe, or are added to them.
+        changes: options that are added to the options of the recipe, or replace them.
         data: folder of the data, in the container; None: the app reads no data.
         out: output folder, in the container.
     """
@@ -175,7 +175,7 @@ def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
 
 
 def _first(found: object, wanted: object) -> str:
-    """Return the first difference as text: two elements of the values, or else both values."""
+    """Return the first difference as text: the first unequal elements, or both whole values."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         found, wanted = list(found.items()), list(wanted.items())
     if isinstance(found, list | tuple) and isinstance(wanted, list | tuple):

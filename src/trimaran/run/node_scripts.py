@@ -1,4 +1,4 @@
-"""Render shell scripts that run and record a run on machines without Trimaran.
+"""Render shell scripts that execute and record a run on machines without Trimaran.
 
 All scripts use the functions of `functions.sh`, which find Apptainer, collect facts of the
 machine and write JSON. They need only sh and coreutils.
@@ -48,8 +48,8 @@ def gpu_device(image: str) -> str:
 def node(image: str) -> Node:
     """Return the part of a launch specification that depends on the machine, as shell variables.
 
-    The script sets `engine`, `engine_folder` and `image`. The function `machine_flags` determines
-    the options of the engine that depend on the machine.
+    The script must set `engine`, `engine_folder` and `image`. Its function `machine_flags` sets
+    `userns` and `gpu`, on which options of the engine depend.
     """
     vendor = commands.gpu_vendor(image)
     shows_gpus = () if vendor is None else (IfSet("gpu", commands.GPU_OPTION[vendor]),)
@@ -60,5 +60,5 @@ def node(image: str) -> Node:
 
 
 def assignments(environment: Mapping[str, Text]) -> list[str]:
-    """Return the shell source of a word `NAME=VALUE` for each variable."""
+    """Return one word `NAME=VALUE`, as shell source, for each variable in `environment`."""
     return [shell_source(join(f"{name}=", value)) for name, value in environment.items()]

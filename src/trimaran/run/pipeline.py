@@ -113,7 +113,7 @@ def plan(request: Request) -> Plan:
         how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
             f"build {image.name}"
         )
-        # The name of its file depends on its digest or base, which are not known yet.
+        # The file name of the image depends on its digest or base, which are not known yet.
         missing.append(
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
@@ -314,7 +314,7 @@ def specification(
 
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
-    """Return the launch specification of `request`; `node` has what depends on the machine."""
+    """Return the launch specification of `request`; `node` has the values of the machine."""
     site, entry = site_settings(request), definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,

@@ -47,7 +47,7 @@ class RecipeRecord(BaseModel):
 
 
 class SignatureRecord(BaseModel):
-    """The verified signature of an image; `fingerprint` is that of the signing key."""
+    """The verified signature of an image; `fingerprint` identifies the key that signed it."""
 
     fingerprint: str
     verified: Literal[True] = True
@@ -124,8 +124,8 @@ class JobRecord(BaseModel):
         functions_sha256: hash of the functions file beside the script; None in records of older
             versions, whose scripts contain the functions.
         name: unique name of the jobs of this run; None in records of older versions.
-        together: name of the job in which the run was submitted together with others.
-        before: directory of the run that must complete first, and then queues this run.
+        together: name of the job, if several runs were submitted as one job.
+        before: directory of the run that must complete first; its job then queues this run.
     """
 
     scheduler: str
@@ -159,7 +159,8 @@ class RunRecord(BaseModel):
         launch: the launch specification that `command` was rendered from; None in records of
             older versions.
         site: the additions of the site file; None in records of older versions.
-        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
+        fabric: networks that the job used; None: the job had one node, or the site file names no
+            fabric of the cluster.
         nodes: the machines in addition to `host`.
         seconds: duration of the training command over all parts of the run, except a part that
             was killed together with Trimaran.

@@ -84,7 +84,7 @@ def _request(directory: Path, record: RunRecord, site: Site) -> Request:
 
 
 def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None:
-    """Prepare the data, and check that they are those of the run."""
+    """Prepare the data, and check that they have the hashes in the record of the run."""
     found = inputs.prepare(request.recipe, request.folders, offline=True, reporter=reporter)
     begun = {data.name: data.sha256 for data in record.data}
     for data in found:
@@ -96,7 +96,7 @@ def _check_data(request: Request, record: RunRecord, reporter: Reporter) -> None
 def _launch(
     request: Request, record: RunRecord, directory: Path, reporter: Reporter
 ) -> LaunchSpec:
-    """Build the launch specification again, and check it against the recorded command."""
+    """Build the launch specification again, and check that it results in the recorded command."""
     with reporter.bar(f"verifying {record.image.name}", None):
         built = _image(request, record)
     launch = pipeline.specification(request, built, request.folders, directory)

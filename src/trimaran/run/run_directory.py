@@ -97,7 +97,7 @@ def refuse_used(out: Path) -> None:
     Raises:
         UsageError: `out` contains files: a run is never overwritten.
     """
-    # A run that was killed before it began left only the lock file.
+    # A directory that contains only the lock file is left from a run that was killed early.
     if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
         raise UsageError(
             f"{out} exists and is not empty: a run is never overwritten", code="run-not-empty",
@@ -109,7 +109,7 @@ def refuse_used(out: Path) -> None:
 def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
     """Create and lock the run directory; yield its path and the descriptor of its lock.
 
-    The path is `out`, or a new path below `runs` if that is None. A directory that this call
+    The path is `out`, or a new path below `runs` if `out` is None. A directory that this call
     created is deleted afterwards if no run was started in it.
 
     Raises:
@@ -164,8 +164,8 @@ def start(
     The status of the run is "running", or "queued" if `job` describes a submission.
 
     Raises:
-        RunError: the directory cannot be written, or another run began in it, which is possible
-            only on a file system without locks.
+        RunError: the directory cannot be written, or another run was started in it, which can only
+            happen on a file system without locks.
     """
     record = new_record(recipe, changed, image, data, launch, launch_spec.command(launch),
                         git_state(recipe.path.parent))
@@ -282,7 +282,7 @@ def hashes(directory: Path) -> dict[str, str]:
     """Return the SHA-256 of each file that the app has written and the verdict reads."""
     found = {}
     for name in (METRICS, RESULT, carriers.LOG):
-        with suppress(OSError, UsageError):  # the verdict reports a fault of the file
+        with suppress(OSError, UsageError):  # the verdict reports a missing or unreadable file
             found[name] = hashlib.sha256(
                 read_plain(directory / name, LINES_BYTES)
             ).hexdigest()
@@ -323,10 +323,10 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 
 
 def keep_fabric(directory: Path, record: RunRecord) -> None:
-    """Write into `run.json` which networks the job used, which its script cannot do.
+    """Add the networks that the job used to `run.json`, because the job script cannot do it.
 
-    The file of another user is left as it is: a new file would have another owner. `verdict.json`
-    and the report have the networks, too.
+    The file of another user is not changed, because the new file would have another owner.
+    `verdict.json` and the report contain the networks in any case.
 
     Raises:
         UsageError: `run.json` is damaged.
@@ -366,7 +366,7 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 
 def git_state(folder: Path) -> GitRecord:
-    """Return the state of the Git checkout with `folder`; without one, its values are None."""
+    """Return the state of the Git checkout that contains `folder`; without one, None values."""
     head = process.git(folder, "rev-parse", "HEAD")
     changes = process.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))

@@ -29,27 +29,27 @@ VARIABLES = re.compile(
     r"|STALL_CHECK_(DISABLE|TIME_SECONDS)|THREAD_AFFINITY)"
     r"|GOMP_CPU_AFFINITY|KMP_AFFINITY|OMP_(DISPLAY_AFFINITY|PLACES|PROC_BIND)"
 )
-"""Environment variables of network libraries, and those that bind threads to cores.
+"""Matches environment variables of network libraries, and variables that bind threads to cores.
 
 Variables of launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not included, because
 apps read them.
 """
 
 READ_ONLY = frozenset({"NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE"})
-"""Variables of `VARIABLES` whose value may be a path, because they load no code, unlike plugins."""
+"""Variables whose value may be a path, because the library loads no code from this path."""
 
 _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target)=([^,]+)(?:,ro)?")
 
 _PATH = re.compile(r"(^|[:;,= ])[.~]*/")
 
 _ADDRESS = re.compile(r"([0-9]{1,3}\.){3}[0-9]{1,3}|([0-9A-Fa-f]{0,4}:){2}")
-"""Part of an IP address (versions 4 and 6), a hardware address or the place of a PCI device."""
+"""Matches a part of an IP address (versions 4 and 6), a hardware address or a PCI address."""
 
 _NAMED_PRIVATE = re.compile(
     r"NCCL_(COMM_ID|HOSTID)|.*(_KEYS?|TOKEN|SECRET|PASSW|CREDENTIAL|_UUID|_URI"
     r"|precondition_transports|hostfile|nodename).*", re.IGNORECASE,
 )
-"""Variables whose values are keys, or addresses and names of hosts."""
+"""Matches the names of variables whose values are keys, or addresses or names of hosts."""
 
 
 class SiteSettings(BaseModel):
@@ -57,12 +57,12 @@ class SiteSettings(BaseModel):
 
     Attributes:
         flags: flags of the engine, as in the command.
-        env: variables of the app, except those that the recipe sets: the recipe takes precedence.
+        env: variables of the app, without variables that the recipe sets, too.
         binds: path in the container -> folder of the host.
         devices: network devices that jobs on several nodes mount at the same path.
-        fabric: fabric of the cluster, whose profile is part of `env` and `devices`; None: the site
-            file names none, or the job has one node.
-        libraries: names of the libraries of the nodes that the fabric's profile adds.
+        fabric: fabric of the cluster; the variables and devices of its profile are in `env` and
+            `devices`. None: the site file names no fabric, or the job has one node.
+        libraries: names of the libraries of the nodes that the profile binds into the container.
     """
 
     flags: list[str] = Field(default_factory=list)
@@ -94,10 +94,13 @@ class SiteSettings(BaseModel):
         ]
 
     def private(self) -> dict[str, set[str] | set[int]]:
-        """Return the indices of flags, and names of variables and binds, that evidence leaves out.
+        """Return the additions that published evidence leaves out, because they may be private.
 
         These are flags and variables that may change the experiment or contain a path, variables
         with an address or a key, and all binds.
+
+        Returns:
+            Field -> indices (`flags`), or names (`env`, `binds`), of the additions.
         """
         return {
             "flags": {at for at, flag in enumerate(self.flags)
@@ -110,7 +113,7 @@ class SiteSettings(BaseModel):
 
 
 def is_network(name: str, value: str) -> bool:
-    """Return whether a variable is in `VARIABLES` and its value loads no code from a path."""
+    """Return whether a variable is in `VARIABLES` and cannot make a library load code."""
     if VARIABLES.fullmatch(name) is None:
         return False
     return name in READ_ONLY or _PATH.search(value) is None
@@ -128,7 +131,7 @@ def _is_neutral(flag: str) -> bool:
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
     """Yield the source and target of each bind; the target is "" if the bind cannot be parsed."""
     if name == "--mount":
-        # Only this order of fields is parsed, without quotes.
+        # Fields in another order, or with quotes, are not parsed.
         found = _MOUNT.fullmatch(value)
         yield (found[1], found[2]) if found else ("", "")
         return

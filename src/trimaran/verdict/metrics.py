@@ -21,7 +21,7 @@ from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
 
 BEGINNINGS = ("run_start", "resumed_from_step")
-"""Keys of the events at the start and at each resumption; their metadata has the number `ranks`."""
+"""Keys of the events at the start and at each resumption; their metadata has the key `ranks`."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def read_events(path: Path) -> list[Event]:
 
 
 def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
-    """Return the value of `metric` in its unit; None: the run has not reported it.
+    """Return the value of `metric` in the metric's unit; None: the run has not reported it.
 
     The result is NaN if it depends on a value that is not finite or not possible for the metric.
 
@@ -116,9 +116,9 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 NOT_READABLE = "not_readable"
-"""Key of the event that names the reason why a run cannot measure some metrics.
+"""Key of an event whose value is the reason why a run cannot measure some metrics.
 
-The metadata have the keys of these metrics in `keys`.
+The metadata of the event have the keys of these metrics in `keys`.
 """
 
 REASON = 500
@@ -135,7 +135,7 @@ def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values that `measure` uses, in their unit; NaN for values that are not finite."""
+    """Return the values that `measure` uses, in the metric's unit; NaN if a value is not finite."""
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])
@@ -163,7 +163,7 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 class Row(BaseModel):
     """One metric of a verdict; values and bounds are in `unit`.
 
-    `at` names the value that counts: `end` (the last one), `best` or `median-after-epoch-N`.
+    `at` names the value that counts: `end` (the last value), `best` or `median-after-epoch-N`.
     `fault` is the reason why the metric fails even with a value within the bounds. `readable` is
     false if the run reported that the machine cannot measure the metric.
     """
@@ -209,7 +209,7 @@ class Verdict(BaseModel):
     Attributes:
         outcome: the worst outcome of the required rows.
         reasons: why no reference is valid for this run.
-        notes: circumstances that readers of the outcome must know.
+        notes: circumstances that readers must consider when they use the outcome.
         rows: the metrics that the recipe expects, followed by further reported metrics.
         checked: one line for each comparison of files that preceded the judgement.
     """
@@ -249,10 +249,11 @@ def judge_metrics(
         changed: arguments of the command line that change the experiment.
         unlike: differences between the machine and the recipe's target.
         site: additions of the site file that change the experiment.
-        other_data: how the data differ from those of the recipe; None: they do not differ.
+        other_data: how the data differ from the data of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
-        fabric: networks that the job used; None: it had one node, or its cluster no named fabric.
+        fabric: networks that the job used; None: the job had one node, or the site file names no
+            fabric of the cluster.
         several_nodes: whether the run had more than one node.
     """
     slow, unseen = carriers.fault(fabric), carriers.unseen(fabric)
@@ -295,7 +296,7 @@ def _row(
         expected: the expectation of the recipe.
         card: the card of the app.
         events: the events of the run.
-        another: whether the run was another experiment than that of the recipe.
+        another: whether the run was another experiment than the recipe describes.
         incomparable: whether the machine or its network differs from the target, or is unknown.
         slow: why a hardware-bound metric fails whatever its value is, or None.
     """
@@ -318,7 +319,7 @@ def _row(
 
 
 def within(measured: float, low: float | None, high: float | None) -> bool:
-    """Return whether a value is within the bounds; a bound that is None does not exist."""
+    """Return whether a value is within the bounds; None means that there is no bound."""
     return (low is None or measured >= low) and (high is None or measured <= high)
 
 

@@ -133,7 +133,7 @@ def check(
 
 
 def other_data(record: RunRecord) -> str | None:
-    """Return how the data of a run differ from those that their contracts pin, or None."""
+    """Return how the data of a run differ from the hashes in their contracts, or None."""
     others = [
         f"the data set {data.name} of the run is not the one that its contract pins (dataset.json"
         f" {data.sha256[:12]}…)"
@@ -166,7 +166,8 @@ def ended(record: RunRecord) -> Iterator[str]:
     """Yield the faults in the exit status and the times of a completed run."""
     if record.exit_status != 0:
         yield f"run.json: the status is completed, but the exit status is {record.exit_status}"
-    # Only the times of the last part are compared, because clocks of two machines may differ.
+    # Only the times of the last part of the run are compared: they are from the clock of one
+    # machine.
     begun = record.resumed[-1].started if record.resumed else record.started
     if record.ended is None or record.ended < begun:
         yield f"run.json: the run started {begun}, but ended {record.ended}"
@@ -245,7 +246,7 @@ def _image(record: RunRecord) -> Iterator[str]:
 def _metrics(
     record: RunRecord, recipe: Recipe, card: Card, events: Sequence[Event], changed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the reasons why the metrics are not those of one complete run of this recipe."""
+    """Yield the reasons why the metrics cannot come from one complete run of this recipe."""
     keys = [event.key for event in events]
     if keys.count("run_start") != 1:
         yield f"{METRICS} has {keys.count('run_start')} events run_start, not 1"
@@ -259,8 +260,7 @@ def _metrics(
     wanted: dict[str, list[object]] = {}  # lists, because values may not be hashable
     if "seed" in arguments:
         wanted["seed"] = [arguments["seed"]]
-    # The metrics have the number of clips or of token sequences, the recipe that of recordings or
-    # documents.
+    # The metrics count clips or token sequences, whereas the recipe counts recordings or documents.
     others_than_samples = {"sequence", "text"} & set(card.data.kinds)
     reads = arguments.get(SYNTHETIC) is not True and not others_than_samples
     if reads and len(recipe.data) == 1 and not changed:
@@ -329,9 +329,10 @@ def chain_faults(
 
 
 def chain_notes(directory: Path) -> list[str]:
-    """Return a note for each link that began at an earlier step than its predecessor had reached.
+    """Return a note for each link that began at an earlier step than the previous link had reached.
 
-    The user may have removed checkpoints; the training is complete, but readers must be informed.
+    The cause may be that the user removed checkpoints. The training is complete nevertheless, so
+    that this is a note and not a fault.
     """
     return [
         f"link {link.number} began at step {link.step}, but the previous link ended at step"

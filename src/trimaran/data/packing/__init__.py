@@ -1,1 +1,1 @@
-"""Pack pictures of a folder, an archive or IDX files into shards, and verify the shards."""
+"""Pack images, videos and texts into shards: readers of their sources, and writers of shards."""

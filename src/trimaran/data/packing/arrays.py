@@ -1,8 +1,8 @@
 """Pack data sets that are made from IDX files (such as Fashion-MNIST) into shards of PNG files.
 
-The key of a record is the position of the image in the source file, or of the sequence in its
-split, so that a message about a record leads to its source. The bytes of the shards depend only
-on the files, the contract, the constants below and the version of the encoder.
+The key of a record is the index of its image in the source file, or of its sequence in the split,
+so that the user can find the source of a record that a message names. The bytes of the shards
+depend only on the files, the contract, the constants below and the version of the encoder.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def pack(
 ) -> None:
     """Write the packed data set `folder` from the verified files in `raw`.
 
-    An existing `folder` is replaced at the very end. A killed packing leaves it intact, and leaves
-    a hidden temporary folder, which the next packing removes.
+    An existing `folder` is replaced at the very end. If the packing is killed, `folder` stays
+    intact, and a hidden temporary folder remains, which the next packing removes.
 
     Raises:
         RunError: a file violates its format or differs from the contract, or the disk has too
@@ -80,7 +80,7 @@ def _write_split(
 
 
 def records(samples: Samples, chosen: list[int], advance: Advance) -> Iterator[Record]:
-    """Yield the records of the samples whose numbers are in `chosen`; frames are PNG files."""
+    """Yield the records of the samples whose numbers are in `chosen`, with each frame as PNG."""
     for number in chosen:
         frames = tuple(map(_png, samples.frames(number)))
         yield Record(number, samples.name, samples.labels(number), frames, "png")

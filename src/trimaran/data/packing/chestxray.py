@@ -33,18 +33,21 @@ NONE = "No Finding"
 TABLE = "Data_Entry_2017_v2020.csv"
 FOLDER = "images"
 UNCHANGED = "use the unchanged file of the publisher"
-UNPACKED_PER_BYTE = 1.01  # PNG files hardly become smaller
+UNPACKED_PER_BYTE = 1.01  # size of the images / size of the archives; gzip hardly shrinks PNG files
 
 _MARK = re.compile(r"\..*\.tar\.gz\.done")
 _NAME = re.compile(r"\d{8}_\d{3}\.png")
 
 
 class PatientSplit(Split):
-    """A split with the images of a published list, or of a share of the unlisted patients.
+    """A split: the images in a published list, or all images of some of the other patients.
+
+    Either `list` or `percent` is given.
 
     Attributes:
         samples: number of images (None: unknown before the user has the list).
-        percent: first and last percentile of the patients that are in no list, in a fixed order.
+        percent: begin and end of the split, as percentages of the patients that are in no list;
+            these patients are sorted by a hash (see `splits`).
         list: name of the file with the list.
     """
 
@@ -139,7 +142,10 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Warn of images that the table does not list; return other files except marks of `unpack`."""
+    """Warn of images that the table does not list, and return the names of the other files.
+
+    The hidden files by which `unpack` marks an unpacked archive are left out.
+    """
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)
     return [name for name in others if _MARK.fullmatch(name) is None]
@@ -197,14 +203,15 @@ def _row(line: tables.Line, number: Mapping[str, int]) -> Row:
 
 
 def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, str]:
-    """Return the split of each image: by a published list, or else by its patient.
+    """Return the split of each image.
 
-    The patients that are in no list are sorted by a hash of seed and patient number, and divided at
-    percentages of their count.
+    A published list determines the split of the images that it contains; the patient determines
+    the split of every other image. The patients of these images are sorted by a hash of the seed
+    and the patient number, and divided at percentages of their count.
 
     Raises:
         RunError: a list names images that are not in the table, a patient is in two splits, or the
-            SHA-256 of the result is not the one in the contract.
+            SHA-256 of the result differs from the contract.
     """
     found: dict[str, str] = {}
     patients = {row.image: row.patient for row in rows}
@@ -268,7 +275,7 @@ def assigned(found: Mapping[str, str], rows: Iterable[Row], classes: list[str]) 
 def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter) -> Path:
     """Return the folder of the images, after unpacking the archives in `source` into `folder`.
 
-    Archives that were unpacked before are left out, so that a killed call can be repeated.
+    Archives that an earlier call unpacked are not unpacked again. A killed call can be repeated.
 
     Raises:
         RunError: an archive is damaged, or the disk has too little free space.

@@ -36,7 +36,7 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
         root: folder with the layout `LAYOUT`.
         workers: number of processes.
         reporter: shows progress, and warns of images that belong to no class.
-        untrained: allow that `train` is missing; the classes are then those of all splits.
+        untrained: allow that `train` is missing. Every split then contributes its classes.
 
     Raises:
         UsageError: `root` has another layout, a class has no images in `train`, or images are
@@ -87,7 +87,7 @@ def refuse_within(root: Path, folder: Path) -> None:
     Raises:
         UsageError: `folder` is `root` or a folder below it.
     """
-    # Path.resolve fails for a link to itself, for which the packing has a better message.
+    # Path.resolve would fail for a link to itself; the packing reports such a link more clearly.
     if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root)):
         raise UsageError(
             f"the output folder {folder} is inside the source {root}", code="arguments-conflict",
@@ -159,7 +159,8 @@ def _class_folders(root: Path) -> dict[str, list[str]]:
 def _classes(root: Path, folders: dict[str, list[str]], untrained: bool) -> list[str]:
     """Return the sorted names of the classes in `train`.
 
-    A class that only another split has would shift the labels of other classes, and is an error.
+    A class that exists only in another split is an error, because it would shift the labels of
+    the other classes.
     """
     if not (root / "train").is_dir():
         if not untrained:

@@ -33,7 +33,7 @@ def dictionary(index: Path) -> Path:
     """Return the file beside the index that contains the entries.
 
     Raises:
-        RunError: there is none.
+        RunError: there is no such file.
     """
     beside = [index.with_suffix(end) for end in ENDINGS]
     for path in beside:
@@ -48,7 +48,7 @@ def entries(index: Path) -> Iterator[tuple[int, bytes]]:
 
     Raises:
         RunError: the dictionary beside the index is missing, or an index line is malformed or
-            leads beyond the end of the dictionary.
+            points beyond the end of the dictionary.
         OSError: a file cannot be read; BadGzipFile, EOFError or zlib.error: it is damaged.
     """
     path = dictionary(index)
@@ -60,7 +60,7 @@ def entries(index: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _places(index: Path, length: int) -> set[tuple[int, int]]:
-    """Return position and size of the entries that do not describe the dictionary.
+    """Return the positions and sizes of the entries, without those that describe the dictionary.
 
     Args:
         index: the index.

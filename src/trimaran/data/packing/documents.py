@@ -26,10 +26,10 @@ ENDINGS = (*PLAIN, *LINES)
 
 
 class Document(NamedTuple):
-    """A document, or the fault of one.
+    """A document of a text; if it cannot be used, the reason instead of its content.
 
     Attributes:
-        split: its split; "" if it has a fault.
+        split: the split of the document; "" if it has a fault.
         place: the file that contains the document, and the position in it, for messages.
         content: the text as UTF-8.
         fault: why the document cannot be used; None if it can.
@@ -48,8 +48,9 @@ class Text:
     Attributes:
         root: folder of the files.
         files: paths of the files below `root`, sorted.
-        rule: what a document is.
-        held_out: shares of the splits by the hash of a document; None: a split is a folder.
+        rule: how the files are divided into documents.
+        held_out: range of hash values for each split; the hash of a document then determines its
+            split. None: the folder that contains a document is its split.
         encoding: encoding of the files.
         contents: name of a file -> SHA-256, if a contract pins the files.
         ignored: paths of other files below `root`, which are not read.
@@ -73,7 +74,7 @@ class Text:
 
     @property
     def stamps(self) -> list[str]:
-        """A text for each file that is read, which changes if the file changes."""
+        """One text for each file that is read: its name, size and modification time."""
         paths = [self.root / name for name in self.files]
         if self.rule == "dictd":
             paths += [dictd.dictionary(path) for path in paths]
@@ -82,7 +83,7 @@ class Text:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits, each of which must get a document."""
+        """The names of the splits; each of them needs at least one document."""
         if self.held_out is not None:
             return list(self.held_out)
         return list(dict.fromkeys(["train", *(name.partition("/")[0] for name in self.files)]))
@@ -103,7 +104,7 @@ class Text:
                                         start, found)
 
     def _of_file(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the position and the content of each document, or of its line of JSON."""
+        """Yield the position and the content of each document (JSON lines: of each line)."""
         path = self.root / name
         if self.rule == "dictd":
             yield from dictd.entries(path)
@@ -123,7 +124,7 @@ class Text:
             name: the file, or the index of the dictionary.
             place: the file that contains the document, and the position in it, for messages.
             start: position of the document in that file, in bytes.
-            found: the document, or its line of JSON.
+            found: the bytes of the document, or of the JSON line that contains it.
         """
         try:
             text = found.decode(self.encoding)
@@ -195,7 +196,7 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _field(line: str) -> str:
-    """Return the field `text` of a JSON object; raise Malformed if there is none."""
+    """Return the field `text` of the JSON object in `line`; raise Malformed without this field."""
     found = parse_json(line)
     text = found.get("text") if isinstance(found, dict) else None
     if not isinstance(text, str):
@@ -207,9 +208,9 @@ def listed(source: Path, rule: DocumentRule, held_out: int | None) -> Text:
     """List the files of a text that the user gives.
 
     Args:
-        source: a file, or a folder. If the folder has a folder `train`, each of its folders is a
-            split.
-        rule: what a document is.
+        source: a file, or a folder. If `source` contains a folder `train`, each folder in `source`
+            is a split.
+        rule: how the files are divided into documents.
         held_out: percentage of the documents in the split `val`; None: 1.
 
     Raises:
@@ -252,7 +253,7 @@ def listed(source: Path, rule: DocumentRule, held_out: int | None) -> Text:
 
 
 def is_text(name: str, rule: DocumentRule) -> bool:
-    """Return whether a file is read, judged by its name."""
+    """Return whether the file `name` contains documents, judged by its ending."""
     if rule == "dictd":
         return name.endswith(".index")
     return name.removesuffix(".gz").endswith(ENDINGS)

@@ -2,7 +2,7 @@
 
 IDX is the format of MNIST and similar data sets: two zero bytes, a type (0x08: unsigned bytes), the
 number of dimensions, each dimension as a 32-bit big-endian number, then the values, the last
-dimension varying fastest. Every deviation is an error.
+dimension varying fastest. A file that deviates from this format is rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TYPES = {0x08: "unsigned bytes", 0x09: "signed bytes", 0x0B: "shorts", 0x0C: "i
 
 @dataclass(frozen=True)
 class Array:
-    """An array of unsigned bytes; `values` has the product of `shape` bytes."""
+    """An array of unsigned bytes; the number of `values` is the product of `shape`."""
 
     shape: tuple[int, ...]
     values: bytes

@@ -193,11 +193,10 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
-    """Return True if `stream` has only zeros from byte `start` to `end`, and at least one block.
+    """Return True if the bytes of `stream` from `start` to `end` are the end of a tar.
 
-    That is the end of a tar.
-
-    All bytes are checked, because a failed download can leave zeros in the middle of a file.
+    The end of a tar consists of zeros, at least one block of 512 bytes. All bytes are checked,
+    because a failed download can leave zeros in the middle of a file.
     """
     stream.seek(start)
     left = end - start

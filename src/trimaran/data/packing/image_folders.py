@@ -47,7 +47,7 @@ def listing_of(
     class_folders.refuse_within(source, out)
     if labels is None and chestxray.is_here(source):
         contract = contracts.load("chestxray14")
-        assert isinstance(contract, chestxray.ChestXray14)  # noqa: S101 - it is the repository's own
+        assert isinstance(contract, chestxray.ChestXray14)  # noqa: S101 - for mypy
         images = source / chestxray.FOLDER
         return chestxray.listing(contract, source, images, reporter, skip_missing=skip_missing)
     if labels is not None or in_sequences:

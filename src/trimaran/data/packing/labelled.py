@@ -40,7 +40,7 @@ _PERHAPS = re.compile(r"[/&+:\s]")
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 _HINT = f"separate classes by {SEPARATOR}, and quote a field that contains a comma"
 _NAME_THEM = "; if the table is right, list all classes: --classes 'Mass|Edema'"
-_ROWS = 1 << 16  # between two updates of the progress bar
+_ROWS = 1 << 16  # rows between two updates of the progress bar
 
 
 def classes_of(text: str) -> list[str]:

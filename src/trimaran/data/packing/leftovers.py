@@ -63,7 +63,7 @@ def warn(root: Path, images: list[str], why: str, reporter: Reporter) -> None:
 def lost(entry: os.DirEntry[str]) -> str | None:
     """Return a message if `entry` is a broken link or a folder with images; otherwise None.
 
-    `entry` is in a folder of images, of which only the files are read.
+    `entry` is an entry of a class or sequence folder. Images in its subfolders are not read.
     """
     if entry.name.startswith("."):
         return None
@@ -78,7 +78,7 @@ def lost(entry: os.DirEntry[str]) -> str | None:
 
 def is_broken(entry: os.DirEntry[str]) -> bool:
     """Return True if an entry is a link to a missing file or to itself."""
-    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - Path: no loops
+    return entry.is_symlink() and not os.path.exists(entry.path)  # noqa: PTH110 - it is a str
 
 
 def shown(folder: Path | os.DirEntry[str], place: str) -> list[os.DirEntry[str]]:

@@ -204,7 +204,10 @@ def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
     return found
 
 
-@functools.lru_cache(maxsize=1)  # reading the list of members takes longer than reading a member
+@functools.lru_cache(maxsize=1)  # opening a zip reads its list of members, which is slow
 def _opened(path: Path, size: int, changed: int) -> zipfile.ZipFile:
-    """Return the opened zip at `path`; size and modification time are keys of the cache only."""
+    """Return the opened zip at `path`, from the cache if it did not change.
+
+    `size` and `changed` (the modification time) are only keys of the cache.
+    """
     return zipfile.ZipFile(path)

@@ -56,7 +56,7 @@ class MovingSplit(Counted):
 class Moving(OfSequences, OfArrays):
     """The contract of sequences of moving images of another data set (`from`).
 
-    Files and sources are those of the other data set.
+    The contract lists the files and the sources of the other data set.
     """
 
     reader: Literal["moving"]

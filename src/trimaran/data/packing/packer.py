@@ -1,10 +1,10 @@
 """Pack a listing into a folder, in parallel and resumable.
 
-A shard is written in `.packing/` and moved into the folder when it is complete; then a note of it
-is written to `.packing/`. The next call resumes a killed packing: it keeps the shards that have a
-note with their hash. `dataset.json` is written last, so that an unfinished folder is not a data
-set. The bytes depend on the source, the options and the versions of the libraries, but not on the
-number of workers.
+A shard is written in `.packing/` and moved into the folder when it is complete. Then a note with
+its hash is written to `.packing/`. The next call resumes a killed packing: it keeps each shard
+whose hash is the one in its note. `dataset.json` is written last, so that an unfinished folder is
+not a data set. The bytes depend on the source, the options and the versions of the libraries, but
+not on the number of workers.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def pack(
 
     Args:
         source: the samples.
-        folder: a new or empty folder, or that of an unfinished packing of the same source.
+        folder: a new or empty folder, or the folder of an unfinished packing of the same source.
         options: format, image size and number of samples in a shard.
         workers: number of processes.
         skip_bad: leave out images that cannot be decoded, and list them in `skipped.txt`.
@@ -101,7 +101,7 @@ def _encoding(source: Listing, options: Options) -> str:
 
 
 def _plan(source: Listing, options: Options) -> dict[str, Any]:
-    """Return the source and the options of a packing, by which it is recognized later."""
+    """Return all that determines the shards; only a call with an equal plan resumes a packing."""
     plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
     return plan | ({"decoder": videos.decoder()} if source.has_videos else {})
 
@@ -121,7 +121,7 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return the unchanged shards that an earlier call finished, by name."""
+    """Return name -> shard of the shards that an earlier call finished and that are unchanged."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
@@ -160,7 +160,7 @@ def _make(
     total = sum(len(job.chosen) for job in jobs)
     left = sum(len(job.chosen) for job in todo)
     videos_too = any(one.clip for job in todo for _, one in job.chosen)
-    # In other cases the size of the shards is unknown beforehand.
+    # The size of scaled images and of decoded videos is not known before they are packed.
     if todo and todo[0].options.resize is None and not videos_too:
         size = sum(sample.size for job in todo for _, sample in job.chosen)
         files.check_space(state, size + files.SPARE_BYTES, f"packing into {state.parent}", RunError)

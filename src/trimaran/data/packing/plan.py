@@ -37,7 +37,7 @@ class Options:
         resize: size to which images are scaled (None: images are not scaled).
         quality: JPEG quality of scaled images and of the frames of videos.
         samples: number of samples in a shard. None: 10,000 images, or a 64th of the sequences of a
-            split. One process writes a shard, so 64 processes can work on a split.
+            split. As one process writes a shard, 64 processes can then work on a split.
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.

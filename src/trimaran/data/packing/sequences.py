@@ -1,4 +1,4 @@
-"""List and convert sequences of images: the ordered frames of a sample, which have one size."""
+"""List and convert sequences of images: a sequence is a sample of ordered frames of one size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read CSV files strictly, because a field that is lost would become a wrong label."""
+"""Read CSV files strictly, because a lost field would cause a wrong label."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Line(NamedTuple):
     """One row of a table.
 
     Attributes:
-        number: the line, from 1.
+        number: number of the line in the file, counted from 1.
         where: file and line, for messages.
         fields: name of the column -> field without blanks at its ends.
     """
@@ -93,7 +93,10 @@ def _text(path: Path, error: type[TrimaranError]) -> str:
 def _header(
     path: Path, text: str, needed: Sequence[str], error: type[TrimaranError]
 ) -> tuple[list[str], str]:
-    """Return the first line's names, and the first of `DELIMITERS` that yields all `needed`."""
+    """Return the column names in the first line of `text`, and the delimiter of the table.
+
+    The delimiter is the first of `DELIMITERS` by which the line contains all `needed` columns.
+    """
     for delimiter in DELIMITERS:
         _, names = next(_rows(path, text, delimiter, error), (0, []))
         if set(needed) <= set(names):

@@ -1,8 +1,8 @@
 """Pack the documents of a text into shards of tokens.
 
-The source is read once to count and check its documents, before anything is written, and once to
-pack them in its order. To train a BPE, it is read once more. A finished shard has a note, so that
-an interrupted packing continues after the last finished shards.
+The files are read once to count and check the documents, before anything is written, and once to
+pack the documents in the order of the files. To train a BPE, they are read once more. A finished
+shard has a note, so that an interrupted packing continues after the last finished shards.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from trimaran.reporting import Advance, Reporter
 
 SHARD_TOKENS = 100_000_000
 BATCH_BYTES = 1 << 22
-"""Bytes of text that become tokens in one step, by all threads."""
+"""Size in bytes of the text that all threads together turn into tokens in one step."""
 
 
 @dataclass(frozen=True)
 class Options:
     """The options that, with the text and the tokenizer, determine the bytes of the shards.
 
+    A shard ends with the document by which it reaches 100,000,000 tokens or `samples` documents.
+
     Attributes:
         name: name of the data set.
-        samples: largest number of documents in a shard; None: no limit but that of tokens.
-
-    A shard ends with the document that reaches 100,000,000 tokens, or `samples` documents.
+        samples: largest number of documents in a shard (None: only the tokens are limited).
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.
@@ -79,7 +79,7 @@ def pack(
 
     Args:
         text: the files, and how they are divided into documents and splits.
-        folder: a new or empty folder, or that of an unfinished packing of the same text.
+        folder: a new or empty folder, or the folder of an unfinished packing of the same text.
         options: name of the data set and size of the shards.
         choice: the tokenizer.
         skip_bad: leave out documents that cannot be used, and list them in `skipped.txt`.
@@ -96,7 +96,7 @@ def pack(
         unfinished.refuse_used(folder)  # before the text is read, which may take an hour
     _warn_of_ignored(text, reporter)
     if choice.path is not None:
-        Encoder(choice.path.read_bytes(), choice.path)  # its faults, before the text is read
+        Encoder(choice.path.read_bytes(), choice.path)  # report its faults before the text is read
     found = survey(text, reporter)
     _refuse(text, found, wanted, skip_bad)
     with (
@@ -164,9 +164,10 @@ def _warn_of_ignored(text: Text, reporter: Reporter) -> None:
 def _refuse(
     text: Text, found: Survey, wanted: Mapping[str, int | None] | None, skip_bad: bool
 ) -> None:
-    """Raise RunError if documents cannot be used, or a split is not as it has to be.
+    """Raise RunError if documents cannot be used, or a split is empty or not of the wanted size.
 
-    Only the documents of a contract have numbers in `wanted`; `data get` has no `--skip-bad`.
+    `wanted` is None for a text without a contract. With a contract, the message does not advise
+    `--skip-bad`, because `data get` does not have this option.
     """
     if found.bad and not skip_bad:
         lines = [f"{place} {fault}" for place, fault in found.bad[:SHOWN]]
@@ -189,7 +190,7 @@ def _refuse(
 
 
 def _plan(text: Text, options: Options, choice: Choice) -> dict[str, object]:
-    """Return the source and the options of a packing, by which it is recognized later."""
+    """Return all that determines the shards; only a call with an equal plan resumes a packing."""
     return {
         "source": fingerprint(text.stamps), "documents": text.rule, "encoding": text.encoding,
         "held_out": text.held_out_rule, "tokenizer": choice.made,
@@ -219,7 +220,7 @@ def _training(text: Text, advance: Advance) -> Iterator[str]:
 
 
 def _batches(text: Text) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield split and content of the usable documents, some megabytes at a time."""
+    """Yield the split and content of the usable documents, in batches of some megabytes."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for one in text.documents():
@@ -234,7 +235,7 @@ def _batches(text: Text) -> Iterator[list[tuple[str, bytes]]]:
 
 
 class _Split:
-    """The shards of one split: the finished ones, and the documents of the next one."""
+    """The finished shards of one split, and the documents of its next shard."""
 
     def __init__(self, folder: Path, name: str, token: TokenType) -> None:
         self._folder, self._name, self._token = folder, name, token
@@ -262,14 +263,18 @@ class _Split:
         return done.shard if done else None
 
     def add(self, document: Tokens, size: int) -> tuple[int, int]:
-        """Add a document of `size` bytes; return its shard's documents and tokens so far."""
+        """Add a document of `size` bytes to the next shard.
+
+        Returns:
+            The numbers of documents and of tokens that the next shard has now.
+        """
         self._documents.append(document)
         self._tokens += len(document)
         self._bytes += size
         return len(self._documents), self._tokens
 
     def finish(self) -> None:
-        """Write the shard of the documents that were added, and its note."""
+        """Write a shard of the documents that were added since the last shard, and its note."""
         if not self._documents:
             return
         state = self._folder / unfinished.STATE
@@ -286,8 +291,8 @@ class _Packing:
 
     Attributes:
         kept: the shards that an earlier call finished.
-        unknown: number of tokens that stand for text that the vocabulary cannot express; those in
-            `kept` are not counted.
+        unknown: number of tokens that stand for text that the vocabulary cannot express; the
+            tokens of the shards in `kept` are not counted.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, options: Options, found: Survey) -> None:

@@ -31,7 +31,7 @@ class OfText(Common):
     """A contract whose samples are the documents of a text.
 
     Attributes:
-        documents: what a document is.
+        documents: the rule by which the files are divided into documents.
         encoding: encoding of the files.
         tokenizer: `bytes`, `bpe:SIZE`, or one of the files of the contract.
         splits: the splits; their ranges cover all documents.
@@ -51,7 +51,7 @@ class OfText(Common):
 
     @property
     def own_format(self) -> FormatName:
-        """The only format of texts."""
+        """The format `tokens`, the only format for texts."""
         return "tokens"
 
     @property
@@ -62,7 +62,7 @@ class OfText(Common):
     @model_validator(mode="after")
     def _covered(self) -> OfText:
         shares.check(self._shares)
-        listed: Mapping[str, object] = getattr(self, "files", {})  # the other base class has it
+        listed: Mapping[str, object] = getattr(self, "files", {})  # a field of the subclasses
         if self.tokenizer.endswith(".json") and self.tokenizer not in listed:
             raise ValueError(f"tokenizer: {self.tokenizer} is not in 'files'")
         return self
@@ -72,18 +72,18 @@ class OfText(Common):
         return {name: split.percent for name, split in self.splits.items()}
 
     def text(self, folder: Path, files: Iterable[str], contents: dict[str, str]) -> Text:
-        """Return the files of text in `folder`.
+        """Return the text that the files in `folder` contain.
 
         Args:
             folder: folder of the files of the contract.
-            files: names of these files; the others than text are left out.
+            files: names of these files. Files without documents, such as a tokenizer, are left out.
             contents: name of a file -> its SHA-256, for `dataset.json`.
         """
         names = sorted(name for name in files if is_text(name, self.documents))
         return Text(folder, names, self.documents, self._shares, self.encoding, contents)
 
     def choice(self, folder: Path) -> Choice:
-        """Return the tokenizer, which may be a file in `folder`."""
+        """Return the tokenizer that the contract names; it may be a file in `folder`."""
         return tokenizing.choice(self.tokenizer, folder)
 
 

@@ -28,23 +28,24 @@ if TYPE_CHECKING:
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
 ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
-"""Names of the token that ends a document, of GPT-2, Llama 3, Llama 2 and Mistral, and Gemma.
+"""Names of the token that ends a document.
 
-The first that a tokenizer has is used.
+The first name is used by GPT-2, the second by Llama 3, the third by Llama 2 and Mistral, the fourth
+by Gemma. If a tokenizer has several of these tokens, the first in this order is used.
 """
 
 BYTES = 256
-SMALLEST = BYTES + 1  # each byte and the end of a document
+SMALLEST = BYTES + 1  # size of a vocabulary of all bytes and the end of a document
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The tokenizer that the user or a contract wants.
+    """The tokenizer that the user or a contract requests.
 
     Attributes:
-        made: `bytes`, `bpe:SIZE` or `file`.
-        size: size of the vocabulary of a BPE that is to be trained; else 0.
-        path: the tokenizer file of the user; else None.
+        made: `bytes` (a token is a byte), `bpe:SIZE` (a BPE is trained) or `file`.
+        size: size of the vocabulary of the BPE; 0 if no BPE is trained.
+        path: path of the tokenizer file; None unless `made` is `file`.
     """
 
     made: str
@@ -57,7 +58,7 @@ def choice(text: str, folder: Path = Path()) -> Choice:
 
     Args:
         text: the argument.
-        folder: folder that a relative path of a file begins at.
+        folder: folder to which a relative path refers.
 
     Raises:
         UsageError: the size is too small or too large, or the file does not exist.
@@ -79,20 +80,23 @@ def choice(text: str, folder: Path = Path()) -> Choice:
 
 
 def use_threads(count: int) -> None:
-    """Set the number of threads of the library, before it is first used in this process."""
+    """Set the number of threads of the library `tokenizers`; call it before the library is used."""
     os.environ["RAYON_NUM_THREADS"] = str(count)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
 
 def version() -> str:
-    """Return the name and version of the library."""
+    """Return the name and version of the library `tokenizers`."""
     import tokenizers
 
     return f"tokenizers {tokenizers.__version__}"
 
 
 def of_bytes() -> bytes:
-    """Return the file of the tokenizer whose token is the value of a byte; 256 ends a document."""
+    """Return the content of the tokenizer file for `bytes`.
+
+    Each byte of a document becomes one token, the value of the byte. Token 256 ends a document.
+    """
     from tokenizers import models
 
     vocabulary = {character: byte for byte, character in _characters().items()}
@@ -100,14 +104,15 @@ def of_bytes() -> bytes:
 
 
 def trained(documents: Iterable[str], size: int) -> bytes:
-    """Return the file of a byte-level BPE that is trained on `documents`.
+    """Return the content of the tokenizer file of a byte-level BPE that is trained on `documents`.
 
-    BPE is the algorithm of Sennrich, Haddow and Birch, ACL 2016. Words are divided, and bytes
-    written as characters, as by GPT-2 (Radford et al. 2019, section 2.2).
+    BPE is the algorithm of Sennrich, Haddow and Birch, ACL 2016. As in GPT-2 (Radford et al. 2019,
+    section 2.2), the text is first divided into words, and each byte is written as a character.
 
     Args:
         documents: the documents of the training split.
-        size: size of the vocabulary; it becomes smaller if the text has too few different pairs.
+        size: size of the vocabulary. It becomes smaller if the text has too few different pairs of
+            tokens to merge.
     """
     from tokenizers import models, pre_tokenizers, trainers
 
@@ -130,7 +135,7 @@ def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
 
 
 def _file(tokenizer: Tokenizer) -> bytes:
-    """Return the file of a tokenizer, after adding the end of a document as its last token."""
+    """Add the end of a document as the last token of a tokenizer, and return its file's content."""
     tokenizer.add_special_tokens([END])
     return tokenizer.to_str(pretty=True).encode() + b"\n"
 
@@ -138,8 +143,9 @@ def _file(tokenizer: Tokenizer) -> bytes:
 def _characters() -> dict[int, str]:
     """Return the character that stands for each byte in a byte-level BPE.
 
-    The library gives their set only. A printable byte is its own character of Latin-1; the others
-    have the characters from U+0100 on, in increasing order (`bytes_to_unicode` of GPT-2).
+    The library provides only the set of these characters. A printable byte stands for its own
+    character of Latin-1; the characters from U+0100 on stand for the other bytes, in increasing
+    order (`bytes_to_unicode` of GPT-2).
     """
     from tokenizers import pre_tokenizers
 
@@ -173,7 +179,7 @@ class Encoder:
         # Truncation would lose text, and padding would add tokens that are not in the text.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        # A text may contain the name of the end of a document: it is text there, and not the token.
+        # If a document contains the name of the token that ends a document, encode it as text.
         self._tokenizer.encode_special_tokens = True
         tokens = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocabulary = max(tokens.values(), default=-1) + 1
@@ -199,12 +205,12 @@ class Encoder:
         self.unknown = _File.model_validate_json(file).model.unknown(tokens)
 
     def encode(self, documents: list[bytes]) -> Iterator[Tokens]:
-        """Yield the tokens of each document in order, with the one that ends it.
+        """Yield the tokens of each document in order, followed by the token that ends a document.
 
         Args:
             documents: the documents as UTF-8.
         """
-        if self._plain_bytes:  # a token of the library takes a hundred bytes while it is made
+        if self._plain_bytes:  # NumPy: the library needs 100 bytes of memory per token
             found: Iterable[Any] = (np.frombuffer(one, np.uint8) for one in documents)
         else:
             texts = [one.decode() for one in documents]
@@ -217,7 +223,12 @@ class Encoder:
 
 
 class _Model(BaseModel):
-    """The token for unknown text of a tokenizer file: Unigram numbers it, other models name it."""
+    """The token for unknown text in a tokenizer file.
+
+    Attributes:
+        unk_id: number of the token; only the model Unigram has it.
+        unk_token: name of the token, in the other models.
+    """
 
     unk_id: int | None = None
     unk_token: str | None = None
@@ -230,7 +241,10 @@ class _Model(BaseModel):
 
 
 class _File(BaseModel):
-    """The part of a tokenizer file that the library does not show; it has read the whole file."""
+    """The part of a tokenizer file to which the library `tokenizers` gives no access.
+
+    Other keys are not validated, because the library has already parsed the file.
+    """
 
     model: _Model
 
@@ -240,7 +254,7 @@ def _parsed(file: bytes, place: Path) -> Tokenizer:
 
     try:
         return Tokenizer.from_buffer(file)
-    except Exception as error:  # the library raises Exception itself
+    except Exception as error:  # the library raises the class Exception
         raise UsageError(f"{place} is not a tokenizer of the library tokenizers: {error}",
                          code="tokenizer-invalid",
                          hint="save it with Tokenizer.save, or save_pretrained of transformers",

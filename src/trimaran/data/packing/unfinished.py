@@ -1,4 +1,4 @@
-"""The notes of a packing in its folder, by which the same command continues after an interrupt."""
+"""The notes of a packing in its output folder; a repeated command resumes the packing with them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLAN = "plan.json"
 
 
 def is_under_way(folder: Path) -> bool:
-    """Return True if `folder` contains an unfinished packing, which the same command continues."""
+    """Return True if `folder` contains an unfinished packing; the same command resumes it."""
     return (folder / STATE).is_dir() and not (folder / DATASET).exists()
 
 
@@ -41,12 +41,15 @@ def refuse_used(folder: Path) -> None:
 def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the folder of notes, after checking that the notes belong to the same packing.
 
+    The folder stays locked in the meantime.
+
     Args:
-        folder: a new or empty folder, or that of an unfinished packing.
+        folder: a new or empty folder, or the folder of an unfinished packing.
         plan: the source and all options of the packing, as JSON data.
 
     Raises:
-        UsageError: `folder` contains other files, or another packing, or another process packs.
+        UsageError: `folder` contains other files or the packing of another source, or another
+            process is packing into it.
     """
     refuse_used(folder)
     state = folder / STATE

@@ -1,4 +1,4 @@
-"""Reader `zip`: read images from one zip, such as a wheel; each folder has its classes."""
+"""Reader `zip`: read images from one zip file, such as a wheel; the folder gives the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimaran.reporting import Reporter
 class HashedSplit(Counted):
     """A split with the images whose hash modulo 100 is in the half-open range `percent`.
 
-    The hash is that of the content, so that equal images are in the same split.
+    The hash is computed from the content, so that equal images are in the same split.
     """
 
     percent: tuple[Percent, Percent]
