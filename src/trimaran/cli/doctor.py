@@ -96,7 +96,7 @@ def _measured(
     found: Examination, file: RecipeFile, site: Site,
     place: tuple[str | None, Cluster | None, int] | None, queue_seconds: float,
 ) -> Examination:
-    """Measure this machine, or nodes of a cluster, and add the findings; keep the evidence."""
+    """Measure this machine or nodes of a cluster, write the evidence, and add the findings."""
     from trimaran.doctor import evidence, measuring
 
     name = None
@@ -111,7 +111,7 @@ def _measured(
 
 
 def _with_age(found: Examination, cluster: str) -> Examination:
-    """Add a finding about the last qualification of the cluster to those of this machine."""
+    """Add a finding about the age of the last measurement of `cluster` to those of this machine."""
     from trimaran.doctor import evidence
 
     own, *others = found.nodes
