@@ -54,8 +54,9 @@ def examine_machine(
 
     Without arguments: whether this machine builds images and runs recipes. With a recipe: whether
     its image fits the drivers, libraries and MPI that are found. With --cluster NAME --nodes N: on
-    N nodes of the cluster, too. With --measure, nodes that fall out of line are named. Exits with 4
-    when something that runs need is broken, or a node hangs. The reference lists all findings.
+    N nodes of the cluster, too. With --measure, nodes that deviate from the others are named. Exits
+    with 4 when something that runs need is broken, or a node hangs. The reference lists all
+    findings.
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """
