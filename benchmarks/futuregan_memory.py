@@ -63,7 +63,8 @@ def peak(metrics: str, rank: int = -1) -> float:
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
     """Return the plan: one training for each case, or two for a case with two ranks.
 
-    One of the two reports the rank with the most memory, the other the rank with the least.
+    One of the two trainings reports the memory of the rank that uses most, the other training the
+    memory of the rank that uses least.
     """
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)

@@ -1,4 +1,4 @@
-"""Measure how fast the app's input pipeline makes the batches of `train --data`, without a step."""
+"""Measure how fast the app's input pipeline makes batches of `train --data`, without training."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def data(
 ) -> Plan:
     """Return the plan that compares training on JPEG shards with training on synthetic data.
 
-    The latter is the contestant OURS, which the caller adds.
+    The contestant OURS trains on synthetic data; the caller adds it.
     """
     from sidebyside import photographs  # imported here, because other cases need no Pillow
 

@@ -4,8 +4,7 @@
     python benchmarks/revisions.py --before REVISION --markdown benchmarks/README.md
 
 Refactoring must not reduce the speed: the goal is at least 0.98 of the rate of the other revision.
-With small images, most of the time is that of the training loop, with large images that of the
-kernels.
+With small images, the training loop takes most of the time; with large images, the kernels do.
 """
 
 from __future__ import annotations

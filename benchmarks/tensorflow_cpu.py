@@ -93,7 +93,7 @@ class Field:
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
         """Return a contestant that runs the app's `train`.
 
-        If `stock` is True, it has no tuning variables in its environment, just like model.fit.
+        With `stock`, its environment has no tuning variables, as for `model.fit`.
         """
         environment = self.stock if stock else self.ours
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)

@@ -78,7 +78,7 @@ class Framework:
 
     @property
     def locks(self) -> dict[str, Path]:
-        """Image -> lock file, for the framework image and for those app images that have one."""
+        """Image -> lock file, for the framework image and for each app image that has a lock."""
         names = [f"{app.name}-{self.image}" for app in self.apps]
         own = {name: Path("containers/apps", name, "requirements.lock") for name in names}
         there = {name: lock for name, lock in own.items() if (self.root / lock).is_file()}
@@ -205,10 +205,10 @@ def check_types(framework: Framework) -> None:
 def suites(
     framework: Framework, places: Sequence[str] = PLACES, *, neutral: bool = True
 ) -> Iterator[list[str]]:
-    """Yield pytest's arguments for the tests of trainkit and of the apps, for each folder `places`.
+    """Yield pytest's arguments for the tests of trainkit and of the apps in each of `places`.
 
-    `--confcutdir` excludes a `conftest.py` above this folder. Without `neutral`, only the part of
-    trainkit for the framework is tested.
+    `--confcutdir` excludes a `conftest.py` above this folder. Without `neutral`, the part of
+    trainkit that serves all frameworks is not tested.
     """
     for place in places:
         tested = (TRAINKIT, *framework.apps)  # shards is tested in the environment of the tool

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-STARTED = time.monotonic()  # before the imports below, whose time counts
+STARTED = time.monotonic()  # before the imports below, so that their time is included
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 

@@ -20,7 +20,7 @@ OPTIONS = [
 
 
 def lock(output: str, *inputs: str, python: str = "3.10") -> None:
-    """Write `requirements/<output>` with uv; `inputs` are its input files and further options."""
+    """Write `requirements/<output>` with uv; `inputs` are input files and options of uv."""
     uv = str(Path(sys.executable).with_name("uv"))
     subprocess.run(
         [uv, "pip", "compile", *inputs, *OPTIONS, "--python-version", python,

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes each target in turn, also after one that fails, and says at the end what each took: a suite
-# that grows slow shows where, and one run says all that is wrong. Usage: scripts/parts.sh MAKE TARGET...
+# Run make for each target in turn, even if a target fails. At the end, print the time of each
+# target and the names of the failed targets. Usage: scripts/parts.sh MAKE TARGET...
 set -u
 make=$1
 shift

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Run a command that says nothing, and say every four seconds that it goes on: TEXT COMMAND...
+# Run a command that prints nothing, and print TEXT and the elapsed time every four seconds.
+# Usage: scripts/tell.sh TEXT COMMAND...
 text=$1
 shift
 begun=$(date +%s)

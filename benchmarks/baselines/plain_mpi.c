@@ -3,10 +3,10 @@
  *     mpicc -O2 plain_mpi.c -o plain_mpi && mpirun -n 2 ./plain_mpi all-reduce 4 1000 9
  *
  * Arguments: all-reduce or latency, size in bytes (a multiple of 4), calls per repetition, and
- * repetitions. The first repetition warms up. The time of an all-reduce is the mean of the calls of
- * a repetition, of the slowest rank; the latency is half of the mean time of a round trip between
- * ranks 0 and 1. Rank 0 prints {"rate": R}, the calls (for the latency: one-way messages) per second
- * by the median of the repetitions. Buffers are aligned as PyTorch aligns tensors, because alignment
+ * repetitions. The first repetition warms up. The time of an all-reduce is its mean time in a
+ * repetition on the slowest rank; the latency is half of the mean time of a round trip between
+ * ranks 0 and 1. Rank 0 prints {"rate": R}: all-reduces (or one-way messages) per second, by the
+ * median of the repetitions. Buffers are aligned as PyTorch aligns tensors, because alignment
  * and size of the pages change the times of large buffers. Written for this benchmark; MPI 3.1,
  * sections 3.2 and 5.9. */
 #include <mpi.h>
@@ -21,7 +21,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Return a buffer of `count` floats of the value `value`. */
+/* Return a buffer of `count` floats, all equal to `value`. */
 static float *buffer(int count, float value) {
     size_t bytes = ((size_t)count * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     float *made = aligned_alloc(ALIGNMENT, bytes);
@@ -30,7 +30,7 @@ static float *buffer(int count, float value) {
     return made;
 }
 
-/* Return the mean seconds of an all-reduce of `count` floats, of the slowest rank. */
+/* Return the mean seconds of an all-reduce of `count` floats on the slowest rank. */
 static double all_reduce(const float *in, float *out, int count, int calls) {
     double own, slowest;
     MPI_Barrier(MPI_COMM_WORLD);

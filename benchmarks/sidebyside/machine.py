@@ -91,7 +91,7 @@ def facts(cores: list[int]) -> dict[str, Any]:
 
 
 def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
-    """Return the title and revision of the Apptainer image of this process, or None outside one."""
+    """Return the title and revision of the Apptainer image of this process; None: no image."""
     try:
         found = json.loads(labels.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -24,7 +24,7 @@ from shards.kinds import ImageFormat, Kind
 from sidebyside.runner import BenchmarkError
 
 WIDTH, HEIGHT, QUALITY = 500, 375, 97  # this quality gives files of similar size
-CLASSES = 1000  # number in ImageNet, so that the network is that of --synthetic
+CLASSES = 1000  # as in ImageNet, so that the network equals that of --synthetic
 PER_SHARD = 512
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
 

@@ -33,7 +33,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a benchmark runs and compares.
+    """The contestants of a benchmark, and the comparisons between them.
 
     Attributes:
         contestants: the contestants in the order of execution.

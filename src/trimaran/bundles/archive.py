@@ -1,7 +1,7 @@
-"""Read and write the tar file of a bundle: one folder, whose first member lists all hashes.
+"""Read and write the tar file of a bundle, whose first member lists the hashes of the others.
 
-Therefore each member can be checked while the tar file is read once. The tar file is not
-compressed, because SIF files are compressed already.
+Because the list comes first, one pass through the tar file checks each member. All members are in
+one folder. The tar file is not compressed, because SIF files are compressed already.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
 
 
 class Archive:
-    """A bundle that is open for reading; its list of hashes has been read (see `opened`).
+    """A bundle that `opened` has opened for reading, and whose list of hashes has been read.
 
     Attributes:
         folder: name of the only folder in the bundle.

@@ -1,7 +1,7 @@
 """Render `run.sh` of a bundle: a shell script with the command and the `run.json` of a run.
 
-Both come from the launch specification and the record of `trimaran run`. Shell variables replace
-the values that only the other machine can supply, such as paths.
+The command and `run.json` are made by the same functions as in `trimaran run`. Shell variables
+replace the values that only the machine without network can supply, such as paths.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ DATA_SUMS = "data.sha256"
 
 @dataclass(frozen=True)
 class Contents:
-    """The values that a `run.sh` is rendered from.
+    """The values from which `run.sh` is rendered.
 
     Attributes:
         recipe: the recipe to run.
@@ -139,7 +139,10 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
 
 
 def _launch_document(launch: LaunchSpec, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of `launch`, with shell variables for values of the other machine."""
+    """Return the JSON of `launch`, with shell variables for values of the other machine.
+
+    The other machine is the one that unpacks the bundle.
+    """
     document["image"]["reference"] = ShellJson("${image_path}")
     document["node"] |= {
         "program": ShellJson("${engine_path}"),

@@ -193,10 +193,10 @@ def submit(
 def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> None:
     """Show the state of submitted runs: queued, running or ended.
 
-    Without arguments: all runs below runs/, here and on the clusters' scratch, that are queued or
-    running, and the 50 that were submitted last. For a scaling series, and for the folder of runs
-    that were submitted together or as a chain, all its runs are shown. The state of a run whose
-    batch system does not answer is unknown; if that run was named, the exit code is 4.
+    Without arguments: all runs below runs/ and in the clusters' scratch folders that are queued or
+    running, and the 50 runs that were submitted last. For a scaling series, and for the folder of
+    runs that were submitted together or as a chain, all its runs are shown. The state of a run
+    whose batch system does not answer is unknown; if you named that run, the exit code is 4.
 
     Example: trimaran status
     """

@@ -103,8 +103,8 @@ def build(
 ) -> None:
     """Build an image from its locked packages, and test it.
 
-    The framework image below it is built first. With SOURCE_DATE_EPOCH in the environment, two
-    builds from one lock give equal bytes.
+    The framework image of an app image is built first. With SOURCE_DATE_EPOCH in the environment,
+    two builds from one lock give equal bytes.
 
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
     """

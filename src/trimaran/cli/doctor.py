@@ -54,8 +54,9 @@ def examine_machine(
 
     Without arguments: whether this machine builds images and runs recipes. With a recipe: whether
     its image fits the drivers, libraries and MPI that are found. With --cluster NAME --nodes N: on
-    N nodes of the cluster, too. With --measure, nodes that fall out of line are named. Exits with 4
-    when something that runs need is broken, or a node hangs. The reference lists all findings.
+    N nodes of the cluster, too. With --measure, nodes that deviate from the others are named. Exits
+    with 4 when something that runs need is broken, or a node hangs. The reference lists all
+    findings.
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """
@@ -96,7 +97,7 @@ def _measured(
     found: Examination, file: RecipeFile, site: Site,
     place: tuple[str | None, Cluster | None, int] | None, queue_seconds: float,
 ) -> Examination:
-    """Measure this machine, or nodes of a cluster, and add the findings; keep the evidence."""
+    """Measure this machine or nodes of a cluster, write the evidence, and add the findings."""
     from trimaran.doctor import evidence, measuring
 
     name = None
@@ -111,7 +112,7 @@ def _measured(
 
 
 def _with_age(found: Examination, cluster: str) -> Examination:
-    """Add a finding about the last qualification of the cluster to those of this machine."""
+    """Add a finding about the age of the last measurement of `cluster` to those of this machine."""
     from trimaran.doctor import evidence
 
     own, *others = found.nodes

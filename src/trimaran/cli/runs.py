@@ -127,10 +127,14 @@ def resume_run(site: Site, run_dir: RunDirectory) -> None:
 
 
 def refuse_folder(path: Path, what: str) -> None:
-    """Check that `path` is not a folder of several runs, each of which has `what`.
+    """Check that `path` is not a folder of several runs.
+
+    Args:
+        path: the path that the user gave.
+        what: what each run of such a folder has, for the message, such as "a separate log".
 
     Raises:
-        UsageError: it is one; the hint names the runs.
+        UsageError: `path` is a folder of several runs; the hint names these runs.
     """
     from trimaran.cluster import several
     from trimaran.report import scaling

@@ -26,7 +26,7 @@ MOST_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class Ways:
-    """How `submit` queues the recipes, as its options say.
+    """The options of `submit` that determine how it queues the recipes.
 
     Attributes:
         nodes: value of `--nodes`.
@@ -148,9 +148,9 @@ class Ways:
 def folders(
     file: RecipeFile, files: Sequence[RecipeFile], words: Sequence[str]
 ) -> dict[str, Path]:
-    """Return the data sets of `--data` for one of several recipes, by name.
+    """Return the folders that `--data` gives for the data sets of one of several recipes, by name.
 
-    A data set that other recipes read, and not this one, is left out.
+    A data set that only other recipes read is left out.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.

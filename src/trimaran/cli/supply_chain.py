@@ -214,7 +214,7 @@ def verify(
     """Verify the signature of a SIF file, and show the signer.
 
     Without --key and without keys in the site file, any key of Apptainer's own keyring is
-    accepted. No key server is asked. Exits with 4 when the signature does not hold.
+    accepted. No key server is asked. Exits with 4 when no signature is valid and accepted.
 
     Example: trimaran verify resnet-imagenet-torch-cpu
 

@@ -4,8 +4,8 @@
 # of the first part. The second part is for jobs of several trainings, and for runs that start from
 # each other. The third part has functions that jobs share with the run.sh of a bundle.
 #
-# The batch system runs job.sh without words. That process starts all others, by srun, mpirun or
-# jsrun:
+# The batch system runs job.sh without arguments. That process starts all other processes, by srun,
+# mpirun or jsrun:
 #   job.sh node LINK SHA256  once on each node: checks the node, and copies image and data
 #   job.sh task WORD...      runs one rank (or all ranks of a node, where torchrun starts them)
 #   job.sh mps               once on each node: runs NVIDIA's Multi-Process Service
@@ -20,28 +20,28 @@
 # job.sh sets these variables; one that does not apply to the job is empty:
 : "${scheduler?}"        # slurm, pbs or lsf
 : "${job?}"              # number of the job
-: "${out?}"              # the run directory, in which everything here works
+: "${out?}"              # the run directory, which is the working directory
 : "${functions_sha256?}" # SHA-256 of this file
 : "${image?}"            # path of the image, and the SHA-256 of the file:
 : "${image_sha256?}"
-: "${engine?}"           # where the site file says that Apptainer is on the nodes
+: "${engine?}"           # path of Apptainer on the nodes, from the site file
 : "${gpu_device?}"       # file in /dev that shows that the driver of the image's GPUs is loaded
 : "${nodes?}"            # number of nodes
 : "${tasks_per_node?}"   # tasks that `starter` starts on each node
 : "${starter?}"          # program that starts the tasks: srun, mpirun or jsrun
-: "${ranks_told?}"       # yes: each task is one rank, and `starter` tells it of the others
-: "${srun_mpi?}"         # what the ranks need of srun's option --mpi=
+: "${ranks_told?}"       # yes: each task is one rank, and `starter` gives it rank and world size
+: "${srun_mpi?}"         # value of srun's option --mpi= that the ranks need
 : "${resume?}"           # option of the app with which it continues from its newest checkpoint
 : "${all_ranks?}"        # option of the app with the number of ranks that share the work
-: "${min_nodes?}"        # the job continues without lost nodes, with at least this many
+: "${min_nodes?}"        # fewest nodes with which the job continues after nodes were lost
 : "${restarts?}"         # yes: torchrun itself continues without lost nodes
-: "${timer_seconds?}"    # the job warns itself after so long: its batch system does not
+: "${timer_seconds?}"    # seconds after which the job signals itself, if its batch system does not
 : "${mps?}"              # number of ranks that share a GPU by NVIDIA's Multi-Process Service
 : "${local_storage?}"    # folder on the disk of each node, for copies
-: "${stage_data?}"       # yes: data sets are copied there, too, not only the image
-: "${devices?}"          # devices of the network that the site file names
-# Some jobs also set these; job.sh unsets them first, so that no variable of the user counts. From the
-# profile of the cluster's fabric, if it is named and the job has several nodes:
+: "${stage_data?}"       # yes: not only the image, but also data sets are copied to `local_storage`
+: "${devices?}"          # network devices that the site file names
+# Some jobs also set these variables; job.sh unsets them first, so that variables of the user have
+# no effect. From the profile of the cluster's fabric, if it is named and the job has several nodes:
 : "${fabric:=}"           # name of the fabric
 : "${fabric_missing:=}"   # refuse or warn, if a node lacks what the fabric needs
 : "${fabric_settings:=}"  # NAME=VALUE;...: variables of the ranks
@@ -58,33 +58,34 @@
 #   start_ranks DO WORD...  DO (exec, command or shell_line) gets the command that starts all tasks
 #   start_nodes DO WORD...  the same for one task on each node, which runs `job.sh WORD...`
 #   rank_command DO...      DO gets the command of a rank: variables for `env -i`, then words
-#   each_data DO            DO gets name, folder and SHA-256 of a data set, for one after the other
-#   each_training DO        DO gets GPUs and directory of a training, for one after the other
+#   each_data DO            DO gets name, folder and SHA-256 of a data set; one call per data set
+#   each_training DO        DO gets GPUs and directory of a training; one call per training
 #   load_modules            calls `load` with the site's modules
 
 # ---------------------------------------------------------------- what every process of a job needs
 
 program=job.sh
-# Number of this task, and so of its rank or node. Open MPI, Slurm and PMIx tell it.
+# Number of this task, which is that of its rank or node, from Open MPI, Slurm or PMIx.
 rank=${OMPI_COMM_WORLD_RANK:-${SLURM_PROCID:-${PMIX_RANK:-0}}}
-# mpirun starts its daemons with srun, which passes the environment on only if this says so.
+# mpirun starts its daemons with srun, which passes the environment on only with this variable.
 if [ "$scheduler $starter" = "slurm mpirun" ]; then export SLURM_EXPORT_ENV=ALL; fi
-# The folder for this job's copies on a node. The node's name keeps nodes apart that are one machine.
+# The folder for this job's copies on a node. It has the node's name, because in tests several nodes
+# are one machine.
 staged=
 if [ -n "$local_storage" ]; then
     staged=$local_storage/trimaran-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
 fi
-# The folder by which the processes of a node find NVIDIA's Multi-Process Service.
+# The folder with the pipes by which the ranks of a node use NVIDIA's Multi-Process Service.
 mps_folder=
 if [ -n "$mps" ]; then
     mps_folder=${TMPDIR:-/tmp}/trimaran-mps-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)
 fi
-# Fast networks: where Linux lists the cards, and the devices that the network's libraries open.
-# These are InfiniBand, RoCE and Omni-Path, then Slingshot.
+# Fast networks: the folder in which Linux lists the cards, and the devices that network libraries
+# open. The first line is for InfiniBand, RoCE and Omni-Path, the second for Slingshot.
 fabrics='/sys/class/infiniband /dev/infiniband /dev/hfi1*
 /sys/class/cxi /dev/cxi*'
 
-# What network libraries write into their logs about the network that they use: NCCL and RCCL, then
+# The pattern of log texts in which libraries name the network that they use: NCCL and RCCL, then
 # UCX, then Open MPI, then the app's record of its backend.
 carrier='RCCL version|Using network [A-Za-z0-9_. -]+|via NET/[A-Za-z0-9_. -]+/[0-9]+'
 carrier="$carrier|NET/OFI Selected [Pp]rovider is [A-Za-z0-9_;-]+|NET/Socket : Using \\[0\\][A-Za-z0-9_.-]+"
@@ -94,9 +95,10 @@ carrier="$carrier|select: component (ob1|cm|ucx|ofi|psm|psm2|portals4) selected|
 carrier="$carrier|mtl:ofi:prov: [A-Za-z0-9_;-]+|\"backend\": \"(gloo|mpi|nccl)\""
 
 # ------------------------------------------------------------------------ files of the run directory
-# Other users may write there, too. No link that somebody has put there is followed.
+# Other users may also write into it. Therefore the job follows no link that they have put into it.
 
-# foreign: print the name of one file by which the job would write or read outside of the run.
+# foreign: print the name of one file by which the job would write or read outside of the run
+# directory.
 foreign() {
     {
         set +e # find fails if a file is missing
@@ -126,8 +128,8 @@ put() {
     return 1
 }
 
-# right PATH DIGEST: succeed if a file, or the dataset.json of a folder, has this SHA-256. Where no
-# DIGEST is known, succeed if it can be read.
+# right PATH DIGEST: succeed if a file, or the dataset.json of a folder, has this SHA-256. If DIGEST
+# is empty, succeed if the file can be read.
 right() {
     file=$1
     if [ -d "$file" ]; then file=$file/dataset.json; fi
@@ -139,7 +141,7 @@ right() {
 }
 
 # submitted: succeed if the two files of the script are those that were submitted. Sets `script` to
-# the SHA-256 of job.sh in run.json, and `changed` to the message if one is another file.
+# the SHA-256 of job.sh in run.json, and `changed` to the error message for a file that differs.
 submitted() {
     record=run.json
     if [ -n "$trainings" ]; then record=together.json; fi
@@ -161,7 +163,7 @@ title() {
     esac
 }
 
-# active JOB: succeed if the batch system says that a job runs.
+# active JOB: succeed if the batch system reports that a job runs.
 active() {
     case $scheduler in
     slurm) [ -n "$(squeue --noheader --states=RUNNING --jobs="$1" 2>/dev/null)" ] ;;
@@ -170,8 +172,8 @@ active() {
     esac
 }
 
-# ended JOB: succeed if the batch system says that a job of this user has ended. If the batch system
-# does not answer, the job counts as not ended.
+# ended JOB: succeed if the batch system reports that a job of this user has ended. If the batch
+# system does not answer, the job counts as not ended.
 ended() {
     case $scheduler,$1 in
     pbs,[0-9]*) ;;
@@ -200,8 +202,8 @@ ended() {
     esac
 }
 
-# again: queue this job once more. Where only an operator may do that (PBS), or the site forbids it
-# (Slurm), queue another job that begins after this one.
+# again: queue this job once more. If only an operator may do that (PBS), or the site forbids it
+# (Slurm), queue another job that starts after the end of this job.
 again() {
     case $scheduler in
     slurm)
@@ -214,8 +216,8 @@ again() {
 }
 
 # queue COMMAND WORD...: run a command that queues another job, and note the number of that job.
-# The number is found by its form, because a site may have the command print more lines. If no
-# number is found, `trimaran status` finds the job by its name.
+# A regular expression finds the number, because at some sites the command prints further lines. If
+# no number is found, `trimaran status` finds the job by its name.
 queue() {
     asked=$1
     now | put job/queueing || :
@@ -241,7 +243,8 @@ queue() {
 # note NUMBER: add the number of a job to the list in job/ids.
 note() { { if [ -f job/ids ]; then cat job/ids; fi; printf '%s\n' "$1"; } | put job/ids; }
 
-# noted: add the number of this job, if the command that queued it was killed before it did so.
+# noted: add the number of this job to job/ids, if the process that queued the job was killed before
+# it could add the number.
 noted() {
     if [ -e job/queueing ]; then
         note_own "$job"
@@ -249,9 +252,9 @@ noted() {
     fi
 }
 
-# warn_ranks: send the signal on which the app writes a checkpoint and ends. SIGURG ends no process
-# that does not expect it. That matters, because Slurm also signals torchrun and the process that
-# mounts the image, and without the latter the app could not write. jsrun passes SIGUSR1 on.
+# warn_ranks: send the ranks the signal at which the app writes a checkpoint and ends. A process
+# that does not handle SIGURG ignores it. That matters, because Slurm also signals torchrun and the
+# process that mounts the image, and the app cannot work without its image. jsrun passes SIGUSR1 on.
 warn_ranks() {
     case $starter in
     mpirun) kill -URG "$child" ;;
@@ -261,7 +264,8 @@ warn_ranks() {
     esac
 }
 
-# said JOB: print what this link has put into the log; without JOB, the link is one of this job.
+# said JOB: print the lines of the log that begin with the start of this link of JOB (default: this
+# job).
 said() { sed -n "\\|^job.sh: job ${1:-$job}, link $number: |,\$p" log.txt; }
 
 # cause CODE: print the exit status of the task that was the first to fail. mpirun and jsrun exit
@@ -276,14 +280,14 @@ cause() {
 }
 
 # preempted CODE: succeed if Slurm has ended the ranks, and neither srun nor the user has. The job
-# then has to ask for another start: Slurm counts it as ended, since Slurm did not have to kill it.
-# PBS and LSF themselves start a job again that they have killed.
+# must then queue itself again: Slurm regards it as ended, because it ended before Slurm killed it.
+# PBS and LSF themselves restart a job that they have killed.
 preempted() {
     [ "$scheduler" = slurm ] && [ "$1" -ne 0 ] && [ -z "$warned" ] &&
         said | sed -n '/CANCELLED AT/{p;q;};/_step_signal: Terminating/q;/srun: .* aborted/q' | grep -q .
 }
 
-# explain: print a likely reason for a failed link and what to do, if there is one.
+# explain: print a likely reason for a failed link and its remedy, if a reason is known.
 explain() {
     case $srun_mpi in
     '' | pmix) ;;
@@ -296,15 +300,15 @@ explain() {
     esac
 }
 
-# meeting: print the folder in which Slurm's PMIx keeps what the ranks of this node share. Other
-# launchers name theirs in PMIX_SERVER_TMPDIR.
+# meeting: print the folder of the files by which Slurm's PMIx connects the ranks of this node.
+# Other launchers name their folder in PMIX_SERVER_TMPDIR.
 meeting() {
     if [ "$scheduler" != slurm ]; then return; fi
     place=${SLURM_PMIX_TMPDIR:-$(replace "$(replace "${TRIMARAN_TMPFS:-/tmp}" %n "${SLURMD_NODENAME-}")" %h "$(uname -n)")}
     printf '%s/spmix_appdir_%s_%s.%s' "$place" "$(id -u)" "$SLURM_JOB_ID" "$SLURM_STEP_ID"
 }
 
-# check_srun: end the job if srun lacks what the ranks need to start MPI.
+# check_srun: end the job if srun lacks the value of --mpi= that the ranks need to start MPI.
 check_srun() {
     if [ -z "$srun_mpi" ]; then return; fi
     case " $(srun --mpi=list 2>&1 | tr '\n\t' '  ') " in
@@ -314,11 +318,11 @@ check_srun() {
 }
 
 # fewer CODE: succeed if the ranks failed because a node was lost, and enough nodes are left. Sets
-# `lost` to the names of the lost nodes, `alive` to the number of the others, and `left` to how many
-# of those continue: a divisor of the number of nodes that were asked for.
+# `lost` to the names of the lost nodes, `alive` to the number of the other nodes, and `left` to the
+# number of nodes with which the run continues: a divisor of the number of requested nodes.
 fewer() {
     case $1 in
-    0 | 2 | 3 | 4 | 70 | 74 | 75) return 1 ;; # with these the app itself ended
+    0 | 2 | 3 | 4 | 70 | 74 | 75) return 1 ;; # exit codes of the app itself
     esac
     before_that=$lost
     listen
@@ -343,7 +347,7 @@ fewer() {
 }
 
 # --------------------------------------------------------------------- copies on the disk of a node
-# They are in the folder $staged. A process that is killed cannot remove them.
+# The copies are in the folder $staged. A process that is killed cannot remove them.
 
 # tidy: remove the copies of this user's other jobs on this node that have ended.
 tidy() {
@@ -374,8 +378,8 @@ copy_of() {
     fi
 }
 
-# stage NAME SOURCE DIGEST: copy a file or folder to NAME on this node, unless a right copy is there.
-# The copy gets its name when it is complete: a killed process of this job may have left a part.
+# stage NAME SOURCE DIGEST: copy a file or folder to NAME on this node, unless NAME has this DIGEST.
+# The copy gets its name when it is complete, because a killed process leaves an incomplete copy.
 stage() {
     copy_of "$@"
     part=$staged/.${copy##*/}
@@ -388,16 +392,16 @@ stage() {
     printf '%s: copied %s to %s\n' "$name" "$2" "$copy"
 }
 
-# use_copy NAME SOURCE DIGEST: have the rank read a data set from its copy, if there is one. NAME is
-# the variable of job.sh with its folder, such as data1.
+# use_copy NAME SOURCE DIGEST: let the rank read a data set from its copy, if there is a copy. NAME
+# is the variable of job.sh with the folder of the data set, such as data1.
 use_copy() {
     copy_of "$@"
     if [ -e "$copy" ]; then eval "$1=\$copy"; fi
 }
 
-# attend WORD...: run a rank, and remove the copies if the rank is told to end and is the last one
-# on its node. When a batch system ends a job, it starts nothing more on the nodes: no `job.sh clear`
-# could do it. Other ranks of the node may still read the copies.
+# attend WORD...: run a rank. If a signal ends the rank, and no other rank of the node still reads
+# the copies, remove them. `job.sh clear` cannot do this: a batch system that ends a job starts no
+# more processes on its nodes.
 attend() {
     mark=$(mktemp "$staged/.rank-XXXXXX")
     rank_process=
@@ -454,7 +458,7 @@ load() {
     set -u
 }
 
-# check_data NAME FOLDER DIGEST: end if a data set is not the one that was submitted.
+# check_data NAME FOLDER DIGEST: end with an error if a data set differs from the submitted one.
 check_data() {
     if right "$2" "$3"; then return; fi
     if [ -n "$3" ]; then fail 65 "$name: other data than those submitted: $2"; fi
@@ -467,8 +471,8 @@ any() {
     return 1
 }
 
-# check_fabric: warn if this node has a card of a fast network but no device for it. The ranks see
-# no such device then, and use plain sockets without saying so.
+# check_fabric: warn if this node has a card of a fast network but no device for it. The ranks would
+# then use TCP sockets without a message.
 check_fabric() {
     while read -r place expected; do
         # shellcheck disable=SC2086 # each word is a pattern to expand
@@ -505,8 +509,8 @@ each_library() {
     done
 }
 
-# check_library NAME PATH...: see to it that a library is at one of the paths; `-` before the name
-# stands for a library that may be missing.
+# check_library NAME PATH...: check that a library is at one of the paths. A library whose name
+# follows a `-` may be missing.
 check_library() {
     library=$1
     shift
@@ -514,7 +518,8 @@ check_library() {
     any "$@" || lacking "no $library in $*"
 }
 
-# lacking WHAT: end, or only warn, because this node lacks something that the fabric needs.
+# lacking WHAT: end with an error, or only warn (`fabric_missing`), because this node or the image
+# lacks something that the fabric needs.
 lacking() {
     if [ "$fabric_missing" = warn ]; then
         printf 'job.sh: warning: %s: fabric %s: %s: the ranks may use TCP, with which no throughput passes\n' "$name" "$fabric" "$1"
@@ -524,7 +529,7 @@ lacking() {
         "the site file names the fabric, can name more folders (fabric_folders), or allow that it is missing (fabric_missing: warn)"
 }
 
-# in_image NAME...: print the names of those libraries that the image does not have.
+# in_image NAME...: print the names of the libraries that the image lacks.
 in_image() {
     # shellcheck disable=SC2016 # the inner shell has these variables
     env -i "PATH=$engine_folder:$PATH" "$engine" --quiet exec --containall --no-home --cleanenv \
@@ -537,7 +542,7 @@ in_image() {
         done' sh "$@"
 }
 
-# check_profile: see to it that this node and the image have what the fabric needs.
+# check_profile: check that this node and the image have the devices and libraries of the fabric.
 check_profile() {
     # shellcheck disable=SC2086 # patterns to expand
     if [ -n "$fabric_devices" ] && ! any $fabric_devices; then lacking "no device $fabric_devices"; fi
@@ -550,11 +555,12 @@ check_profile() {
 }
 
 # check_node LINK SHA256: check this node before ranks are started, copy image and data to its disk,
-# and write facts of it into the file LINK.RANK. SHA256 is that of job.sh as it was submitted.
+# and write the facts of the node into the file LINK.RANK. SHA256 is the hash of the submitted
+# job.sh.
 check_node() {
     name=$(uname -n)
     if [ -n "$staged" ] && [ -z "$share" ]; then
-        # If the job is ended now, nothing else on this node removes a copy that is not complete.
+        # If the job is ended now, no other process on this node removes an incomplete copy.
         trap 'rm -rf -- "$staged"; exit 143' TERM INT HUP
         tidy
     fi
@@ -567,7 +573,7 @@ check_node() {
         if [ -n "$share" ]; then wait_for_copies; else hold; fi
         stage image.sif "$image" "$image_sha256"
         if [ -n "$stage_data" ]; then each_data stage; fi
-        exec 9>&- # another training may copy
+        exec 9>&- # releases the lock: another training may copy
     fi
     ready
     if ! right "$image" "$image_sha256"; then
@@ -589,8 +595,8 @@ check_node() {
 END
 }
 
-# serve_mps: run NVIDIA's Multi-Process Service on this node until it is told to end. By it several
-# ranks compute on a GPU at a time.
+# serve_mps: run NVIDIA's Multi-Process Service on this node until a signal ends it. With the
+# service, several ranks compute on one GPU at the same time.
 serve_mps() {
     if ! command -v nvidia-cuda-mps-control >/dev/null; then
         fail 69 "$(uname -n): no nvidia-cuda-mps-control on PATH" "the recipe shares GPUs by it"
@@ -607,7 +613,7 @@ serve_mps() {
 
 # ------------------------------------------------------------------------------------ for each rank
 
-# show PATH: have the container of the rank see a file or folder of the host. Adds to `mounts`.
+# show PATH: add a file or folder of the host to `mounts`, the mounts of the rank's container.
 show() {
     place=$(replace "$1" '"' '""')
     mount="type=bind,\"source=$place\",\"destination=$place\""
@@ -616,14 +622,14 @@ $mounts
 " in
     *"
 $mount
-"*) return ;; # it is there
+"*) return ;; # it is in the list
     esac
     mounts="${mounts:+$mounts
 }$mount"
 }
 
-# bind_library NAME PATH...: have the container of the rank find a library of the node, if it is
-# there. Adds to `libraries`, a list with commas.
+# bind_library NAME PATH...: add the first path that exists to `libraries`, the comma-separated list
+# of libraries of the node that the rank's container gets.
 bind_library() {
     shift
     for place; do
@@ -635,8 +641,8 @@ bind_library() {
     done
 }
 
-# run_task WORD...: run one rank, whose command ends with the words. The rank gets the variables by
-# which its launcher tells it of the others, those of job.sh, and no other of the environment.
+# run_task WORD...: run one rank, whose command ends with the words. Of the environment, the rank
+# gets only the variables of its launcher, such as rank and world size, and the variables of job.sh.
 run_task() {
     ready
     more=$#
@@ -660,8 +666,8 @@ run_task() {
     fi
     mounts=
     if [ "$nodes" -gt 1 ]; then
-        # Of the host's devices --containall shows only GPUs. Without those of the network, NCCL and
-        # UCX use plain sockets.
+        # With --containall, the container has no device of the host except GPUs. Without the
+        # devices of the network, NCCL and UCX use TCP sockets.
         patterns=
         while read -r _ expected; do patterns="$patterns $expected"; done <<END
 $fabrics
@@ -671,7 +677,7 @@ END
         done
     fi
     if [ -n "$ranks_told" ]; then
-        # In these folders the ranks of a node meet each other, and whoever started them.
+        # The files in these folders connect the ranks of a node with each other and the launcher.
         for place in "${PMIX_SERVER_TMPDIR-}" "$(meeting)"; do
             if [ -d "$place" ]; then show "$place"; fi
         done
@@ -686,13 +692,14 @@ END
     if [ -n "${XDG_RUNTIME_DIR+set}" ]; then set -- "$@" "XDG_RUNTIME_DIR=$XDG_RUNTIME_DIR"; fi
     if [ -n "${SOURCE_DATE_EPOCH+set}" ]; then set -- "$@" "SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH"; fi
     if [ -n "$mounts" ]; then set -- "$@" "APPTAINER_MOUNT=$mounts"; fi
-    # With torchrun the agent of rank 0 is the one that all others connect to.
+    # With torchrun, all other agents connect to the agent of rank 0.
     # shellcheck disable=SC2034 # the command of a rank may have it
     if [ "$rank" -eq 0 ]; then is_host=true; else is_host=false; fi
     rank_command begin_rank "$more" "$@"
 }
 
-# begin_rank COUNT WORD...: replace this process by a rank. The first COUNT words come last.
+# begin_rank COUNT WORD...: replace this process by a rank. The first COUNT words become the last
+# words of its command.
 begin_rank() {
     more=$1
     shift
@@ -721,8 +728,8 @@ newest() {
     printf '%s' "${step:-0}"
 }
 
-# carriers JOB: print which networks the libraries used in this link of JOB, by their logs: each
-# different text once, with the number of its lines. Names and addresses of nodes are left out.
+# carriers JOB: print the networks that the libraries used in this link of JOB, as their logs show:
+# each different text once, with the number of its lines, without names and addresses of nodes.
 carriers() {
     {
         said "${1-}" | head -c 67108864
@@ -739,7 +746,7 @@ keep_carriers() {
     { if [ -f fabric.log ] && ! [ -L fabric.log ]; then cat fabric.log; fi; carriers "$1"; } | put fabric.log || :
 }
 
-# end CODE REASON: write down how this link ended, and say so.
+# end CODE REASON: record the end of this link in its file, and print it.
 end() {
     keep_carriers "$job"
     put "$link.end.json" <<END
@@ -748,7 +755,8 @@ END
     printf 'job.sh: exit status %s%s\n' "$1" "${2:+: $2}" | tee -a log.txt >&2
 }
 
-# refuse CODE REASON: write down why no rank was started. The next link that starts ranks removes it.
+# refuse CODE REASON: record why no rank was started. The next link that starts ranks removes the
+# record.
 refuse() {
     put job/refused.json <<END
 {"job": $(json "$job"), "exit_status": $1, "reason": $(json "$2")}
@@ -765,7 +773,8 @@ stopped() {
 }
 
 # begin: begin a new link, unless another job of this run is running. Sets `number`, `link` (the
-# name of its files, without an ending), `began` and `before`, the step that it begins with.
+# beginning of the paths of its files), `began` (the time) and `before` (the step of the
+# checkpoint).
 begin() {
     number=0
     for file in job/link-????.json; do if [ -e "$file" ]; then number=$((number + 1)); fi; done
@@ -775,7 +784,7 @@ begin() {
         if ! [ -e "$link.end.json" ] && [ -n "$other" ] && [ "$other" != "$job" ] && active "$other"; then
             stopped 73 "the job $other runs in $out: this one ends"
         fi
-        # A link that was killed could not do this itself, and `train` removes its logs.
+        # A killed link could not record its networks itself, and `train` removes its logs.
         if ! [ -e "$link.end.json" ] && [ -n "$other" ]; then keep_carriers "$other"; fi
     fi
     number=$((number + 1))
@@ -785,15 +794,15 @@ begin() {
     began=$(now)
 }
 
-# stalled: succeed if the link before this one has made no progress either.
+# stalled: succeed if the previous link began at the step of the newest checkpoint, too.
 stalled() {
     [ "$number" -gt 1 ] || return 1
     one=job/link-$(printf %04d $((number - 1))).json
     [ "$(sed -nE '1s/.*"step": ([0-9]+).*/\1/p' "$one")" = "$(newest)" ]
 }
 
-# futile: succeed if this job has begun twice from the step that the run is at. A batch system that
-# ends a job and starts it again knows nothing of checkpoints, and would do so without end.
+# futile: succeed if this job has begun twice from the current step of the run. A batch system that
+# ends a job and starts it again does not consider checkpoints, and would repeat this endlessly.
 futile() {
     same=0
     for file in job/link-????.json; do
@@ -805,7 +814,7 @@ futile() {
 
 # ------------------------------------------------------------------------------------------ signals
 
-# listen: from now on react to the signals of the batch system. SIGUSR1 comes before the time limit
+# listen: handle the signals of the batch system from now on. SIGUSR1 comes before the time limit
 # and sets `warned`. SIGTERM, SIGINT and SIGHUP ask the job to end and set `told`.
 listen() {
     trap 'signalled=yes; warned=yes; tell' USR1
@@ -813,7 +822,7 @@ listen() {
     trap 'signalled=yes; told=yes; stop' TERM INT HUP
 }
 
-# tell: have the ranks write a checkpoint and end. The signal is repeated until they have ended,
+# tell: make the ranks write a checkpoint and end. The signal is repeated until they have ended,
 # because a rank that is just starting does not react to it yet. Before the ranks are started, `tell`
 # does nothing: `train` calls it again.
 tell() {
@@ -840,14 +849,14 @@ await() {
         signalled=
         found=0
         wait "$1" || found=$?
-        # 127: `wait` has returned the status of the process before, together with a signal.
+        # 127: an earlier `wait`, which a signal interrupted, has returned the status already.
         if [ "$found" -eq 127 ] && [ -n "$code" ]; then break; fi
         code=$found
         if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
     done
 }
 
-# in_time: end this link if the batch system has announced its end before the ranks are started.
+# in_time: end this link if a signal has announced the end of the job before the ranks are started.
 in_time() {
     if [ -n "$told" ]; then
         end 75 "it was told to end (SIGTERM) before a rank was started"
@@ -861,8 +870,8 @@ in_time() {
 
 # ------------------------------------------------------------------------------------ steps of a job
 
-# look: check every node, and write the facts of all nodes into the file of this link. If a node is
-# not right, the link is removed and the job ends.
+# look: check every node, and write the facts of all nodes into the file of this link. If the check
+# of a node fails, the link is removed and the job ends.
 look() {
     length=$(wc -c 2>/dev/null <log.txt) || length=0
     start_nodes exec node "$link" "$script" >>log.txt 2>&1 &
@@ -878,7 +887,7 @@ look() {
         refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
     fi
-    # The node of rank 0, at which the ranks meet. This script may run on another node.
+    # The node of rank 0, to which the other ranks connect. This script may run on another node.
     TRIMARAN_FIRST=$(sed -nE 's/.*"hostname": "([^"]+)".*/\1/p' "$link.0")
     export TRIMARAN_FIRST
     hosts=
@@ -900,7 +909,7 @@ train() {
         end 65 "$changed"
         exit 65
     fi
-    rm -f job/.step # of the link before
+    rm -f job/.step # of the previous link
     if [ -n "$fabric" ]; then rm -rf fabric && mkdir fabric || :; fi
     # shellcheck disable=SC2034 # the command of job.sh that starts the ranks has it
     tasks=$((nodes * tasks_per_node))
@@ -923,12 +932,12 @@ train() {
     trap '' USR1 URG TERM INT HUP
     if [ -n "$teller" ]; then kill "$teller" 2>/dev/null || :; fi
     child='' ranks='' teller=''
-    # If ranks were stopped, the program that started them may exit with a status of its own. What
-    # counts is whether there is a newer checkpoint.
+    # If a signal stopped the ranks, their launcher may exit with any status. A newer checkpoint
+    # shows that the ranks were stopped as intended.
     if [ "$code" -ne 0 ] && [ -n "$warned$told" ] && [ "$(newest)" -gt "$before" ]; then code=75; fi
     code=$(cause "$code")
     if [ -z "$told" ] && preempted "$code"; then code=75 warned=preempted; fi
-    # With torchrun, the agent of a lost node has failed although the others came to the end.
+    # With torchrun, the agent of a lost node has failed although the others completed the run.
     if [ -n "$restarts" ] && grep -q '"status": "success"' result.json 2>/dev/null; then code=0; fi
 }
 
@@ -942,7 +951,7 @@ leave() {
     trap - EXIT
 }
 
-# set_timer: have this script get the signal before the time limit, where the batch system sends none.
+# set_timer: signal this script before the time limit, if the batch system does not.
 set_timer() {
     if [ -z "$timer_seconds" ]; then return; fi
     (sleep "$timer_seconds" & trap 'kill $!; exit' TERM; wait $! && kill -USR1 $$) >/dev/null 2>&1 &
@@ -951,7 +960,7 @@ set_timer() {
 
 # begin_mps: start NVIDIA's Multi-Process Service on the nodes, beside the ranks.
 begin_mps() {
-    # shellcheck disable=SC2034 # start_nodes has an option for it: this step shares the nodes
+    # shellcheck disable=SC2034 # start_nodes reads it: this step shares the nodes with the ranks
     beside=yes
     start_nodes exec mps >>log.txt 2>&1 &
     service=$!
@@ -963,13 +972,13 @@ begin_mps() {
     fi
 }
 
-# end_mps: end the service. The process of each node ends its own.
+# end_mps: end the Multi-Process Service. Its process on each node ends the service there.
 end_mps() {
     kill "$service" || :
     wait "$service" || :
 }
 
-# main WORD...: what job.sh does. See the beginning of this file for the words.
+# main WORD...: run job.sh. The beginning of this file explains the words.
 main() {
     case ${1-} in
     clear)
@@ -1059,7 +1068,7 @@ main() {
     fi
     end 75 "$why: it goes on from step $(newest)"
     if [ -n "$share" ]; then exit "$unfinished"; fi # the job of all trainings is queued again
-    leave # as long as the job has its nodes
+    leave # while the job still has its nodes
     again || {
         end 75 "$why, and $(title) does not take the job once more: trimaran resume goes on from step $(newest)"
         exit 75

@@ -13,13 +13,13 @@ from trimaran.site_file import Cluster, FabricName
 
 @dataclass(frozen=True)
 class JobFabric:
-    """What the profile of a fabric adds to a job; all is empty if there is no profile.
+    """The settings that the profile of a fabric adds to a job; they are empty without a profile.
 
     Attributes:
         name: name of the fabric.
-        missing: refuse or warn, as `fabric_missing` in the site file.
+        missing: reaction of the job if a node lacks a part of the fabric: refuse or warn.
         env: environment variables of the ranks.
-        devices: patterns of devices.
+        devices: patterns of device files; a node needs a file that matches one of them.
         libraries: libraries of the node to bind into the container.
         contained: names of libraries that the image must contain.
     """
@@ -34,8 +34,8 @@ class JobFabric:
     def assignments(self, *, overridden: Collection[str]) -> list[str]:
         """Return the lines of the script that assign its variables; [] without a fabric.
 
-        `;` separates the items of a list, and a blank the words of an item. The first word of a
-        library is its name, after `-` if the library may be missing.
+        `;` separates the items of a list, and a blank the words of an item. A library is the item
+        `NAME PATH...`, or `-NAME PATH...` if the library may be missing.
 
         Args:
             overridden: variables that the site file or the recipe sets, which are left out.
@@ -67,10 +67,10 @@ def accelerator(image: str) -> Accelerator:
 
 
 def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
-    """Return what the fabric of `cluster` adds to a job of the image called `image`.
+    """Return the settings that the fabric of `cluster` adds to a job of the image called `image`.
 
-    A job with one node gets nothing: a network that NCCL must use, but that the container lacks,
-    would prevent the start.
+    A job with one node gets no settings: NCCL would not start if the settings demanded a network
+    that the container does not see.
     """
     if cluster.fabric is None or nodes == 1:
         return JobFabric()
@@ -85,6 +85,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return `library` with the folders of the site file as its first places."""
+    """Return `library`, which is searched first in the `fabric_folders` of the site file."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

@@ -25,7 +25,7 @@ QUEUEING = "queueing"
 """Name of a file beside the script, which exists until the number of a new job is recorded.
 
 If the process is killed before, the file remains. It shows that the queue may contain a job whose
-number is not recorded, and which can be found only by its name.
+number is not recorded. Such a job can be found only by its name.
 """
 
 
@@ -120,7 +120,7 @@ def _end(
     which jobs are active, the newest job is cancelled: cancelling a job that has ended has no
     effect.
     """
-    record = submitted(directory, chain=False)  # damaged links must not prevent it
+    record = submitted(directory, chain=False)  # damaged links must not stop a cancellation
     scheduler = scheduler_of(record)
     with asking(scheduler, reporter):
         try:
@@ -140,7 +140,7 @@ def _end(
                 reporter.note(f"job {job} ends for the other trainings, too: "
                               + ", ".join(map(str, others)))
             try:
-                # Recorded first: a job that requeues itself reads this file (functions.sh).
+                # Recorded before the cancellation: a job reads this file before it requeues itself.
                 for run in every_run:
                     _note(run, CANCELLED, job)
             except (TrimaranError, OSError) as error:  # a full disk must not keep the job running
@@ -192,7 +192,7 @@ def is_queueing(directory: Path) -> bool:
 
 
 def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]:
-    """Return the numbers of all jobs of a run: recorded jobs, and jobs that their name identifies.
+    """Return the numbers of all jobs of a run: recorded jobs, and jobs that are found by name.
 
     Raises:
         RunError: the batch system does not answer.
@@ -201,7 +201,7 @@ def every(directory: Path, record: RunRecord, scheduler: Scheduler) -> list[str]
     names = [record.job.name, record.job.together] if record.job else []
     try:
         known = [number for name in names if name for number in scheduler.named(name)]
-    except UsageError:  # PBS needs qselect to find names, and it may be missing
+    except UsageError:  # PBS finds jobs by name with qselect, which may be missing
         if is_queueing(directory):
             raise
         known = []

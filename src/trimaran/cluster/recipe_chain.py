@@ -60,10 +60,10 @@ def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
 
 
 def _other_end(request: Request, step: int) -> str | None:
-    """Return how the last step of a run differs from `step`; None: it does not, or is unknown.
+    """Return a text about the last step of a run if it differs from `step`.
 
-    The last step is unknown if the recipe gives the length of the training in epochs. The job
-    checks then whether the checkpoint exists.
+    None: the run ends at `step`, or its last step is unknown, because the recipe gives the length
+    of the training in epochs. In the latter case, the job checks whether the checkpoint exists.
     """
     arguments = {**request.recipe.recipe.args, **request.changes}
     steps, most = (

@@ -67,8 +67,9 @@ class Job:
         built: the image, on a file system that all nodes share.
         data: the packed data sets.
         directory: the run directory.
-        together: name of the job that runs this training together with others; None: its own job.
-        before: directory of the run that writes the initial checkpoint; None: the file exists.
+        together: name of the job that several trainings share; None: this run has its own job.
+        before: directory of the run that writes the initial checkpoint; None: no run has to write
+            it.
         following: directory of the run that is queued when this run has completed, and the
             checkpoint of this run that it starts from.
     """

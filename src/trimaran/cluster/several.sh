@@ -3,16 +3,16 @@
 # A job may run several independent trainings on one node. Such a job has a folder of its own, whose
 # job/job.sh names the run directory of each training. The batch system runs that script, which
 # starts it once more on the node (`job.sh task`). There `run_trainings` starts the job/job.sh of
-# each run directory, as it would be for a job of its own, but with these variables:
+# each run directory, as for a job with one training, but with these variables:
 share=${TRIMARAN_SHARE-}           # number of this training; empty: the training has its own job
 share_gpus=${TRIMARAN_SHARE_GPUS-} # the GPUs of this training, as the driver numbers or names them
 
-# Exit status of a training that has written its checkpoint and goes on when the job begins again.
+# Exit status of a training that has written its checkpoint and continues when the job starts again.
 unfinished=100
 
 if [ -n "$share" ]; then
     # The batch system has started the job on this node. A training has one rank, whose processes
-    # form a session: a signal then reaches them all, as Slurm's do.
+    # form a session, so that a signal reaches all of them, as a signal by Slurm does.
     # shellcheck disable=SC2034 # train and warn_ranks read it
     starter=setsid
     start_ranks() {
@@ -27,7 +27,8 @@ if [ -n "$share" ]; then
     }
 fi
 
-# wait_for_copies: wait until no other training of this job copies. The lock ends with descriptor 9.
+# wait_for_copies: wait until no other training of this job copies. Closing descriptor 9 releases
+# the lock.
 wait_for_copies() {
     trap 'exit 143' TERM INT HUP
     exec 9>>"$staged/.lock"
@@ -42,13 +43,13 @@ gpu_variable() {
     esac
 }
 
-# numbers LIST: print the numbers of a list such as 0-3,8, one a line.
+# numbers LIST: print the numbers of a list such as 0-3,8, one per line.
 numbers() {
     printf '%s\n' "$1" | tr , '\n' | while IFS=- read -r from to; do seq "$from" "${to:-$from}"; done
 }
 
-# threads: print each CPU that this process may use, with the processor and the core that it is a
-# thread of: PROCESSOR CORE CPU, sorted, so that the threads of a core follow each other.
+# threads: print a line PROCESSOR CORE CPU for each CPU (hardware thread) that this process may use,
+# sorted, so that the threads of a core follow each other.
 threads() {
     for cpu in $(numbers "$(sed -nE 's/^Cpus_allowed_list:[[:blank:]]*//p' /proc/self/status)"); do
         place=/sys/devices/system/cpu/cpu$cpu/topology
@@ -57,9 +58,9 @@ threads() {
     done | sort -n -k 1,1 -k 2,2 -k 3,3
 }
 
-# divide COUNT: read the lines of `threads`, and print COUNT lines: the CPUs of equal shares that
-# have no core in common, such as 0,4. Cores that are left over are in no share. If there are fewer
-# cores than shares, the shares have no CPU in common. If there are fewer CPUs, print nothing.
+# divide COUNT: read the lines of `threads`, and print COUNT lines with the CPUs of equal shares,
+# such as 0,4. No core is in two shares, and left-over cores are in no share. If there are fewer
+# cores than shares, no CPU is in two shares. If there are fewer CPUs than shares, print nothing.
 divide() {
     lines=$(cat)
     units=$(printf '%s\n' "$lines" | cut -d ' ' -f 1,2 | uniq | wc -l)
@@ -121,7 +122,7 @@ over() {
     for file in "$1"/job/link-????.json; do if [ -e "$file" ]; then last=$file; fi; done
     code=$(sed -nE 's/.*"exit_status": ([0-9]+).*/\1/p' "${last%.json}.end.json" 2>/dev/null) || :
     case $code in
-    '' | 75 | 143) return 1 ;; # it was not started, or killed; it was stopped; SIGTERM ended it
+    '' | 75 | 143) return 1 ;; # not started or killed; stopped with a checkpoint; ended by SIGTERM
     esac
 }
 
@@ -145,8 +146,8 @@ start_training() {
     processes="$processes $!"
 }
 
-# settle CODE: take the exit status of a training into `result`, that of all trainings: `unfinished`
-# if one of them is, otherwise the first that is not 0.
+# settle CODE: update `result`, the exit status of all trainings, by the status of one training. It
+# is `unfinished` if a training is unfinished, otherwise the first status that is not 0.
 settle() {
     if [ "$1" -eq "$unfinished" ] || [ "$result" -eq 0 ]; then result=$1; fi
 }
@@ -182,7 +183,7 @@ run_trainings() {
 }
 
 # lead: run the trainings of this job, and queue the job again while one of them is unfinished. The
-# batch system runs this; `run_trainings` does the work on the node.
+# process that the batch system starts calls this function, and starts `run_trainings` on the node.
 lead() {
     if ! mine job || [ -L log.txt ]; then fail 73 "$out: job or log.txt is a link: remove it"; fi
     if ! submitted; then
@@ -191,7 +192,7 @@ lead() {
     fi
     noted || :
     if [ "$starter" = mpirun ]; then load_modules || fail 69 "$why"; fi
-    TRIMARAN_FIRST=$(uname -n) TRIMARAN_PORT=0 # mpirun passes them on; each training has its own
+    TRIMARAN_FIRST=$(uname -n) TRIMARAN_PORT=0 # passed on by mpirun; each training sets its own
     export TRIMARAN_FIRST TRIMARAN_PORT
     set_timer
     trap leave EXIT
@@ -210,7 +211,7 @@ lead() {
     if [ -z "$told" ] && preempted "$code"; then code=$unfinished warned=preempted; fi
     if [ "$code" -eq "$unfinished" ] && [ -z "$told" ] && ! grep -qxF -- "$job" job/cancelled 2>/dev/null; then
         printf 'job.sh: not all trainings have ended: the job begins again\n' >>log.txt
-        leave # as long as the job has its node
+        leave # while the job still has its node
         if again; then
             each_training note_training
             exit
@@ -230,10 +231,10 @@ note_training() { (cd -- "$2" && mine job && note_own "$(tail -n 1 "$out/job/ids
 # note_own NUMBER: add the number of a job to the list in job/ids, if it is not there.
 note_own() { grep -qxF -- "$1" job/ids 2>/dev/null || note "$1"; }
 
-# ------------------------------------------------------------- a run that starts from the one before
+# --------------------------------------------------------------- a run that starts from another run
 
-# check_initial: end the job if the checkpoint that this run starts from is not there, or is another
-# file than at the first start. Sets `started_from` to the entry of this link with its SHA-256.
+# check_initial: end the job if the checkpoint that this run starts from is missing, or differs from
+# the file at the first start. Sets `started_from` to the JSON entry of this link with its SHA-256.
 check_initial() {
     if ! [ -r "$initial" ] || ! sum=$(sha256sum <"$initial"); then
         stopped 66 "the checkpoint $initial is not there: the run before has not completed"
@@ -247,9 +248,9 @@ check_initial() {
     started_from=", \"initial\": \"$sum\""
 }
 
-# follow: queue the run that starts from a checkpoint of this run, unless it is queued already or the
-# user has cancelled this job. The batch system cannot know when this run has completed: it may take
-# several jobs.
+# follow: queue the run that starts from a checkpoint of this run, unless it is queued already or
+# the user has cancelled this job. A dependency of the batch system cannot queue it, because this
+# run may take several jobs.
 follow() {
     if [ -z "$next_run" ] || grep -qxF -- "$job" job/cancelled 2>/dev/null; then return; fi
     if ! [ -f "$next_initial" ]; then

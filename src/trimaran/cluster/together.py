@@ -53,8 +53,9 @@ def check(requests: Sequence[Request]) -> None:
 def _check_size(requests: Sequence[Request]) -> None:
     """Check that a node of each target has enough cores and GPUs for all trainings.
 
-    A target with as many cores or GPUs as one training uses, such as `cpu-2core` or `a100x1`,
-    describes the share of a training and not a node, unless it lists sockets.
+    A target with only as many cores or GPUs as one training uses, such as `cpu-2core` or `a100x1`,
+    is not checked: it describes the share of a training, not a node. A target that lists sockets
+    always describes a node.
     """
     whole = shape(requests)
     for request in requests:
@@ -75,8 +76,8 @@ def _check_size(requests: Sequence[Request]) -> None:
 def shape(requests: Sequence[Request]) -> Shape:
     """Return the resources of the job: one task with the cores and GPUs of all trainings.
 
-    Each training gets as many cores as the one that needs most, and the job gets the longest of the
-    time limits.
+    Each training gets as many cores as the training that needs most, and the time limit of the job
+    is the longest of their time limits.
     """
     wanted = [request.recipe.recipe.resources for request in requests]
     return Shape(

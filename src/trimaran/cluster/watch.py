@@ -171,8 +171,8 @@ def _ask(
 
 
 def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -> Watched:
-    """Return the status of a run; `others` has that of runs from which it may start."""
-    # Read after the answer: an end that a job wrote in between would be missed.
+    """Return the status of a run; `others` has the status of runs from which it may start."""
+    # Read after the batch system has answered, so that no end of a job is missed in between.
     record = jobs.submitted(directory)
     chain, job, now = job_chain.read(directory), answer.job, answer.state
     state: str = record.status
@@ -203,7 +203,7 @@ def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -
 def _over(directory: Path, record: RunRecord, chain: list[Link], job: str) -> bool:
     """Return whether a training has failed although the job that it shares with others is active.
 
-    The job does not start it again.
+    Such a job does not start the failed training again.
     """
     if record.job is None or record.job.together is None:
         return False
@@ -231,7 +231,7 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
 
 
 def _waits_for_itself(directory: Path) -> bool:
-    """Return whether a run waits for one that waits for it, because a `run.json` is damaged."""
+    """Return whether runs of a chain wait for each other in a circle, by a damaged `run.json`."""
     seen: set[Path] = set()
     while directory not in seen:
         seen.add(directory)
@@ -243,9 +243,9 @@ def _waits_for_itself(directory: Path) -> bool:
 
 
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
-    """Return the state and its reason for a run whose job ended without a record of its end.
+    """Return the state and its reason for a run whose job has ended without recording its end.
 
-    The reason is in the first of the logs that has a message.
+    The reason is the message in the first log that has one, or else the state of the job.
     """
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
@@ -261,8 +261,8 @@ def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
 def _message(file: Path, *, failed: bool) -> str:
     """Return the last message of the job script in a log; "" without one.
 
-    If the job failed, another line is returned where the script wrote no message. Other states,
-    such as TIMEOUT, are themselves the reason.
+    If the script wrote no message and the job has the state FAILED, return the last line of the
+    log. Other states, such as TIMEOUT, are themselves the reason.
     """
     try:
         log = read_end(file, LOG_TAIL).decode(errors="replace")

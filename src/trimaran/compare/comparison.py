@@ -106,7 +106,7 @@ def _grouped(sides: Sequence[Side]) -> Groups:
 
 
 def _letters(number: int) -> str:
-    """Return A to Z, then AA, AB and so on."""
+    """Return the letters of the group `number`: A for 0, B for 1, AA for 26, and so on."""
     before, last = divmod(number, 26)
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
@@ -147,7 +147,7 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return the first row of each metric and moment that any run has, in the order of the runs."""
+    """Return a row for each metric and moment that occurs in a verdict, from the first such run."""
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
         for row in side.verdict.rows:

@@ -91,7 +91,7 @@ def _size(metric: Metric, value: float, sign: str = "") -> str:
 
 
 def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
-    """Return a difference as text, in percent of the baseline.
+    """Return a difference in percent of the baseline, as text.
 
     Without `sign`, it is the absolute value. The text is empty if the metric is in percent, or if
     the baseline is 0.

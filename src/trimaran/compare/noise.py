@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of readings with which a single run is judged; they make four stretches."""
+"""Smallest number of readings for a comparison of two single runs; it makes four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",

@@ -77,9 +77,9 @@ class Metric(BaseModel):
 
 
 class Arrival(BaseModel):
-    """When a run first reached a level.
+    """The step and the time at which a run first reached a level.
 
-    `step` and `seconds` are None if it did not reach the level, or if they are not known.
+    `step` and `seconds` are None if the run did not reach the level, or if they are not known.
     """
 
     run: str

@@ -63,7 +63,7 @@ class Base:
 
 
 class _Kept(strict.Model):
-    """The JSON file beside a base image in the cache: its description and its SHA-256."""
+    """The JSON file beside a base image in the cache: description and SHA-256 of the image."""
 
     base: Base
     sha256: str
@@ -81,7 +81,7 @@ def resolve(
         offline: use no network.
         pull: pulls an image from a registry into a file.
         suffix: suffix of a file that `pull` writes (".sif", ".oci.tar").
-        reporter: shows which base image is used, and why, if it is not the pinned one.
+        reporter: shows which base image is used, and why, if it is not the pinned image.
 
     Raises:
         BuildError: The base image is neither in the cache nor can it be pulled or assembled.

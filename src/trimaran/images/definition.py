@@ -283,7 +283,8 @@ def chain(image: Image) -> list[Image]:
     """Return the images to build, in order: the framework image of an app image, then `image`."""
     if image.framework is None:
         return [image]
-    beside = image.folder.parent / image.framework / "image.yaml"  # as for the images of tests
+    # Images of tests are outside `containers/`.
+    beside = image.folder.parent / image.framework / "image.yaml"
     below = read(beside) if beside.is_file() else load(image.framework)
     if below.kind != "framework":
         raise UsageError(f"{image.folder / 'image.yaml'}: framework: {below.name} is an app image",

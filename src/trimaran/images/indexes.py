@@ -168,7 +168,7 @@ def _parse_html(text: str, page: str) -> list[File]:
 
 
 class _Entry(BaseModel):
-    """The used keys of a file in the JSON form of an index."""
+    """The keys of a file in the JSON form of an index that this module uses."""
 
     filename: str
     url: str

@@ -165,7 +165,7 @@ def build_wheel(package: str, destination: Path) -> Path:
     """
     destination.mkdir(parents=True, exist_ok=True)
     env = {**os.environ, "SOURCE_DATE_EPOCH": os.environ.get("SOURCE_DATE_EPOCH", EPOCH)}
-    # A folder of its own: the destination may contain the wheel from the fetch of another image.
+    # A separate folder: `destination` may already contain the wheel, built for another image.
     with tempfile.TemporaryDirectory(prefix="wheel-", dir=destination) as folder:
         process.run(
             [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder],

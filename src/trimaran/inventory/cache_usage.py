@@ -44,9 +44,9 @@ class Holding:
         name: name for display.
         size: size in bytes.
         made: day of creation in UTC.
-        state: `in use`: the definitions here need it; `superseded`: made from older definitions;
-            `left over`: damaged, or left by a build or job that was stopped; `running`: not needed
-            here, but a process or a job uses it.
+        state: `in use`: the definitions of this checkout need it; `superseded`: made from older
+            definitions; `left over`: damaged, or left by a build or job that was stopped;
+            `running`: the definitions do not need it, but a process or a job uses it.
         files: files and folders of the item. The first one marks the item as complete, and is
             removed first.
         stored: record of an image in the storage of an engine; None: the item consists of `files`.
@@ -217,7 +217,7 @@ def _is_damaged(path: Path) -> bool:
 
 
 def _is_left_over(path: Path) -> bool:
-    """Return whether a path is damaged, belongs to an ended build, or is unchanged for a day."""
+    """Return whether a path is damaged, left by an ended build, or unchanged for a day."""
     if _is_scratch(path):
         return locks.left_over(path)
     return _is_damaged(path) or time.time() - path.lstat().st_mtime > locks.STALE_SECONDS

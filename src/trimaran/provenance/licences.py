@@ -38,7 +38,7 @@ GROUPS = (
     ("permissive", r"MIT|BSD|Apache|ISC|Zlib|PSF|Python|X11|BSL|Boost|Expat|Artistic|Unicode"
                    r"|HPND|OpenSSL|libpng|FSFAP|FSFULLR|FTL|TCL|W3C|BZIP"),
 )
-"""(kind of licence, pattern at the beginning of a word in its name); the first match decides."""
+"""Kinds of licences, each with a pattern for the beginning of a word; the first match decides."""
 
 UNSTATED, OTHER = "not stated", "other"
 """Kinds of a package that states no licence, and of a licence without a match in `GROUPS`."""

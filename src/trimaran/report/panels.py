@@ -102,7 +102,7 @@ def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
 
 
 def drawable(values: Iterable[tuple[int, float, float]]) -> list[Point]:
-    """Return tuples (step, seconds, value) as points; a value that is NaN or too large is a gap.
+    """Return the points of (step, seconds, value) tuples; a NaN or too large value is a gap.
 
     The result is empty if all values are gaps.
     """

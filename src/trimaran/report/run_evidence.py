@@ -102,9 +102,9 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 
 
 class UsedSite(strict.Model):
-    """The additions of the site file that do not change the experiment, without folders.
+    """The settings that the site file added to the run, without folders.
 
-    `changes` has only the names of the other additions.
+    Settings that cannot change the result are complete; `changes` has the names of all others.
     """
 
     flags: list[str]

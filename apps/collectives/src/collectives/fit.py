@@ -1,4 +1,4 @@
-"""Fit the time of an operation as alpha + beta * bytes, with other values from some size on.
+"""Fit the time of an operation as alpha + beta * bytes, separately for each range of sizes.
 
 alpha is the time of a message without content, and beta the time per byte: the model of Hockney
 ("The communication challenge for MPP", Parallel Computing 20, 1994, pp. 389-398), who also defines
@@ -89,7 +89,7 @@ def fit(operation: str, sizes: Sequence[int], seconds: Sequence[float]) -> Fit |
 
 
 def line(x: Array, y: Array) -> tuple[float, float, float]:
-    """Return alpha, beta (neither negative) and the sum of the squared relative errors."""
+    """Return alpha and beta >= 0 with the least sum of squared relative errors, and this sum."""
     design = np.stack([1 / y, x / y], axis=1)
     scale = np.linalg.norm(design, axis=0)
     alpha, beta = np.linalg.lstsq(design / scale, np.ones(len(y)), rcond=None)[0] / scale
@@ -103,10 +103,10 @@ def line(x: Array, y: Array) -> tuple[float, float, float]:
 def criterion(points: int, ranges: int, squares: float) -> float:
     """Return a criterion whose minimum determines the number of ranges.
 
-    It is that of Liu, Wu and Zidek ("On segmented multivariate regression", Statistica Sinica 7,
-    1997, with their constants 0.299 and 2.1), whose penalty is more severe than that of the
-    Bayesian information criterion, which finds breaks in noise if there are only some twenty
-    points. A range has two parameters, and each break is one more.
+    It is the criterion of Liu, Wu and Zidek ("On segmented multivariate regression", Statistica
+    Sinica 7, 1997, with their constants 0.299 and 2.1). The Bayesian information criterion has a
+    smaller penalty, and finds breaks in noise if there are only some twenty points. A range has two
+    parameters, and each break is one more.
 
     Args:
         points: number of sizes.
@@ -122,7 +122,7 @@ def criterion(points: int, ranges: int, squares: float) -> float:
 
 
 def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
-    """Return start and end of each range, as indices."""
+    """Return the ranges with the smallest `criterion`, as pairs of indices (start, end)."""
     count = len(x)
 
     @cache
@@ -132,7 +132,7 @@ def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
 
     @cache
     def best(ranges: int, end: int) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """Return the smallest sum of squares of the first `end` points in `ranges` ranges."""
+        """Divide the first `end` points into `ranges` ranges; return least squares and ranges."""
         if ranges == 1:
             return squares(0, end), ((0, end),)
         return min(

@@ -20,7 +20,7 @@ from trainkit.torch.strategy import TorchStrategy
 REPETITIONS = 3
 MOST_CALLS = 1000
 SHRINK = 8
-"""Factor between two sizes that are considered."""
+"""Factor by which the size is divided until the calls fit into the time."""
 SMALLEST = 1 << 16
 DTYPE = torch.float32
 ALL_REDUCE = OPERATIONS["all-reduce"]
@@ -31,7 +31,7 @@ Groups = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Rates:
-    """The bus bandwidth of each group in GB/s, and the size in bytes."""
+    """The bus bandwidth of each group in GB/s, and the size of the all-reduce in bytes."""
 
     gb_s: list[float]
     size: int
@@ -87,13 +87,13 @@ def measure(
 def _connect(strategy: TorchStrategy, own: list[int]) -> dist.ProcessGroup | None:
     if len(own) == strategy.size:
         return dist.group.WORLD
-    # Only the members call it, so that all groups connect at the same time.
+    # Only the members of a group make this call, so that all groups connect at the same time.
     found: dist.ProcessGroup = dist.new_group(own, use_local_synchronization=True)
     return found
 
 
 class _Member:
-    """This rank in its group; a rank without a group waits for the others."""
+    """This rank as a member of its group; a rank without a group waits for the other ranks."""
 
     def __init__(
         self, strategy: TorchStrategy, groups: Groups, own: list[int] | None,
@@ -102,7 +102,7 @@ class _Member:
         self._strategy, self._groups, self._own, self._group = strategy, groups, own, group
 
     def checked(self, size: int) -> float:
-        """Perform the operation once, compare the result, and return the seconds of the slowest.
+        """Perform the operation once, check the result, and return the time of the slowest rank.
 
         Raises:
             RanksDifferError: the result is wrong on a rank; all ranks raise it.
@@ -137,7 +137,7 @@ class _Member:
         """Return the mean seconds of a call on each rank, after a barrier."""
         buffer = self._buffer(size) if self._own is not None else None
         if buffer is not None:
-            buffer.zero_()  # sums of other numbers would grow
+            buffer.zero_()  # other numbers would grow with each sum
         self._strategy.synchronize()
         self._strategy.any(False)
         started = time.perf_counter()

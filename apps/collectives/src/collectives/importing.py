@@ -24,7 +24,7 @@ def first(evict: bool) -> float:
     """Import PyTorch into this process, and return the seconds.
 
     Args:
-        evict: whether to remove its files from the page cache before. One rank of a node does it.
+        evict: whether to remove PyTorch's files from the page cache first; one rank of a node does.
             Files that another process has mapped remain in the cache.
     """
     if evict:

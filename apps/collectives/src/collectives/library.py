@@ -41,7 +41,7 @@ class Library(ABC):
 
     Attributes:
         name: name of the library, as in `--library`.
-        backend: name and version of what moves the data, as the library reports it.
+        backend: name and version of the communication software, as the library reports it.
         strategy: connects the ranks for the exchange of decisions and times.
         device: device of the buffers.
         dtype: number format of the buffers.
@@ -85,8 +85,8 @@ class Library(ABC):
     def block_counts(self, operation: Operation) -> tuple[int, int]:
         """Return the number of blocks that this rank allocates to send and to receive.
 
-        A library that replaces the sent data by the result allocates no further buffer. One that
-        returns the result in a new buffer allocates it itself.
+        No receive buffer is allocated if the result replaces the sent data, or if the library
+        itself allocates the buffer of the result.
         """
         ranks = self.strategy.size
         if not operation.is_sized or not operation.takes_part(self.strategy.rank, ranks):
@@ -116,7 +116,7 @@ class Library(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return the versions of the library and of what moves the data."""
+        """Return the versions of the library and of the communication software."""
 
     def close(self) -> None:
         """Leave the group of ranks."""

@@ -51,7 +51,7 @@ def main(settings: MeasureSettings) -> None:
     Raises:
         AppError: the measurement failed; the error has the exit code of the app contract.
     """
-    if settings.library != "mpi":  # MPI itself counts the ranks, of any launcher
+    if settings.library != "mpi":  # MPI counts its ranks itself
         refuse_single(detect().size)
     library = libraries.connect(settings)
     with library.strategy.explained():
@@ -77,7 +77,7 @@ def refuse_single(size: int) -> None:
 
 
 class Measurement:
-    """The operations and sizes of a run, one after the other."""
+    """One run of the command `measure`, as this rank executes it."""
 
     def __init__(self, settings: MeasureSettings, library: Library) -> None:
         assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
@@ -132,8 +132,8 @@ class Measurement:
     def operations(self) -> list[Operation]:
         """Return the operations to measure, and note why others are left out.
 
-        An operation is left out on all ranks if a single one refuses it: of messages between two
-        ranks, the other ranks cannot test anything.
+        An operation is left out on all ranks if one rank refuses it, because only two ranks can
+        test an operation that sends messages between two ranks.
 
         Raises:
             ArgumentError: the library does not have an operation that the user named.
@@ -160,7 +160,7 @@ class Measurement:
     def sizes(self, operation: Operation) -> list[tuple[int, int]]:
         """Return each requested size with the number of elements of a block, without repetition.
 
-        The smallest sizes may have no element for each block, and are then measured as one size.
+        Sizes that are too small for one element per block are measured as one size.
 
         Raises:
             ArgumentError: the library cannot count the elements of a block.
@@ -223,7 +223,7 @@ def shared(error: AppError) -> AppError:
 
 
 def together(strategy: Strategy, action: Callable[[], T]) -> T | None:
-    """Perform `action` on rank 0, and raise its error on all ranks, none of which then waits.
+    """Perform `action` on rank 0; if it fails, raise the error on all ranks, so that none waits.
 
     Returns:
         The result of the action on rank 0, None on the others.

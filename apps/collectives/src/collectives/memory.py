@@ -41,10 +41,10 @@ VERSION_2 = GroupFiles("memory.max", "memory.current", ("inactive_file", "active
 
 @dataclass(frozen=True)
 class Demand:
-    """What one rank needs at its largest size, and what its node or device has.
+    """The largest memory that one rank needs, and the free memory of its host or device.
 
     Attributes:
-        place: the host, or the host and its device; ranks with the same place share the memory.
+        place: name of the host, or of a device of the host; ranks of one place share its memory.
         needed: bytes of the buffers of the rank.
         free: bytes that are free in this place.
         operation: the operation that needs most.
@@ -96,7 +96,7 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
     Args:
         memory: file with the state of the whole node.
         cgroups: folder of the control groups (version 1 or 2), whose limits count, too.
-        own: the control groups of this process, as in /proc/self/cgroup; None: read from Linux.
+        own: control groups of this process, as text of /proc/self/cgroup; None: read this file.
     """
     lines = memory.read_text(encoding="ascii").splitlines()
     available = next(line for line in lines if line.startswith("MemAvailable:"))
@@ -112,7 +112,7 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
         for folder in (group, *group.parents):
             if not folder.is_relative_to(root):
                 break
-            with contextlib.suppress(OSError, ValueError):  # without a limit
+            with contextlib.suppress(OSError, ValueError):  # the group has no limit
                 found.append(_left(folder, names))
     return min(found)
 

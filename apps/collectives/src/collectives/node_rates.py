@@ -29,9 +29,10 @@ BLOCK = 8 << 20
 def median_seconds(
     call: Callable[[], object], synchronize: Callable[[], object], seconds: float
 ) -> float:
-    """Call without timing for a tenth of `seconds`, then with it; return the median of the times.
+    """Repeat `call` for `seconds` after a warm-up, and return the median of its times.
 
-    There are at least one call without timing and `REPETITIONS` calls with it.
+    The warm-up repeats `call` for a tenth of `seconds`. There are at least one untimed call and
+    `REPETITIONS` timed calls.
     """
     end = time.perf_counter() + seconds / 10
     while True:
@@ -65,7 +66,9 @@ def gemm(
 
 
 def fitting_order(device: torch.device, pilot: float, seconds: float) -> int:
-    """Return the largest order with `REPETITIONS` + 1 products in `seconds`.
+    """Return the largest order of which `REPETITIONS` + 1 products fit into `seconds`.
+
+    If none fits, return the smallest order.
 
     Args:
         device: the device.
@@ -102,9 +105,9 @@ def triad(
 
 
 def fitting_bytes(device: torch.device, room: int, pilot: float, seconds: float) -> int:
-    """Return the largest size of an array with `REPETITIONS` + 3 triads in `seconds`.
+    """Return the largest array size of which `REPETITIONS` + 3 triads fit into `seconds`.
 
-    The arrays are filled first, which takes about as long as two triads.
+    Two of these triads stand for the time to fill the arrays. If no size fits, return the smallest.
 
     Args:
         device: the device.
@@ -120,7 +123,7 @@ def fitting_bytes(device: torch.device, room: int, pilot: float, seconds: float)
 
 
 def write_file(path: Path, size: int, seconds: float) -> None:
-    """Write up to `size` random bytes for at most `seconds`, to the disk and out of the cache.
+    """Write up to `size` random bytes to the disk for at most `seconds`, and uncache the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -138,7 +141,7 @@ def write_file(path: Path, size: int, seconds: float) -> None:
 
 
 def read_file(path: Path, seconds: float) -> float:
-    """Read a file from its begin to its end, for at most `seconds`; return the rate in GB/s.
+    """Read a file in order, for at most `seconds`; return the rate in GB/s.
 
     Raises:
         OSError: the file cannot be read, or is empty.

@@ -17,7 +17,7 @@ from collectives.patterns import Tile
 WINDOW = 64
 """Messages that are under way before the receiver confirms them, as in osu_bw and osu_bibw."""
 WINDOW_BYTES = 64 << 20
-"""Most bytes of a window of several messages: large messages fill the network without a window."""
+"""Maximum size in bytes of a window of more than two messages; two large messages suffice."""
 
 ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""
@@ -84,10 +84,11 @@ class Operation:
         return not self.pair or rank in (0, ranks - 1)
 
     def parts(self, size: int) -> int:
-        """Return by what the time of a call is divided: a message takes this part of it.
+        """Return the number of parts of a call, by which its time is divided.
 
-        A call of the latency is a round trip of two messages. A call of a bandwidth has `WINDOW`
-        messages, or fewer if they are so large that they have more than `WINDOW_BYTES`.
+        A collective operation is one part. A call that measures the latency is a round trip of two
+        messages. A call that measures a bandwidth has as many messages as fit into `WINDOW_BYTES`,
+        but at least two and at most `WINDOW`.
         """
         if self.windowed:
             return max(2, min(WINDOW, WINDOW_BYTES // size))
@@ -102,7 +103,7 @@ class Operation:
         return (times[0] if self.pair else max(times)) / self.parts(size)
 
     def mean_seconds(self, times: Sequence[float], size: int) -> float:
-        """Return the mean over the ranks, which nccl-tests reports; otherwise as `seconds`."""
+        """Return the time as `seconds` does, but as the mean over the ranks, as in nccl-tests."""
         return (times[0] if self.pair else sum(times) / len(times)) / self.parts(size)
 
     def algorithm_bandwidth(self, size: int, seconds: float) -> float:

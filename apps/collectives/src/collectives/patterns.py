@@ -3,7 +3,7 @@
 The values are small integers that differ between ranks, blocks and positions, so that a lost
 summand, a swap of two blocks and a shift by some elements are found. A buffer repeats a tile, whose
 length is a multiple of a prime, so that blocks of a power of 2 elements begin at different
-positions of it.
+positions of the tile.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def moved(source: int, target: int) -> Tile:
 
 @cache
 def summand(rank: int, block: int, ranks: int, exact: int) -> Tile:
-    """Return what `rank` adds to the sum over `ranks` ranks in `block`, mostly 1 to `LEVELS`.
+    """Return the numbers that `rank` adds to the sums over `ranks` ranks in `block`.
 
-    All partial sums, in any order, are at most `exact`. With too many ranks for that, a rank adds
-    0 at most positions, and its share is found at every n-th position.
+    They are from 1 to `LEVELS`, so that all partial sums, in any order, are at most `exact`. If
+    there are too many ranks for that, a rank adds 0, except at every n-th position.
     """
     stride = -(-ranks * LEVELS // exact)
     position = np.arange(PERIOD * stride)

@@ -5,8 +5,8 @@ The method:
 1. Each rank has imported PyTorch, and the time was measured (`importing.py`). The ranks connect.
 2. All ranks at the same time multiply matrices, and then measure their memory (`node_rates.py`):
    devices that share power or memory are measured as a training uses them.
-3. The first rank of each node writes a file, and all read the file of the next node at the same
-   time, if they see it.
+3. The first rank of each node writes a file. Then all these ranks at the same time read the file of
+   the next node, or their own file if they do not see the other one.
 4. The first rank of each node imports PyTorch again, in a new process.
 5. An all-reduce is measured over the ranks of each node, over all ranks, and over the ranks of two
    nodes, in rounds of disjoint pairs (`group_rates.py`, `tournament.py`), until the time is spent.
@@ -61,11 +61,11 @@ COLLECTIVE_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
 """Kind of device -> size of the all-reduce, at most."""
 
 MEMORY_SHARE = 8
-"""The arrays of the triad have 3/8 of the free memory at most."""
+"""Divisor: each of the three arrays of the triad takes at most 1/8 of the free memory."""
 
 QUALIFYING = "qualifying"
 FILE = "qualify-{}-{}.bin"
-"""Name of the file of a node in the folder for storage: a word of the job, and the rank."""
+"""Name of the file that a node writes and another reads: random word of the job, and rank."""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:
@@ -79,7 +79,7 @@ def main(settings: QualifySettings, first_import: float) -> None:
 
 @dataclass
 class Own:
-    """What this rank has measured; `read` and `again` on the first rank of a node only."""
+    """The measurements of this rank; only the first rank of a node sets `read` and `again`."""
 
     first: float
     gemm: float = 0.0
@@ -111,7 +111,7 @@ class Qualifier:
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = provenance.environment(qualification_log.PACKAGES, self.strategy)
         with self.watchdog:
-            # The first wait of each kind gets more patience, which is not wanted here.
+            # The watchdog allows more time for the first wait of a kind: end that phase at once.
             self.watchdog.beat(QUALIFYING)
             self.watchdog.beat(QUALIFYING)
             log = together(self.strategy, lambda: qualification_log.begin(self.folder, facts))
@@ -123,7 +123,7 @@ class Qualifier:
                     qualification_log.finish(self.folder, log, found)
 
     def measure(self, date: str, names: list[str]) -> Qualification:
-        """Return what all ranks have measured; `names` are the nodes of the ranks."""
+        """Measure on all ranks, and return the results; `names` has the node of each rank."""
         nodes = list(dict.fromkeys(names))
         groups = [[rank for rank, name in enumerate(names) if name == node] for node in nodes]
         order, triad_bytes = self.compute(groups)
@@ -131,7 +131,7 @@ class Qualifier:
         self.beat("import of PyTorch")
         self.watchdog.beat(QUALIFYING, slow=True, detail="import of PyTorch")
         if self.leads(groups):
-            # The pages are cached now, so that it takes less time than the first import.
+            # The files are cached now, so that this import takes less time than the first one.
             limit = max(self.seconds("import"), 1.5 * self.own.first)
             self.own.again = importing.again(min(limit, 2 * (self.settings.patience or limit)))
         largest = COLLECTIVE_BYTES[self.device.type]
@@ -160,7 +160,10 @@ class Qualifier:
         self, number: int, groups: group_rates.Groups, inside: group_rates.Rates | None,
         whole: group_rates.Rates | None,
     ) -> float | None:
-        """Return the all-reduce of one node; with a single node it is that of all ranks."""
+        """Return the bus bandwidth of an all-reduce within a node; None: the node has one rank.
+
+        If there is only one node, its all-reduce is the one over all ranks, in `whole`.
+        """
         if inside is not None and len(groups[number]) > 1:
             return inside.gb_s[several(groups).index(groups[number])]
         return whole.gb_s[0] if whole is not None and len(groups) == 1 else None
@@ -211,7 +214,7 @@ class Qualifier:
         return order, size
 
     def storage(self, groups: group_rates.Groups) -> None:
-        """Write a file on each node, read that of the next node, and remove them.
+        """Write a file on each node, read the file of the next node, and remove the files.
 
         No other job has files with these names, so that a job removes only what it has written.
         """
@@ -236,7 +239,7 @@ class Qualifier:
                     path.unlink()
 
     def read(self, other: Path, own: Path, seconds: float) -> None:
-        """Read the file of the next node, or the own one if that of the next is not visible."""
+        """Read `other`, the file of the next node, or `own` if this node does not see `other`."""
         self.own.reads_other = other != own and other.exists()
         self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
 
@@ -261,7 +264,7 @@ class Qualifier:
         """Measure pairs of nodes until the time is spent.
 
         Returns:
-            The pairs, the smallest size, the measured rounds, and all rounds.
+            The pairs, the smallest size in bytes, and the numbers of measured and of all rounds.
         """
         every = tournament.rounds(len(nodes))
         found: list[PairRate] = []

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True)
 class NodeRates:
-    """What was measured on one node. GB are 1e9 bytes, TFLOP are 1e12 operations.
+    """The measurements of one node. GB are 1e9 bytes, TFLOP are 1e12 operations.
 
     Attributes:
         name: name of the node in the batch system, or its host name.
@@ -33,9 +33,9 @@ class NodeRates:
             its files removed from the page cache where the system permits it.
         import_again_s: time of an import in a new process afterwards; null: it failed, or took too
             long.
-        all_reduce_gb_s: bus bandwidth of an all-reduce over the ranks of the node; null: it has one
-            rank.
-        faults: what failed on the node.
+        all_reduce_gb_s: bus bandwidth of an all-reduce over the ranks of the node; null: the node
+            has one rank.
+        faults: messages about failures on the node.
     """
 
     name: str
@@ -62,7 +62,7 @@ class PairRate:
 
 @dataclasses.dataclass(frozen=True)
 class Method:
-    """How it was measured.
+    """The sizes, number format and rounds of a qualification.
 
     Attributes:
         gemm_order: order n of the square matrices.
@@ -94,10 +94,10 @@ class Qualification:
     Attributes:
         schema: version of the format.
         date: begin of the measurement, in UTC, as ISO 8601.
-        backend: what moved the data between the ranks; null: there is one rank.
+        backend: backend of torch.distributed, such as gloo or nccl; null: there is one rank.
         device: cpu or cuda.
         seconds: duration from the start of rank 0 to the last measurement.
-        method: how it was measured.
+        method: sizes, number format and rounds.
         nodes: the nodes, in the order of their ranks.
         all_reduce_gb_s: bus bandwidth of an all-reduce over all ranks; null: there is one rank.
         pairs: the measured pairs of nodes.

@@ -1,7 +1,7 @@
 """Qualify the nodes of a job in a short time: compute, memory, network, storage, start.
 
-The rates of each node are compared by `trimaran doctor --measure`, which names the nodes that fall
-out of line. `qualification.py` contains the method.
+`trimaran doctor --measure` compares the rates of the nodes, and names nodes that deviate from the
+others. `qualification.py` contains the method.
 """
 
 from __future__ import annotations

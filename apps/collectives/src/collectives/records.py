@@ -23,7 +23,7 @@ SELECTING = re.compile(
     r"OMPI_MCA_(btl|coll|mpi|mtl|osc|pml)(_\w+)?|(FI|GLOO|MPICH|MV2|NCCL|RCCL|UCX)_\w+"
     r"|HOROVOD_(CACHE_CAPACITY|CYCLE_TIME|FUSION_THRESHOLD|HIERARCHICAL_\w+|NUM_NCCL_STREAMS)"
 )
-"""Environment variables that select what moves the data."""
+"""Environment variables that configure the communication software."""
 PRIVATE = re.compile(r"ADDR|COMM_ID|HOST|KEY|(?<!SUP)PORT|SECRET|TOKEN|URI")
 """Parts of the names of variables that may contain an address or a key, which are not recorded.
 
@@ -31,13 +31,13 @@ Variables such as MPICH_GPU_SUPPORT_ENABLED contain the letters of PORT, and are
 
 SECONDS = "seconds"
 SMALL = {4: "4b"}
-"""Size in bytes at which the time is a metric of `app.yaml` -> its name there."""
+"""Size in bytes at which the time is a metric of `app.yaml` -> the size in the metric's name."""
 LARGE = {4 << 20: "4mib", 16 << 20: "16mib", 1 << 30: "1gib", 8 << 30: "8gib"}
-"""Size in bytes at which the bandwidth is a metric of `app.yaml` -> its name there."""
+"""Size in bytes at which the bandwidth is a metric of `app.yaml` -> the size in its name."""
 
 
 class Log:
-    """`metrics.jsonl` of a run; `scores` are the values of the classes of sizes by their key."""
+    """Writes `metrics.jsonl` of a run; `scores` has the metrics of `app.yaml`: key -> value."""
 
     def __init__(self, log: MetricsLog, library: Library) -> None:
         self.log, self._library = log, library
@@ -62,9 +62,9 @@ class Log:
 
 
 def classified(point: Point) -> dict[str, float]:
-    """Return the metrics of `app.yaml` that a point determines: GB/s, or seconds.
+    """Return the metrics of `app.yaml` that a point determines, by their keys, in GB/s or seconds.
 
-    Messages between two ranks have no factor of the bus, so that their key has no word for it.
+    The keys of messages between two ranks lack the word `latency` or `busbw`.
     """
     operation, seconds = OPERATIONS[point.operation], point.seconds.median
     if not operation.is_sized:
@@ -99,7 +99,7 @@ def begin(folder: Path, library: Library, facts: Mapping[str, Any]) -> Log:
 
 
 def selecting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that select what moves the data, sorted by name."""
+    """Return the variables that configure the communication software, sorted by name."""
     return {
         name: value for name, value in sorted(environment.items())
         if SELECTING.fullmatch(name) and not PRIVATE.search(name)

@@ -68,7 +68,7 @@ class Results:
     Attributes:
         schema: version of the format.
         library: mpi, torch or horovod.
-        backend: name and version of what moved the data, as the library reports it.
+        backend: name and version of the communication software, as the library reports it.
         device: kind of the memory: cpu or cuda.
         dtype: number format.
         ranks: number of ranks.
@@ -142,7 +142,7 @@ def parse(document: object, place: str) -> Results:
 
 
 def _check(found: Results) -> None:
-    """Refuse values of the right type that no measurement gives, and that cannot be drawn.
+    """Refuse values that have the right type, but that no measurement yields.
 
     Raises:
         ValueError: there is such a value; the message has its place.

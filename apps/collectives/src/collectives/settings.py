@@ -111,7 +111,7 @@ class MeasureSettings:
         return found
 
     def check(self) -> None:
-        """Refuse combinations that the parsers of single options cannot see.
+        """Refuse combinations that the parsers of single options cannot detect.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -164,7 +164,7 @@ class QualifySettings:
     )
 
     def check(self) -> None:
-        """Refuse a call without a folder, and a folder for storage that does not exist.
+        """Refuse a call without `--out`, and a folder of `--storage` that does not exist.
 
         Raises:
             ArgumentError: an option is missing or invalid.

@@ -37,7 +37,7 @@ class Times:
     Attributes:
         iterations: calls in a repetition.
         seconds: time of the operation in each repetition: see `Operation.seconds`.
-        mean_seconds: the same with the mean over the ranks.
+        mean_seconds: mean over the ranks in each repetition: see `Operation.mean_seconds`.
     """
 
     iterations: int

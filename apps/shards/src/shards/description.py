@@ -55,8 +55,8 @@ class Shard:
         samples: number of samples in the shard; of a text, the number of documents.
         bytes: size of the shard in bytes.
         sha256: SHA-256 of the shard in hexadecimal.
-        tokens: number of tokens of a text, with those that end the documents; else None.
-        text_bytes: size of the text in bytes as UTF-8, before it became tokens; else None.
+        tokens: number of tokens of a text, including the end tokens; None: not a text.
+        text_bytes: size of the text in bytes as UTF-8; None: not a text.
     """
 
     file: str = entry(RELATIVE_PATH)
@@ -76,9 +76,9 @@ class PackedSplit:
     Attributes:
         samples: number of samples.
         shards: the shards.
-        tokens: number of tokens of a text, with those that end the documents; else None.
-        text_bytes: size of the text in bytes as UTF-8, before it became tokens; else None. A loss
-            in bits per byte divides by it.
+        tokens: number of tokens of a text, including the end tokens; None: not a text.
+        text_bytes: size of the text in bytes as UTF-8, by which a loss is divided to get bits per
+            byte; None: not a text.
     """
 
     samples: int = entry(whole)
@@ -146,7 +146,7 @@ class TextFacts:
     Attributes:
         token: type of the stored tokens.
         vocabulary: size of the vocabulary; each token is smaller.
-        end: the token that ends each document, and that is at no other place.
+        end: the token at the end of each document; it occurs at no other place.
         tokenizer: the tokenizer that turned the text into tokens.
         documents: the rule that divided the source into documents.
         held_out: the rule that assigned the documents to the splits.
@@ -249,7 +249,7 @@ class Dataset:
         return found
 
     def missing_files(self, folder: Path) -> list[str]:
-        """Return one message for each listed file that is missing, or shard of a wrong size."""
+        """Return a message for each listed file that is missing and each shard of a wrong size."""
         names = [name for one in self.shards for name in (one.file, one.index) if name]
         names += [self.text.tokenizer.file] if self.text else []
         sizes = {name: (folder / name).stat().st_size for name in names
@@ -301,7 +301,7 @@ def parse(document: object, *, strict: bool) -> Dataset:
 
 
 def _contradictions(dataset: Dataset) -> list[Fault]:
-    """Return the faults between the keys of a data set, each of which is right by itself."""
+    """Return the faults of keys that are valid by themselves, but contradict other keys."""
     needed, other = ("text", "image") if dataset.sample == "text" else ("image", "text")
     faults = []
     if getattr(dataset, needed) is None:

@@ -29,8 +29,8 @@ VARIABLE = "TRIMARAN_REGISTRY"
 def configured(given: str | None, site: Site) -> str | None:
     """Return the registry to use, `HOST[:PORT]/NAMESPACE`, or None.
 
-    It is the value `given` by `--registry`, or else `$TRIMARAN_REGISTRY`, or else that in the site
-    file.
+    It is the value `given` by `--registry`, or else `$TRIMARAN_REGISTRY`, or else the registry in
+    the site file.
 
     Raises:
         UsageError: The option or the variable does not have this form.
@@ -153,8 +153,8 @@ def _check_digest(digest: str | None) -> None:
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
     """Return the content hash of the definition from which an image was published.
 
-    It is that of the publication `known`, or else that of this checkout. If the two differ, a
-    warning is printed.
+    The record `known` of the publication has this hash. Without a record, it is the hash of the
+    definition in this checkout. If the two hashes differ, a warning is printed.
     """
     content = definition.content_of(image)
     if known is None or known.content == content:
@@ -170,10 +170,10 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Look up the image in the registry: by the digest `pinned`, or by its tag if that is None.
+    """Look up the image in the registry: by the digest `pinned`, or by its tag without a digest.
 
     With `pinned`, raise BuildError unless the image or its manifest has the digest `wanted`.
-    Without it, print a warning, because the tag may later point to another image.
+    Without `pinned`, print a warning, because the tag may later point to another image.
     """
     reference = pinned or form.tag(image)
     offer = form.offer(client, reference)
@@ -194,10 +194,10 @@ def _offered(
 
 
 def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bool:
-    """Return whether there is a registry from which to pull the image with this digest.
+    """Return whether a registry is known from which the image with this digest can be pulled.
 
-    It is `registry`, or the one that a record of a push or the list of published images names for
-    the digest.
+    Either `registry` is given, or a record of a push or the list of published images contains the
+    digest.
     """
     form = forms.of(engine)
     return registry is not None or digests.find(image.name, form.name, digest=digest) is not None

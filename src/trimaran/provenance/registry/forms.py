@@ -107,7 +107,8 @@ class Sif(Form):
 
     def offer(self, client: Client, reference: str) -> Offer | None:
         """Return the SIF with this tag, or this digest of its manifest or its file, or None."""
-        # The blob is looked up first: docker-registry answers a wrong manifest with an error.
+        # The blob is looked up first: docker-registry answers with an error if the digest of a file
+        # is requested as a manifest.
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
         if size is not None and size > MANIFEST_BYTES:
             return Offer(reference, None, size)

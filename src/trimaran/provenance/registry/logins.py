@@ -75,7 +75,7 @@ def files() -> list[Path]:
         *([Path(named)] if named else []),
         Path(f"{runtime}/containers" if runtime else f"/run/containers/{os.getuid()}", "auth.json"),
         *([config / "containers/auth.json"] if config else []),
-        # Older releases use the first name.
+        # Older releases of Apptainer use docker-config.json.
         *([apptainer / "docker-config.json", apptainer / "config.json"] if apptainer else []),
         *([docker / "config.json"] if docker else []),
     ]

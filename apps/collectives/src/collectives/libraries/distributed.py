@@ -48,8 +48,8 @@ class Distributed(Library):
     def lacks(self, operation: Operation) -> str | None:
         """Perform `operation` once with one element per block, and return the error, if any.
 
-        What a backend can do depends on its version. A backend refuses an operation that it does
-        not have on all ranks, before it communicates.
+        The operations of a backend depend on its version. A backend that lacks an operation raises
+        an error on all ranks before it communicates.
         """
         case = self.prepare(operation, 1)
         try:

@@ -66,7 +66,7 @@ class Horovod(Library):
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
         """Return the function that performs `operation` once with these buffers.
 
-        Tensors have names, by which Horovod finds those of the other ranks.
+        Horovod matches the tensors of the ranks by their names.
         """
         hvd = self._hvd
         if operation.name == "barrier":
@@ -84,7 +84,7 @@ class Horovod(Library):
         }[operation.name])
 
     def facts(self) -> dict[str, Any]:
-        """Return what Horovod was built with."""
+        """Return the version of Horovod, the libraries of its build, and the number of tensors."""
         import horovod
 
         hvd = self._hvd

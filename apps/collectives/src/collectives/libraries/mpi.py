@@ -25,7 +25,7 @@ from trainkit.torch.strategy import TorchStrategy
 T = TypeVar("T")
 
 LARGEST_COUNT = (1 << 31) - 1
-"""Counts are C integers before MPI 4.0, which added functions with larger ones."""
+"""Largest number of elements before MPI 4.0: functions with larger counts exist since 4.0."""
 
 GPU_VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA", "MV2_USE_ROCM")
 """Environment variables that make Cray MPICH and MVAPICH2 read the memory of GPUs."""
@@ -54,7 +54,8 @@ def connect(device: str, dtype: torch.dtype) -> Mpi:
 def reads_gpu_memory() -> bool:
     """Return whether the MPI library is known to accept buffers in the memory of a GPU.
 
-    Open MPI and those based on it have a function for that (mpi-ext.h); others have variables.
+    Open MPI and libraries based on it have functions for this query (mpi-ext.h); other libraries
+    have environment variables.
     """
     if any(os.environ.get(name) == "1" for name in GPU_VARIABLES):
         return True

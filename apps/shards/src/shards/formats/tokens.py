@@ -39,7 +39,7 @@ TYPES: dict[str, TokenType] = {"U16": "uint16", "U32": "uint32"}
 Tokens: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Tokens of the type uint16 or uint32."""
 
-_CHUNK = 1 << 22  # tokens that `scan` looks at in one step
+_CHUNK = 1 << 22  # tokens that `scan` checks in one step
 
 
 def write(
@@ -51,7 +51,7 @@ def write(
         folder: an existing folder.
         stem: name of the file without its suffix.
         token: type of the stored tokens.
-        documents: tokens of each document, including the one that ends it; all of the type `token`.
+        documents: tokens of each document, including its end token, as arrays of the type `token`.
         text_bytes: size of the documents in bytes as UTF-8.
 
     Raises:
@@ -115,7 +115,7 @@ class Reader:
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 start, documents, count, token = _layout(file.read(8 + LONGEST_HEADER), size)
-                # The map stays open as long as one of the arrays.
+                # The map stays open as long as one of the arrays exists.
                 content = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
         except FileNotFoundError as error:
             raise ShardError(f"shard {path} does not exist") from error
@@ -135,7 +135,7 @@ class Reader:
         return len(self.ends)
 
     def document(self, number: int) -> Tokens:
-        """Return the tokens of a document, with the one that ends it, as a view of the file."""
+        """Return the tokens of a document, including its end token, as a view of the file."""
         first = int(self.ends[number - 1]) if number else 0
         return self.tokens[first : int(self.ends[number])]
 
