@@ -1,6 +1,6 @@
-"""Self-test of a chexnet image: two steps of MobileNetV2, and findings of an image."""
+"""Self-test of a chexnet image: train MobileNetV2 for two steps, and predict findings."""
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import json
 import subprocess
 import sys

@@ -1,6 +1,6 @@
-"""Self-test of the images of collectives: two ranks measure all operations at small sizes."""
+"""Self-test of the collectives images: two ranks measure all operations with small messages."""
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ TORCHRUN = [
 
 
 def check_help() -> None:
-    """Each verb prints its options."""
+    """Check that each verb prints its options with --help."""
     for verb in ("measure", "qualify", "plot"):
         text = subprocess.run([sys.executable, *APP, verb, "--help"], check=True,
                               capture_output=True, text=True)
@@ -24,7 +24,7 @@ def check_help() -> None:
 
 
 def check_library(library: str, launcher: list[str]) -> None:
-    """Two ranks on CPUs measure with `library`, and every result is correct."""
+    """Measure the operations of `library` on two ranks on CPUs; a wrong result ends the test."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 and launcher is MPIRUN else []
     with tempfile.TemporaryDirectory() as out:
         words = [

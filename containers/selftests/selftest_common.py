@@ -1,6 +1,6 @@
-"""What the self-tests of the framework images share."""
+"""Functions that the self-tests of the framework images share."""
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import os
 import subprocess
 import sys
@@ -9,12 +9,12 @@ from pathlib import Path
 LAUNCHERS = {
     "MPI": ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"],
     "Gloo": ["horovodrun", "--gloo", "--network-interfaces", "lo",
-             "--disable-cache", "-np"],  # the cache would be in $HOME
+             "--disable-cache", "-np"],  # because the cache would be in $HOME
 }
 
 
 def check_isolation() -> None:
-    """What is to be preloaded is, and no package comes from the user's home."""
+    """Check that the libraries in LD_PRELOAD are loaded, and no package is from the user's home."""
     maps = Path("/proc/self/maps").read_text()
     for library in filter(None, os.environ.get("LD_PRELOAD", "").split(":")):
         assert str(Path(library).resolve()) in maps, f"{library} is not preloaded"
@@ -23,7 +23,7 @@ def check_isolation() -> None:
 
 
 def check_horovod(hvd, gpu: str) -> None:
-    """The module `hvd` of Horovod was built with MPI, Gloo and what the vendor's GPUs need."""
+    """Check that Horovod (module `hvd`) was built with MPI, Gloo, and NCCL or RCCL for `gpu`."""
     assert hvd.mpi_built(), "Horovod lacks MPI"
     assert hvd.gloo_built(), "Horovod lacks Gloo"
     if gpu != "none":
@@ -33,7 +33,7 @@ def check_horovod(hvd, gpu: str) -> None:
 
 
 def run_ranks(script: str, gpus: int) -> None:
-    """Start two ranks by each launcher, and one on each of two GPUs where there are."""
+    """Run `script` on two CPU ranks with each launcher, and on one rank for each of two GPUs."""
     for launcher in LAUNCHERS:
         _run(launcher, script, 2, "cpu")
     if gpus:
@@ -41,7 +41,7 @@ def run_ranks(script: str, gpus: int) -> None:
 
 
 def _run(launcher: str, script: str, size: int, device: str) -> None:
-    # mpirun refuses root, which is what a rootless Podman's user is inside.
+    # mpirun refuses to run as root, and the user of a rootless Podman is root in the container.
     env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     ranks = str(Path(__file__).with_name(script))
     done = subprocess.run(
@@ -53,14 +53,14 @@ def _run(launcher: str, script: str, size: int, device: str) -> None:
 
 
 def conclude(gpu: str, found: int) -> None:
-    """Say how it ended, and what could not be tested here."""
+    """Print that the self-test passed, and whether the tests on GPUs were left out."""
     if gpu != "none" and not found:
         print("no GPU: GPU part not run")
     print("self-test passed")
 
 
 def check_mpi(size: int) -> None:
-    """mpi4py finds the same Open MPI that Horovod was built with (in a rank)."""
+    """Check a sum over `size` ranks by mpi4py, which must use the Open MPI that started them."""
     from mpi4py import MPI
 
     assert MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank + 1) == size * (size + 1) // 2

@@ -1,9 +1,9 @@
-"""Self-test of the images to develop in: their tools work, and the image below is all there.
+"""Self-test of the development images: their tools run, and the self-test of PyTorch passes.
 
-Argument: whose GPUs the image is for (none, nvidia, amd).
+Argument: the vendor of the GPUs that the image supports (none, nvidia, amd).
 """
 
-# ruff: noqa: T201 - a self-test asserts, and says what it saw
+# ruff: noqa: T201 - a self-test prints what it tested
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ TOOLS = ("git", "less", "ps", "c++", "pip", "jupyter-lab")
 
 
 def check_tools() -> None:
-    """Each tool is there and runs."""
+    """Check that each tool is installed and runs."""
     for tool in TOOLS:
         done = subprocess.run(
             [tool, "--version"], capture_output=True, text=True, check=True, timeout=120
@@ -23,7 +23,7 @@ def check_tools() -> None:
 
 
 def check_compile() -> None:
-    """torch.compile makes code for the CPU and for a GPU, if there is one, with equal results."""
+    """Check results of torch.compile on the CPU and, if there is one, on a GPU."""
     @torch.compile
     def compiled(x: torch.Tensor) -> torch.Tensor:
         return torch.sin(x) * 2 + x.relu()

@@ -1,9 +1,9 @@
-"""Self-test of a futuregan image: networks that grow in some steps, and a video of what they make.
+"""Self-test of a futuregan image: train networks that grow once, and predict frames as a video.
 
-The video is written by `predict` in H.264, which the FFmpeg in PyAV's wheel encodes by x264.
+`predict` writes the video in H.264 with the encoder x264 of the FFmpeg in PyAV's wheel.
 """
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import json
 import subprocess
 import sys

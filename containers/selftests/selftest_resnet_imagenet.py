@@ -1,6 +1,6 @@
-"""Self-test of the images of resnet-imagenet: the command line answers, and training learns."""
+"""Self-test of the resnet-imagenet images: commands print their help, and a training learns."""
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import json
 import subprocess
 import sys
@@ -11,14 +11,14 @@ APP = [sys.executable, "-m", "resnet_imagenet"]
 
 
 def check_help() -> None:
-    """Every verb explains itself."""
+    """Check that each verb prints its options with --help."""
     for verb in ("train", "evaluate", "predict", "export", "plot"):
         text = subprocess.run([*APP, verb, "--help"], check=True, capture_output=True, text=True)
         assert "--out" in text.stdout, f"{verb} --help lacks --out"
 
 
 def check_training() -> None:
-    """Five steps on one random batch run, are logged, and lower the loss."""
+    """Train five steps on one random batch; check that they are logged and lower the loss."""
     with tempfile.TemporaryDirectory() as out:
         options = [
             f"--out={out}", "--synthetic", "--model=resnet20", "--image-size=32", "--max-steps=5",

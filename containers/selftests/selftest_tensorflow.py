@@ -1,14 +1,14 @@
-"""Self-test of the TensorFlow images: the parts are there, compute, and come from the image alone.
+"""Self-test of the TensorFlow images: libraries compute correctly, and are those of the image.
 
-Argument: whose GPUs the image is for (none, nvidia, amd). Without a GPU it tests what a
-machine without one can show.
+Argument: the vendor of the GPUs that the image supports (none, nvidia, amd). On a machine without
+a GPU, the tests on GPUs are left out.
 """
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import os
 import sys
 
-# Otherwise the first process takes all memory of a GPU, and the ranks find none.
+# Otherwise the first process allocates all memory of a GPU, and leaves none for the ranks.
 os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
 
 import horovod.tensorflow as hvd
@@ -17,12 +17,12 @@ import tensorflow as tf
 from selftest_common import check_horovod, check_isolation, conclude, run_ranks
 from tensorflow.python.util import _pywrap_util_port
 
-TF32 = 1e-3  # what Ampere and later GPUs leave of an fp32 convolution: 10 bits of each operand
+TF32 = 1e-3  # Ampere and later GPUs round the operands of an fp32 convolution to 10 bits
 FP32 = 1e-5
 
 
 def check_tensorflow(gpu: str) -> int:
-    """TensorFlow is the build for these GPUs, computes right; return how many GPUs it sees."""
+    """Check the build and the results of TensorFlow; return the number of visible GPUs."""
     assert tf.keras.__name__.startswith("tf_keras"), f"tf.keras is {tf.keras.__name__}"
     builds = {"nvidia": tf.test.is_built_with_cuda(), "amd": tf.test.is_built_with_rocm()}
     assert [of for of, built in builds.items() if built] == [gpu] * (gpu != "none"), builds
@@ -40,7 +40,7 @@ def check_tensorflow(gpu: str) -> int:
 
 
 def check_products(device: str, dtype: tf.DType, tolerance: float) -> None:
-    """A product in half precision and a convolution are right to their precision."""
+    """Check a matrix product in `dtype` and an fp32 convolution against NumPy."""
     rng = np.random.default_rng(0)
     left, right = rng.standard_normal((2, 256, 256), dtype=np.float32)
     pictures = rng.standard_normal((2, 9, 9, 4), dtype=np.float32)

@@ -1,9 +1,9 @@
-"""One rank of the self-test: Horovod and MPI agree on sums, and gradients are averaged.
+"""One rank of the self-test: check collectives of Horovod and MPI, and the mean of gradients.
 
-Arguments: how many ranks were started, and on which device the tensors are (cpu, gpu).
+Arguments: the number of ranks that were started, and the device of the tensors (cpu, gpu).
 """
 
-# ruff: noqa: S101 - a self-test asserts
+# ruff: noqa: S101 - a self-test uses assert
 import sys
 
 import horovod.tensorflow as hvd
@@ -14,13 +14,13 @@ from selftest_common import check_mpi
 
 
 def choose_device(kind: str) -> None:
-    """Show TensorFlow this rank's GPU, or none."""
+    """Make only this rank's GPU visible to TensorFlow, or no GPU if `kind` is CPU."""
     gpus = tf.config.list_physical_devices("GPU")
     tf.config.set_visible_devices(gpus[hvd.local_rank()] if kind == "GPU" else [], "GPU")
 
 
 def check_collectives(size: int, kind: str) -> None:
-    """All-reduce, all-gather and broadcast give what every rank can compute by itself."""
+    """Check all-reduce, all-gather and broadcast of Horovod against results that are known."""
     rank = hvd.rank()
     assert hvd.size() == size, f"started as {hvd.size()} ranks instead of {size}"
     with tf.device(f"{kind}:0"):
@@ -32,7 +32,7 @@ def check_collectives(size: int, kind: str) -> None:
 
 
 def check_keras2(size: int) -> None:
-    """`tf.keras` is Keras 2: `fit` with the distributed optimizer uses the mean gradient."""
+    """Check that `fit` of Keras 2 with the distributed optimizer uses the mean gradient."""
     model = tf.keras.Sequential([
         tf.keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", input_shape=(1,))
     ])
@@ -47,9 +47,9 @@ def check_keras2(size: int) -> None:
 
 
 def check_keras3(size: int) -> None:
-    """Keras 3 with an own training step: the distributed tape gives the mean gradient.
+    """Check that the distributed gradient tape returns the mean gradient with Keras 3.
 
-    The distributed optimizer, which would average nothing there, refuses.
+    The distributed optimizer would average nothing with Keras 3, and must raise a TypeError.
     """
     layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
     layer.build((1, 1))
@@ -69,7 +69,7 @@ def check_keras3(size: int) -> None:
 
 
 def check_step(what: str, weight: float, size: int) -> None:
-    """A step from 0 by the mean of the gradients 1, 2, … was made."""
+    """Check that `weight` is 0 minus the mean of the gradients 1, 2, …, `size`."""
     mean = (size + 1) / 2
     assert weight == -mean, f"{what}: the mean gradient is {mean}, the weight became {weight}"
 

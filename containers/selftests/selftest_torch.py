@@ -1,10 +1,10 @@
-"""Self-test of the PyTorch images: the parts are there, compute, and come from the image alone.
+"""Self-test of the PyTorch images: their libraries compute correctly, and are those of the image.
 
-Argument: whose GPUs the image is for (none, nvidia, amd). Without a GPU it tests what a
-machine without one can show.
+Argument: the vendor of the GPUs that the image supports (none, nvidia, amd). On a machine without
+a GPU, the tests on GPUs are left out.
 """
 
-# ruff: noqa: S101, T201 - a self-test asserts, and says what it saw
+# ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
 import sys
 import tempfile
 
@@ -19,7 +19,7 @@ from selftest_common import check_horovod, check_isolation, conclude, run_ranks
 
 
 def check_torch(gpu: str) -> None:
-    """PyTorch is the build for these GPUs; matrix products are right to their precision."""
+    """Check that PyTorch was built for the GPUs of `gpu`, and computes correct products."""
     toolkits = {"nvidia": torch.version.cuda, "amd": torch.version.hip}
     assert [of for of, version in toolkits.items() if version] == [gpu] * (gpu != "none"), toolkits
     if gpu == "none":
@@ -30,14 +30,14 @@ def check_torch(gpu: str) -> None:
               f" with code for {torch._C._cuda_getArchFlags()}")
     check_product(torch.device("cpu"), torch.bfloat16)
     if torch.cuda.is_available():
-        # Pascal and Volta have fp16 alone.
+        # Pascal and Volta have fp16, but no bf16.
         native = torch.cuda.is_bf16_supported(including_emulation=False)
         check_product(torch.device("cuda"), torch.bfloat16 if native else torch.float16)
         print(f"GPU 0 is a {torch.cuda.get_device_name(0)}")
 
 
 def check_product(device: torch.device, dtype: torch.dtype) -> None:
-    """A product of half-precision matrices agrees with the one in fp32."""
+    """Check a matrix product in `dtype` against the product in fp32."""
     torch.manual_seed(0)
     left, right = torch.randn(256, 256), torch.randn(256, 256)
     product = (left.to(device, dtype) @ right.to(device, dtype)).float().cpu()
@@ -47,7 +47,7 @@ def check_product(device: torch.device, dtype: torch.dtype) -> None:
 
 
 def check_dali(*, gpu: bool) -> None:
-    """DALI decodes an image, to the pixel, and passes it to the GPU where there is one."""
+    """Check that DALI decodes each pixel of an image, and copies the image to the GPU if `gpu`."""
     rows = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
     picture = np.frombuffer(b"P6 16 16 255\n" + rows.tobytes(), dtype=np.uint8)
 
@@ -64,7 +64,7 @@ def check_dali(*, gpu: bool) -> None:
 
 
 def check_formats() -> None:
-    """The libraries of the data formats that DALI leaves to others read what they wrote."""
+    """Check that h5py and lmdb, whose formats DALI does not read, read what they wrote."""
     with tempfile.TemporaryDirectory() as folder:
         with h5py.File(f"{folder}/data.h5", "w") as file:
             file["images"] = np.arange(10)

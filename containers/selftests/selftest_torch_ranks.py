@@ -1,9 +1,9 @@
-"""One rank of the self-test: Horovod and MPI agree on sums, and gradients are averaged.
+"""One rank of the self-test: check collectives of Horovod and MPI, and the mean of gradients.
 
-Arguments: how many ranks were started, and on which device the tensors are (cpu, gpu).
+Arguments: the number of ranks that were started, and the device of the tensors (cpu, gpu).
 """
 
-# ruff: noqa: S101 - a self-test asserts
+# ruff: noqa: S101 - a self-test uses assert
 import sys
 
 import horovod.torch as hvd
@@ -12,7 +12,7 @@ from selftest_common import check_mpi
 
 
 def check_collectives(size: int, device: torch.device) -> None:
-    """All-reduce, all-gather and broadcast give what every rank can compute by itself."""
+    """Check all-reduce, all-gather and broadcast of Horovod against results that are known."""
     rank = hvd.rank()
     assert hvd.size() == size, f"started as {hvd.size()} ranks instead of {size}"
     total = hvd.allreduce(torch.full((1000,), float(rank + 1), device=device), op=hvd.Sum)
@@ -23,7 +23,7 @@ def check_collectives(size: int, device: torch.device) -> None:
 
 
 def check_gradients(size: int, device: torch.device) -> None:
-    """A step of the distributed optimizer uses the mean of the ranks' gradients."""
+    """Check that a step of the distributed optimizer uses the mean of the ranks' gradients."""
     weight = torch.nn.Parameter(torch.zeros(3, device=device))
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD([weight], lr=1.0), named_parameters=[("weight", weight)]

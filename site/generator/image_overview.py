@@ -45,7 +45,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The required keys of a file that `trimaran inspect --evidence` has written."""
+    """The required keys of a file that `trimaran inspect --evidence` wrote."""
 
     engine: str
     date: str

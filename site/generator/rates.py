@@ -50,7 +50,7 @@ def _label(hardware: str, one: RecipeStatus) -> str:
 
 
 def _published(sources: Sources) -> Iterator[Rate]:
-    """Yield published rates of single GPUs that are in no recipe."""
+    """Yield the published rates of single GPUs that no recipe expects."""
     for figure in sources.published.figures.values():
         if figure.unit == "img/s" and figure.what.endswith("per GPU"):
             source = sources.published.sources[figure.source]

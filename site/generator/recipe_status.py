@@ -73,7 +73,7 @@ class RecipeStatus:
         point: number of the point of a series; None if the recipe is not a series.
         numbers: the expected values.
         runs: evidence, the newest first.
-        others: SHA-256 of an earlier recipe file that was another experiment -> the difference.
+        others: SHA-256 of an earlier file of the recipe, for another experiment -> the difference.
     """
 
     file: RecipeFile

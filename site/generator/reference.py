@@ -58,7 +58,7 @@ ABOUT = {
     "network": "Devices of the network, and what the image has for them.",
     "measure": "What `--measure` measures on each node.",
 }
-"""Group of findings -> what belongs to it."""
+"""Group of findings -> description of the group."""
 
 
 def _doctor() -> Page:

@@ -30,7 +30,7 @@ KINDS = {
 def newest(suites: Sequence[Suite]) -> list[Outcome]:
     """Return the last outcome of each test or mutant.
 
-    `suites` begins with the newest; each may have the outcomes of only some tests.
+    `suites` begins with the newest suite. A suite may have the outcomes of only some tests.
     """
     found = {(one.test, one.what): one
              for suite in reversed(suites) for one in suite.tests + suite.mutants}

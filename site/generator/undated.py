@@ -79,7 +79,7 @@ def _claimed(part: str) -> str:
 
 
 def _dated(parts: list[str], number: int) -> bool:
-    """Return whether part `number` has a date or source; for a table, the text around it counts."""
+    """Return whether part `number` has a date or source; a table, also in an adjacent part."""
     said = [parts[number]]
     if _table(said[0]):
         for around in (reversed(parts[:number]), iter(parts[number + 1 :])):

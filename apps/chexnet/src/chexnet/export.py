@@ -100,7 +100,7 @@ def graph(model: Restored) -> Any:
 
 
 def about(model: Restored) -> dict[str, Any]:
-    """Return what the export tells about its network, for the user of the exported file."""
+    """Return the description of the network that the exported file contains for its user."""
     return {
         "model": model.network.name,
         "findings": model.findings,

@@ -5,10 +5,10 @@ cross-entropy, and the score is the top-1 accuracy. Training images are random c
 sizes, evaluation images are centre crops, and the learning rate drops in steps (arXiv:1706.02677,
 section 5.1). The published run had 90 epochs with a global batch of 8,192 on 512 ranks: PRACE Best
 Practice Guide - Deep Learning (2019), section 6.4, which gives no augmentation and no schedule. Its
-14,075 steps are 90 x 1,281,167 / 8,192. Here the last batch of an epoch is smaller, so that an
-epoch has 157 steps and the training has 14,130. The guide recommends to fine-tune not from the last
-checkpoint, but from one whose learning rate was still high, and to continue with that rate (`train
---initial FILE --initial-rate`).
+14,075 steps are 90 x 1,281,167 / 8,192. In this app the last batch of an epoch is smaller, so that
+an epoch has 157 steps and the training has 14,130. The guide recommends to fine-tune not from the
+last checkpoint, but from an earlier checkpoint with a high learning rate, and to continue with that
+rate (`train --initial FILE --initial-rate`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,6 @@ def main(settings: PretrainSettings) -> None:
     """Train as `settings` specify.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     train.main(settings)

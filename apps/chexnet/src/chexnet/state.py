@@ -42,7 +42,7 @@ class Trained:
         head_optimizer: optimizer of the head.
         body_optimizer: optimizer of the body; its steps begin after the epochs with a frozen body.
         scale: loss scale in fp16; 1 in other precisions.
-        plateau: decides from the validation when the rate drops and when the training ends.
+        plateau: rule by which the validation AUROC lowers the rate and ends the training.
         tested: scores on the test images; empty before the test.
     """
 

@@ -2,8 +2,8 @@
 
 The format is that of `torch.save` before PyTorch 1.6, which torchvision's older weights have: five
 pickles (magic number, version, system, object, keys of the storages), then each storage, preceded
-by its number of values (int64). A pickle can call any function by its name. This reader accepts
-only the four names that it needs, and replaces them with harmless substitutes.
+by its number of values (int64). A pickle can call any function by its name. Therefore this reader
+accepts only the four names that it needs, and calls harmless functions instead.
 """
 
 from __future__ import annotations

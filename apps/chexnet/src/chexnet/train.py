@@ -9,9 +9,9 @@ logit for each finding. In the first epochs the body may be frozen; then Adam or
 the binary cross-entropy of each finding, in which presence and absence have equal weight. If the
 AUROC on the validation images stops rising, the learning rate drops, and later the training ends.
 
-The step is one TensorFlow graph, which averages the gradients of all ranks. The start checks this
-average, and the end compares the weights of the ranks. This file contains the loop, `method.py` the
-formulas, `network.py` the networks, and `inputs.py` the batches of images.
+A step is one TensorFlow graph, which averages the gradients of all ranks. The average is checked
+at the start, and the weights of the ranks are compared at the end. This file contains the loop,
+`method.py` the formulas, `network.py` the networks, and `inputs.py` the batches of images.
 """
 
 from __future__ import annotations

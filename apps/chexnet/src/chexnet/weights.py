@@ -99,8 +99,8 @@ def _keras(
 ) -> dict[str, Arrays]:
     """Return name of the layer -> its arrays, from a file that Keras publishes or the user made.
 
-    The MD5 identifies a published file under any name. A file with a published name and another MD5
-    is damaged. For any other file, which the user made, `warn` is called.
+    A published file is recognized by its MD5, under any name. A file that has a published name but
+    another MD5 is damaged. Any other file was made by the user; `warn` is then called.
 
     Layers of the body are identified by their order, because versions of Keras name them
     differently (conv1/conv, conv1_conv). All later layers are identified by their names.

@@ -26,7 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return these numbers of clips, each limited to `most`; None: no limit."""
+        """Return a copy in which each number of clips is at most `most`; None: no limit."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -90,7 +90,8 @@ class GrowthStage:
 class Growth:
     """All phases of a training: the first size, then two phases for each larger size.
 
-    In the transition the layers of the size are faded in; the stabilization follows.
+    In the first phase of a size, the transition, its layers are faded in. In the second phase, the
+    stabilization, all layers have full weight.
 
     Args:
         first: first side of the frames, in pixels.

@@ -38,7 +38,8 @@ FRAMES_AT_ONCE = 256
 def scales(size: int) -> int:
     """Return the number of scales of MS-SSIM for frames of `size` pixels.
 
-    Each scale after the first halves the frames; those of the last have at least 16 pixels.
+    Each scale after the first halves the side of the frames, which at the last scale is at least 16
+    pixels.
     """
     return min(len(WEIGHTS), (size // SMALLEST).bit_length())
 
@@ -158,7 +159,7 @@ class Scores:
     def margin(self, measure: str) -> float:
         """Return the score of the prediction minus the score of the better baseline.
 
-        The measure must be one in which a larger value is better, such as PSNR.
+        A larger value of the measure must be better, as for PSNR.
         """
         ours, *others = (self.mean(method, measure) for method in METHODS)
         return ours - max(others)

@@ -39,9 +39,10 @@ LONG = ("frames to predict; the generator predicts those beyond the trained numb
 class TrainSettings:
     """Options of `train`.
 
-    The defaults are those of arXiv:1810.01325, or of arXiv:1710.10196, its basis, for values that
-    it does not give: the decay of the moving average is from appendix A.1, and the groups of four
-    clips are from the published program. `--precision auto` trains faster where it selects bf16.
+    The defaults are the values of arXiv:1810.01325. Values that this paper does not give are those
+    of arXiv:1710.10196, on which it is based: the decay of the moving average is from its appendix
+    A.1, and the groups of four clips are from its published program. `--precision auto` trains
+    faster on devices for which it selects bf16.
     """
 
     data: Path | None = common_options.data("sequences")

@@ -175,16 +175,11 @@ class Training:
     def generate(self, real: Tensor, stage: GrowthStage, *, keep: bool = True) -> Tensor:
         """Return real input frames followed by the future frames that the generator predicts.
 
->>>
-<<<
-            keep: whether a backward pass through the result follows.
-===
-            keep: whether a backward pass through the result follows. If not, PyTorch records no
-                graph, and each micro-batch can reuse the memory of the previous one.
         Args:
             real: clips (n, C, T, H, W) in -1..1.
             stage: stage of the growth.
-            keep: whether a backward pass through the result follows.
+            keep: whether a backward pass through the result follows. If not, PyTorch records no
+                graph, and each micro-batch can reuse the memory of the previous one.
         """
         past = real[:, :, : self.settings.past]
         with torch.set_grad_enabled(keep), self.autocast():
@@ -237,8 +232,8 @@ class Training:
             weight: factor of the summed losses: number of ranks / clips of the global batch.
 
         Returns:
-            The sums over the clips in the order of `critic_step`, (5,). Only those of the generator
-            loss and of the mean squared error are not 0.
+            The sums over the clips in the order of `critic_step`, (5,). Only the generator loss and
+            the mean squared error are not 0.
         """
         settings = self.settings
         errors = (fake - real)[:, :, settings.past :].square().flatten(1).mean(1)

@@ -39,7 +39,7 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences; a number means the same clip for any length of the prediction."""
+    """Clips of packed sequences; the number of a clip does not depend on the predicted frames."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
@@ -158,9 +158,9 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 def video_frames(file: Path) -> Iterator[Image.Image]:
     """Yield the frames of a video, with the same checks as when a video is packed.
 
-    By default FFmpeg conceals damage, as a player should. Here the decoder stops at errors. A file
-    is also damaged if FFmpeg logs an error about its container, or if it has fewer frames than its
-    header lists.
+    By default FFmpeg conceals damage, as a player should. This function makes the decoder stop at
+    errors. It also refuses a file if FFmpeg logs an error about its container, or if the file has
+    fewer frames than its header lists.
 
     Raises:
         DataError: the file is not a video, is damaged, or has a frame that cannot be decoded or

@@ -24,7 +24,7 @@ class Text:
     """A text with its splits.
 
     Attributes:
-        name: what identifies the text: its name and a checksum.
+        name: identifier of the text: its name and a checksum.
         vocabulary: size of the vocabulary.
         tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
         splits: name -> split.
@@ -57,7 +57,7 @@ class Inputs:
     """The batches of a training.
 
     Attributes:
-        name: what identifies the text.
+        name: identifier of the text.
         vocabulary: size of the vocabulary.
         tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
         train: batches of the training split.

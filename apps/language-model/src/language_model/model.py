@@ -20,8 +20,8 @@ from torch.nn import functional
 from language_model.shapes import Shape
 
 STANDARD_DEVIATION = 0.02
-"""Of the initial weights of both families: `initializer_range` in the configurations that Hugging
-Face publishes of GPT-2 and Llama."""
+"""Standard deviation of the initial weights of both families: `initializer_range` in the
+configurations of GPT-2 and Llama that Hugging Face publishes."""
 EPSILON = 1e-5  # of LayerNorm and RMSNorm in both families
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of the angles of each token, (batch, 1, tokens, head width / 2)."""

@@ -95,8 +95,8 @@ def padded_starts(draws: Floats) -> Integers:
     """Return where the random crops of padded small images start: (y, x), (n, 2).
 
     The images are padded by `PAD`, and the crops have the original size: He et al.,
-    arXiv:1512.03385, section 4.2. Positions count from the original corner: those in the padding
-    are negative.
+    arXiv:1512.03385, section 4.2. Positions are relative to the corner of the image without
+    padding; a position in the padding above or to the left of the image is negative.
     """
     places = np.floor(draws[:, POSITION].astype(float) * (2 * PAD + 1)) - PAD
     starts: Integers = places.astype(np.int32)

@@ -43,7 +43,7 @@ def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 def defect(encoded: Bytes) -> str | None:
     """Return the defect of one image file, or None if it can be decoded as a whole.
 
-    DALI does not tell the cause; therefore the result shows the first bytes of the file instead.
+    DALI does not report the cause. The result therefore contains the first bytes of the file.
     """
     try:
         pipelines.decoding(itertools.repeat([encoded])).run()

@@ -105,7 +105,7 @@ def need_onnx() -> None:
 
 
 def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> dict[str, str]:
-    """Return what the exported file tells about its network: name -> JSON text.
+    """Return the metadata of the exported file, which describe its network: name -> JSON text.
 
     Args:
         state: content of the checkpoint.

@@ -141,7 +141,7 @@ def course(settings: TrainSettings, steps: int) -> Course:
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
     """Return the largest allowed number of warm-up steps, and the name of the limit.
 
-    `steps` is the number of steps per epoch, and the name is for messages.
+    `steps` is the number of steps per epoch. Messages contain the name.
     """
     if settings.schedule == "cyclic":
         return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"

@@ -5,8 +5,8 @@ generators. Therefore an epoch depends only on its seed, and not on the number o
 restarts. `crop_windows` converts the draws to windows.
 
 One function builds the graph for both devices. On a GPU the graph returns floats for the network.
-On a CPU it ends after decoding, and `cpu_transforms` resizes and normalizes, because there DALI's
-resampling is several times slower than PyTorch's.
+On a CPU the graph ends after decoding, and `cpu_transforms` resizes and normalizes, because on CPUs
+the resampling of DALI is several times slower than that of PyTorch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUEUE = 2  # batches that DALI prepares in advance
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How images become tensors; checkpoints contain it, so that a prediction does the same.
+    """The conversion of images to tensors; checkpoints contain it for later predictions.
 
     Attributes:
         channels: number of channels, 1 (grey) or 3 (RGB).

@@ -183,7 +183,7 @@ class TrainSettings:
     profile: int = common_options.profile("ten")
 
     def check(self) -> None:
-        """Refuse combinations that the parsers of single options cannot see.
+        """Raise an error for combinations that the parsers of single options cannot detect.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.

@@ -20,15 +20,16 @@ BINDING = "OMPI_MCA_hwloc_base_binding_policy"
 def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | None:
     """Bind this process, and all threads that it starts later, to its share of the cores.
 
-    The function does nothing for a single rank, if the launcher binds the ranks, or if the node has
-    fewer cores than ranks. It must be called before OpenMP starts its threads.
+    The process is not bound if it is the only rank of its node, if the launcher has bound the
+    ranks, or if the node has fewer cores than ranks. Call this function before OpenMP starts its
+    threads.
 
     Args:
         ranks: the numbers of this process in the job and on its node.
-        environment: environment variables.
+        environment: environment variables, which contain the binding policy of Open MPI.
 
     Returns:
-        The number of cores of this rank; None if nothing was done.
+        The number of cores of this rank; None if the process was not bound.
     """
     if ranks.local_size == 1 or launcher_binds(ranks, environment):
         return None
@@ -52,7 +53,7 @@ def share(whole: Sequence[Sequence[int]], local_rank: int, local_size: int) -> l
     Args:
         whole: the CPUs of each core of the node, ordered by NUMA node.
         local_rank: number of the rank on its node.
-        local_size: number of ranks on the node; with fewer cores than ranks, shares are empty.
+        local_size: number of ranks on the node; if the node has fewer cores, each share is empty.
     """
     count = len(whole) // local_size
     return [list(core) for core in whole[local_rank * count : (local_rank + 1) * count]]

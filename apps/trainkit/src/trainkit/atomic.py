@@ -23,7 +23,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     `path` is a link, the link is replaced, and its target stays unchanged.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    temporary.unlink(missing_ok=True)  # left by a killed process, or a link of an attacker
+    temporary.unlink(missing_ok=True)  # of a killed process, or a link that an attacker made
     try:
         with os.fdopen(open_own(temporary, os.O_WRONLY | os.O_EXCL), "wb") as file:
             yield file
@@ -47,7 +47,7 @@ def open_own(path: Path, flags: int) -> int:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
+    """Flush the entries of `folder` to the disk, so that renames in it survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -62,7 +62,7 @@ def write_json(path: Path, document: Any) -> None:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a new file that already exists or whose folder is unusable.
+    """Raise ArgumentError if the output file `path` already exists or cannot be created.
 
     Raises:
         ArgumentError: `path` exists, or its folder is missing or not writable.
@@ -75,7 +75,7 @@ def check_new(path: Path) -> None:
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a new file whose folder is missing or not writable.
+    """Raise ArgumentError if the folder of the output file `path` is missing or not writable.
 
     Raises:
         ArgumentError: the folder of `path` is missing or not writable.

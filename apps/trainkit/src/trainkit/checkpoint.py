@@ -4,10 +4,10 @@ A checkpoint is one file `step-NNNNNNNN.npz` in the format of `statefile`. It is
 temporary name and then renamed, so that a file of this name is always complete. Reading verifies
 the checksums of all entries, which detects truncation and flipped bits.
 
-If the state has arrays in pieces (`pieces`), each rank writes those that it owns to a file in the
-folder `step-NNNNNNNN` beforehand, and `step-NNNNNNNN.npz` lists these files with their sizes and
-checksums. So the rename still makes the whole checkpoint valid, and a folder without such a file
-does not count.
+Arrays that are distributed over the ranks are stored in pieces (module `pieces`). Each rank first
+writes the pieces that it owns to a file in the folder `step-NNNNNNNN`. Then rank 0 writes
+`step-NNNNNNNN.npz`, which lists these files with their sizes and checksums. The checkpoint becomes
+valid when this file gets its name; a folder without this file is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ NAME = re.compile(r"step-(\d{8,})\.npz")
 FOLDER = re.compile(r"step-\d{8,}")
 OLD = re.compile(r"step-\d{8,}\.pt")
 MARGIN = 1 << 20  # space in bytes for names, zip directory and small values
-PIECES = "files"  # the key of the list of the files of pieces
+PIECES = "files"  # entry of the state that lists the files of pieces
 
 
 class Checkpoints:
     """The checkpoints of one run, all in one folder.
 
     Args:
-        folder: folder of the checkpoints; the first `save` creates it.
+        folder: folder of the checkpoints; the first checkpoint creates it.
         keep: number of checkpoints to keep; if the newest is damaged, the next older one is loaded.
-        strategy: the strategy that connects the ranks, which together write states in pieces.
+        strategy: the strategy that connects the ranks, for states with arrays in pieces.
     """
 
     def __init__(self, folder: Path, keep: int = 2, strategy: Strategy | None = None) -> None:
@@ -118,10 +118,10 @@ class Checkpoints:
         return path
 
     def _together(self, path: Path, write: Callable[[], T]) -> list[T]:
-        """Write a part of `path` on each rank; return the results of all ranks.
+        """Call `write` on each rank; return the results of all ranks in their order.
 
         Raises:
-            NoSpaceError: a rank could not write.
+            NoSpaceError: `write` failed on a rank; the message names `path`.
         """
         assert self._gather is not None  # noqa: S101 - `start` sets it
         result, failure = None, None
@@ -138,7 +138,10 @@ class Checkpoints:
         return [result for result, _ in found]
 
     def _clean(self, path: Path, names: set[str]) -> None:
-        """Remove what killed processes left: files of pieces that no checkpoint lists."""
+        """Remove files of pieces that killed processes left, and that no checkpoint lists.
+
+        `path` is the new checkpoint, and `names` are the files that it lists.
+        """
         for file in _folder(path).iterdir():
             if file.name not in names:
                 file.unlink()
@@ -152,7 +155,7 @@ class Checkpoints:
 
         Args:
             step: number of updates so far.
-            state: the state; only that of rank 0 is written.
+            state: the state of the training on this rank; only rank 0 writes it.
             own: pieces of this rank, by name. All ranks must call this method if the state has
                 pieces, otherwise only rank 0.
 
@@ -287,7 +290,7 @@ def load(path: Path) -> State:
 
 
 def _insert_pieces(path: Path, state: State) -> None:
-    """Add the arrays in the files of pieces to the parts of `state`, after their verification."""
+    """Verify the files of pieces of the checkpoint `path`; add their arrays to `state`."""
     try:
         arrays = pieces.stored(_folder(path), state[PIECES])
         for name, array in arrays.items():
@@ -315,7 +318,7 @@ def _set_aside(path: Path, ending: str) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """Remove the folder of the pieces of a checkpoint, if it has one."""
+    """Remove `folder`, which has the pieces of a checkpoint, if it exists."""
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
 
@@ -336,5 +339,5 @@ def step_of(path: Path) -> int:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of the message of an error."""
+    """Return the first line of the message of `error`; the name of its class if it has none."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -37,7 +37,7 @@ def entry_point(
         description: one sentence that describes the app.
         commands: the commands of the app.
         examples: command -> the examples at the end of its `--help`.
-        curves: content of the pictures of the command `plot`; None without that command.
+        curves: content of the pictures of the command `plot`; None if the app lacks this command.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:

@@ -120,7 +120,7 @@ def synthetic(samples: str) -> Any:
 
 
 def profile(skipped: str) -> Any:
-    """Return the option --profile; `skipped` names the steps before the profile in words."""
+    """Return the option --profile; `skipped` is the number of steps before it, such as "ten"."""
     return option(
         0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
         non_negative_int,
@@ -138,7 +138,7 @@ def checkpoint() -> Any:
 
 
 def json(document: str = "one JSON object") -> Any:
-    """Return the option --json of a command that prints `document` for programs."""
+    """Return the option --json; `document` describes the JSON that the command then prints."""
     return option(False, f"print {document}")
 
 

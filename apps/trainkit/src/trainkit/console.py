@@ -59,7 +59,7 @@ class Console:
                 self._bar.update()
 
     def progress(self, text: str) -> None:
-        """Show the state of the training beside the bar, or as a line."""
+        """Show `text`, the state of the training, beside the bar, or as a line without a bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:

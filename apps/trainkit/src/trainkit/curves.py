@@ -44,7 +44,7 @@ class RunCurves:
 
     @property
     def epochs(self) -> float:
-        """Return the position of the last measurement, in epochs; 0 without measurements."""
+        """The position of the last measurement, in epochs; 0 without measurements."""
         return max((curve.epochs[-1] for curve in self.curves.values()), default=0.0)
 
 
@@ -102,7 +102,7 @@ def _lines(path: Path) -> list[metrics.Line]:
 def _positions(lines: Sequence[metrics.Line]) -> Callable[[float], float]:
     """Return a function that converts a number of steps to a number of epochs."""
     began = [line["metadata"] for line in lines if line["key"] == metrics.EPOCH_START]
-    if not began:  # The run was killed before its first epoch: nothing relates steps to epochs.
+    if not began:  # killed before the first epoch: the number of steps in an epoch is unknown
         return float
     steps = [about["step"] for about in began] + [began[-1]["step"] + began[-1]["steps"]]
     epochs = [about["epoch_num"] - 1 for about in began] + [began[-1]["epoch_num"]]

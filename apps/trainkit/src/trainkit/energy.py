@@ -1,11 +1,11 @@
 """The energy of a training: which rank reads which meter, and the sums over all ranks.
 
-A meter is read by one rank only, the first of those that can read it. So the packages of a node, a
-GPU that several ranks share, and the counter of two dies are counted once.
+Only one rank reads a meter: the first rank that can read it. Therefore the processor packages of a
+node, a GPU that several ranks share, and two dies with one counter are each counted once.
 
-There are two kinds of meters, which are never added to each other: those of the GPUs of the ranks,
-and those of the processor packages and their memory. A kind is measured only if each rank can read
-its devices, because a sum over only some of them would be too small.
+There are two kinds of devices: the GPUs of the ranks, and the processor packages with their memory.
+Their energies are never added to each other. A kind is measured only if every rank can read the
+meters of its devices, because a sum over only some of the devices would be too small.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from trainkit.meters import CPU, GPU, About, Found, Gpu, Kind, Meter, MeterError
 from trainkit.strategy import Strategy
 
 EVERY = 20.0
-"""Seconds after which a long interval is read in between, as RAPL counters restart.
+"""Seconds since the last reading after which `Energy.begin` reads the meters before a step.
 
-Many counters restart after 65.5 kJ, those of AMD and of the memory of Xeons: 65 s at the most power
-that `meters` assumes, which the interval and the step that follows it must not exceed.
+RAPL counters restart at 0. Many (those of AMD, and of the memory of Xeons) do so after 65.5 kJ,
+which takes 65 s at `meters.MOST_WATTS`. No more time may pass between two readings, which are at
+most `EVERY` and one step apart.
 """
 
 
@@ -51,7 +52,7 @@ class Use:
 
     @property
     def watts(self) -> float:
-        """The mean power in watts: energy by time."""
+        """The mean power in watts: energy divided by time."""
         return self.total / self.seconds if self.seconds else 0.0
 
     @property
@@ -78,9 +79,9 @@ def uses_of(state: Mapping[str, Any]) -> Uses:
 
 
 def owners(readable: Sequence[Sequence[About]]) -> dict[str, int]:
-    """Return identity of each meter -> the first rank that can read it.
+    """Return the owner of each meter: identity -> the first rank that can read it.
 
-    `readable` has the meters that each rank can read, in the order of the ranks.
+    `readable` lists the meters that each rank can read, in the order of the ranks.
     """
     found: dict[str, int] = {}
     for rank, every in enumerate(readable):
@@ -90,7 +91,7 @@ def owners(readable: Sequence[Sequence[About]]) -> dict[str, int]:
 
 
 def find(gpu: Gpu | None) -> Found:
-    """Return the meters of the packages of this machine, and of `gpu`; None: no GPU is used."""
+    """Return the meters of the processor packages of this machine, and of `gpu` if there is one."""
     found = Found()
     wanted: dict[Kind, Callable[[], list[Meter]]] = {CPU: packages}
     if gpu is not None:
@@ -102,28 +103,28 @@ def find(gpu: Gpu | None) -> Found:
             found.not_readable[kind] = str(error)
         except ImportError as error:
             found.not_readable[kind] = f"the package zeus cannot be imported ({error})"
-        except Exception as error:  # a driver's fault must not end a training
+        except Exception as error:  # a fault of a driver must not end a training
             found.not_readable[kind] = f"{type(error).__name__}: {error}".splitlines()[0]
     return found
 
 
 class _Told(NamedTuple):
-    """What a rank sends to the others."""
+    """The meters that a rank can and cannot read, as it sends them to all other ranks."""
 
     readable: list[About]
     not_readable: dict[Kind, str]
 
 
 class Energy:
-    """The meters of a job, of which this rank reads those that it owns.
+    """The meters of a job; each rank reads only the meters that it owns (see `owners`).
 
     Args:
         strategy: the strategy that connects the ranks.
         found: the meters that this rank can read.
 
     Attributes:
-        kind: the kind of the devices that train.
-        not_readable: kind -> reason why the energy is not measured, or not any more.
+        kind: the kind of device that this rank trains on.
+        not_readable: kind -> reason why its energy is not measured, or is no longer measured.
     """
 
     def __init__(self, strategy: Strategy, found: Found) -> None:
@@ -164,7 +165,10 @@ class Energy:
         return facts | {kind: f"not readable: {text}" for kind, text in self.not_readable.items()}
 
     def begin(self) -> None:
-        """Begin to measure, unless that has begun; each rank calls it for itself."""
+        """Begin to measure; if the measurement has begun, read meters that were not read recently.
+
+        The method does not communicate with other ranks.
+        """
         if not self._abouts:
             return
         now = time.monotonic()
@@ -177,9 +181,10 @@ class Energy:
             self._advance(now)
 
     def collect(self) -> Uses:
-        """End what `begin` began; return the energy of all ranks since then, by kind.
+        """End the measurement that `begin` began; return its energy on all ranks, by kind.
 
-        All ranks must call this function. The samples and the steps are 0, for the caller to set.
+        All ranks must call this method. In the result, `samples` and `steps` are 0, because only
+        the caller counts them.
         """
         if not self._abouts or self._since is None:
             return {}
@@ -200,7 +205,7 @@ class Energy:
         return {kind: use for kind, use in uses.items() if kind in self.kinds}
 
     def _advance(self, now: float) -> None:
-        """Add the energy since the last reading."""
+        """Read the meters of this rank; add their energy since the last reading."""
         self._read = now
         for identity, meter in self._own.items():
             with self._noted(meter):
@@ -208,14 +213,14 @@ class Energy:
 
     @contextlib.contextmanager
     def _noted(self, meter: Meter) -> Iterator[None]:
-        """Record why a meter cannot be read any more, until the next call of `collect`."""
+        """Catch a MeterError of `meter`, and record its reason for the next call of `collect`."""
         try:
             yield
         except MeterError as error:
             self._faults.setdefault(meter.about.kind, str(error))
 
     def _give_up(self) -> None:
-        """Stop to measure each kind of which a rank could not read a meter any more."""
+        """Stop measuring each kind of which any rank could no longer read a meter."""
         for faults in self._strategy.gather(dict(self._faults)):
             for kind, reason in faults.items():
                 self.not_readable.setdefault(kind, reason)

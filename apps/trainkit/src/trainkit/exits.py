@@ -37,12 +37,12 @@ class AppError(Exception):
 
     Args:
         message: what is wrong, where, and a remedy.
-        code: the kind of the failure, in kebab case; it stays if the message changes. The apps of
-            this repository use the keys of `error_codes.CODES`; another app may use codes of its
-            own. By default, the error has the code of its class.
+        code: name of the kind of failure, in kebab case, which does not change if the message is
+            reworded. The apps of this repository use the keys of `error_codes.CODES`; another app
+            may use codes of its own. By default, the error has the code of its class.
 
     Attributes:
-        shared: whether all ranks raise it at the same moment, so that only rank 0 reports it.
+        shared: whether all ranks raise the error at the same moment; then only rank 0 reports it.
         rank: rank that raised the error; None if there is only one rank.
     """
 

@@ -18,9 +18,9 @@ class GpuMeter:
 
     Args:
         about: the description of the meter.
-        device: zeus' object of the GPU.
-        every: zeus' object of all GPUs; it closes the driver's library when it is collected, so
-            that a meter must keep it.
+        device: zeus' object for the GPU.
+        every: zeus' object for all GPUs. The meter keeps it, because this object closes the
+            driver's library when it is garbage-collected.
     """
 
     def __init__(self, about: About, device: Any, every: Any) -> None:
@@ -42,7 +42,7 @@ class GpuMeter:
     def _counter(self) -> float:
         try:
             return float(self._device.get_total_energy_consumption())
-        except Exception as error:  # a driver's fault must not end a training
+        except Exception as error:  # a fault of a driver must not end a training
             raise MeterError(f"{self.about.label}: {error}") from error
 
 
@@ -68,9 +68,9 @@ def gpu_meter(gpu: Gpu) -> Meter:
 def nvidia_meter(gpu: Gpu) -> Meter:
     """Return the meter of an NVIDIA GPU.
 
-    All GPUs of the machine are compared by their address, because NVML and CUDA number them
-    differently, and `CUDA_VISIBLE_DEVICES` may contain names. Without an address, the number is
-    looked up as zeus documents it.
+    The GPU is found by its PCI address, because NVML and CUDA number the GPUs of a machine
+    differently, and `CUDA_VISIBLE_DEVICES` may contain names. If the address is unknown, the GPU is
+    found by its number in zeus' list of GPUs.
 
     Raises:
         MeterError: the GPU is older than Volta, divided by MIG, or not found.
@@ -85,13 +85,13 @@ def nvidia_meter(gpu: Gpu) -> Meter:
 
     def opened() -> Iterator[Any]:
         for index in range(pynvml.nvmlDeviceGetCount()):
-            # The count includes GPUs that a batch system has given to other jobs.
+            # The count includes GPUs of other jobs, which this job cannot open.
             with contextlib.suppress(ZeusBaseGPUError):
                 yield NVIDIAGPU(index)
 
     whole = NVIDIAGPUs() if gpu.address is None else None
     device = _device(list(opened()) if whole is None else whole.gpus, gpu, address)
-    with contextlib.suppress(pynvml.NVMLError):  # GPUs without MIG
+    with contextlib.suppress(pynvml.NVMLError):  # raised by GPUs without MIG
         if pynvml.nvmlDeviceGetMigMode(device.handle)[0]:
             raise MeterError("the GPU is divided by MIG, and its counter is that of all parts")
     if not device.supports_get_total_energy_consumption():
@@ -103,8 +103,8 @@ def nvidia_meter(gpu: Gpu) -> Meter:
 def amd_meter(gpu: Gpu) -> Meter:
     """Return the meter of an AMD GPU.
 
-    The two dies of an MI250 or MI250X are two GPUs with one counter, that of the first die. Both
-    have the same meter here.
+    Each of the two dies of an MI250 or MI250X is a GPU, but only the first die has a counter, which
+    counts the energy of both. Therefore both GPUs have the same meter.
 
     Raises:
         MeterError: the GPU has no valid energy counter, or it cannot be found.
@@ -122,12 +122,16 @@ def amd_meter(gpu: Gpu) -> Meter:
     device = _device(every, gpu, address)
     if not device.supports_get_total_energy_consumption():
         device = _first_die(every, device)
-    # The address names the die in this machine; serial numbers are not readable everywhere.
+    # The address identifies the die in this machine. Serial numbers cannot be read everywhere.
     return GpuMeter(about(f"GPU {address(device)}", GPU), device, whole)
 
 
 def _first_die(every: Any, device: Any) -> Any:
-    """Return the GPU whose counter includes `device`, the second die of an MI250."""
+    """Return the GPU whose counter includes the energy of `device`, the second die of an MI250.
+
+    Raises:
+        MeterError: `device` is another GPU, or the first die is not visible.
+    """
     name, number = device.get_name(), device.gpu_index
     if "MI250" in name and number % 2 == 1:
         for one in every:
@@ -138,7 +142,7 @@ def _first_die(every: Any, device: Any) -> Any:
 
 
 def _device(every: Sequence[Any], gpu: Gpu, address: Callable[[Any], str]) -> Any:
-    """Return the GPU of `every` with the address of `gpu`, or else with its number."""
+    """Return the GPU of `every` with the address of `gpu`, or with its number if it has none."""
     if gpu.address is None:
         if gpu.index >= len(every):
             raise MeterError(f"GPU {gpu.index} is not among the {len(every)} GPUs that zeus finds")
@@ -154,7 +158,7 @@ def place(address: str) -> tuple[int, int, int]:
     """Return domain, bus and device of a PCI address such as 00000000:3B:00.0.
 
     Raises:
-        MeterError: it is not such an address.
+        MeterError: `address` has another form.
     """
     found = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.\d)?",
                          address)
@@ -165,10 +169,10 @@ def place(address: str) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Suppress the log lines of zeus, whose content is in the reasons."""
+    """Suppress the log lines of zeus, because the messages of MeterErrors have their content."""
     log = logging.getLogger("zeus")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # assigning `level` would leave the caches of the loggers
+    log.setLevel(logging.CRITICAL)  # also clears caches, unlike assigning `level`
     try:
         yield
     finally:

@@ -49,7 +49,7 @@ class Evaluation:
 
 
 class Journal:
-    """Write the metrics of a training, and print them.
+    """The report of a training: its metrics are logged, and printed for the user.
 
     Args:
         log: the metrics; only rank 0 writes them.
@@ -111,7 +111,7 @@ class Journal:
         ]))
 
     def _log_energy(self, progress: Progress, window: Window) -> None:
-        """Log energy and power of the window, and add the energy to that of the training."""
+        """Log energy and power of the window; add its energy to the total of the training."""
         for kind, use in window.energy.items():
             progress.energy.setdefault(kind, Use()).add(use)
         if self._energy is None or self._energy.kind not in window.energy:
@@ -144,7 +144,7 @@ class Journal:
             progress: progress of the training.
             memory: peak memory of each rank, in bytes.
         """
-        # Includes the steps after the last log line.
+        # The sum includes the steps after the last log line.
         seconds = progress.seconds + progress.window.seconds
         self.log.event(metrics.TRAINING_SECONDS, seconds, **progress.where)
         self.log.event(metrics.PEAK_MEMORY, max(memory), **progress.where, ranks=list(memory))
@@ -160,7 +160,7 @@ class Journal:
         }
 
     def _log_total_energy(self, progress: Progress, meters: Energy) -> None:
-        """Log the energy of the whole training by kind, or why it is not readable."""
+        """Log the energy of the whole training by kind, or the reason why it is unknown."""
         for kind in {meters.kind: None, CPU: None}:
             use, where = Use(), progress.where
             for part in (progress.energy, progress.window.energy):

@@ -1,7 +1,7 @@
 """The energy meters of this machine, found through zeus (https://ml.energy/zeus).
 
-A meter is a counter that only grows: of the GPU of this rank (NVML, AMD SMI), or of a processor
-package and its memory (RAPL). Nothing is measured in the background: no thread, no process.
+A meter is the energy counter of a device: the GPU of this rank (NVML, AMD SMI), a processor
+package, or the memory of a package (RAPL). No thread or process measures in the background.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ GPU: Final[Kind] = "gpu"
 CPU: Final[Kind] = "cpu"
 
 RAPL = ("/sys/class/powercap/intel-rapl", "/zeus_sys/class/powercap/intel-rapl")
-"""The trees of RAPL domains on a host and, as zeus documents it, in a container of Docker."""
+"""Folders of RAPL domains: on a host, and where zeus mounts them in a Docker container."""
 
 MOST_WATTS = 1000.0
-"""No processor package draws more power; zeus 0.16 assumes the same (`zeus.device.cpu.rapl`)."""
+"""Assumed limit of the power of a processor package in watts, the same as in zeus 0.16 (module
+`zeus.device.cpu.rapl`)."""
 
 
 class MeterError(Exception):
-    """A meter that cannot be read; the message is the reason, with a remedy if there is one."""
+    """A meter cannot be read; the message has the reason and, if there is one, a remedy."""
 
 
 class About(NamedTuple):
     """The description of a meter, which ranks send to each other.
 
     Attributes:
-        identity: the same for each rank that can read this meter, and for no other meter.
-        label: name of the meter for readers: the host and the device.
-        kind: whether it counts the energy of a GPU, or of a package or its memory.
+        identity: identifier of the meter, which is equal on all ranks that can read it.
+        label: name of the meter in logs and messages: the host and the device.
+        kind: `GPU`, or `CPU` for a processor package or its memory.
     """
 
     identity: str
@@ -49,7 +50,7 @@ class Meter(Protocol):
     about: About
 
     def start(self) -> None:
-        """Start to count; what was used before does not count.
+        """Start to count; energy that was used before this call is not counted.
 
         Raises:
             MeterError: the meter cannot be read.
@@ -87,9 +88,10 @@ class Found:
 
 
 def machine() -> str:
-    """Return what identifies this machine: the identifier that Linux chose when it booted.
+    """Return an identifier of this machine: the one that Linux generated when it booted.
 
-    Containers have it, too, unlike a host name of their own.
+    It is the same in all containers of the machine, although a container may have its own host
+    name.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -100,9 +102,10 @@ def machine() -> str:
 class RaplMeter:
     """The counter of a RAPL domain, a file `energy_uj` of the kernel in microjoules.
 
-    The counter restarts at 0 after `span` microjoules, on many machines each few minutes. zeus
-    would start a process for each counter that polls it. Here the energy is the difference of two
-    readings modulo `span`, which is exact if the counter restarted at most once between them.
+    The counter restarts at 0 after `span` microjoules, on many machines every few minutes. zeus
+    would start a process for each counter, which polls the counter. This class needs no process:
+    the energy is the difference of two readings modulo `span`, which is exact if the counter
+    restarted at most once between them.
     https://docs.kernel.org/power/powercap/powercap.html
     """
 
@@ -142,7 +145,7 @@ def packages(folder: Path | None = None) -> list[Meter]:
     The domain `psys`, the whole platform, is left out, because it includes the packages.
 
     Args:
-        folder: the tree of RAPL; None: where zeus expects it, on a host or in a container.
+        folder: folder of the RAPL domains; None: the first folder of `RAPL` that exists.
 
     Raises:
         MeterError: the machine does not have RAPL, or this user may not read it.
@@ -155,7 +158,7 @@ def packages(folder: Path | None = None) -> list[Meter]:
             "than Intel or AMD, the kernel module intel_rapl_msr not loaded, or a container that "
             "hides them)"
         )
-    from zeus.device.cpu import rapl  # after the check: the import takes a quarter of a second
+    from zeus.device.cpu import rapl  # not on machines without RAPL: it takes 0.25 s
     from zeus.device.cpu.common import ZeusCPUNoPermissionError
 
     meters: list[Meter] = []
@@ -187,7 +190,7 @@ def about(name: str, kind: Kind) -> About:
 
 
 def _numbers(place: Path) -> Iterator[int]:
-    """Yield the numbers of the domains in the tree `place`, without domains in other domains."""
+    """Yield the numbers of the RAPL domains in the folder `place`, without their subdomains."""
     for path in place.glob("intel-rapl:*"):
         if found := re.fullmatch(r"intel-rapl:([0-9]{1,6})", path.name):
             yield int(found[1])

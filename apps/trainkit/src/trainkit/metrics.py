@@ -1,8 +1,8 @@
 """`metrics.jsonl` in the format of MLPerf logging, written by one process at a time.
 
 A line is the JSON object that MLPerf's logger prints after `:::MLLOG `
-(https://github.com/mlcommons/logging), so that MLPerf's own parser reads the prefixed lines. Keys
-are those of MLPerf where it defines one.
+(https://github.com/mlcommons/logging), so that MLPerf's own parser reads the prefixed lines. If
+MLPerf defines a key for a value, the line has this key.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ Line = dict[str, Any]
 
 
 class MetricsLog:
-    """Append lines to `metrics.jsonl`, unbuffered, so that a reader can follow the run.
+    """The file `metrics.jsonl`; lines are appended unbuffered, so that a reader can follow the run.
 
-    The log locks the open file, and with it the run, so that each run has one writer at a time.
-    Some parallel file systems have no locks; a second writer is not detected there.
+    The log locks the open file, so that only one process at a time trains in the folder of the run.
+    On parallel file systems without locks, a second process is not detected.
 
     Args:
-        path: the file; None on all ranks but 0, which write nothing.
+        path: the file; None on ranks other than 0, which write nothing.
 
     Raises:
         ArgumentError: another process writes the file, or the path is a link.
@@ -81,7 +81,7 @@ class MetricsLog:
         self._file = None if path is None else _taken(path)
 
     def content(self) -> bytes:
-        """Return the bytes written so far."""
+        """Return the content of the file; empty on ranks that write nothing."""
         if self._file is None:
             return b""
         return os.pread(self._file.fileno(), os.fstat(self._file.fileno()).st_size, 0)

@@ -1,4 +1,4 @@
-"""The `--out` folder of a run: a run in it is started, resumed or refused, never overwritten.
+"""The `--out` folder of a run: a run is started or resumed in it, but never overwritten.
 
     metrics.jsonl  checkpoints/step-NNNNNNNN.npz  environment.json  result.json (when finished)
 """
@@ -73,7 +73,7 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
 
 
 def start_new(folder: Path, environment: Mapping[str, Any]) -> metrics.MetricsLog:
-    """Start a run without checkpoints in `folder`, on rank 0 only; return its metrics.
+    """Start a run without checkpoints in `folder`; return its metrics log. Call this on rank 0.
 
     Args:
         folder: the `--out` folder; created if missing.
@@ -91,7 +91,10 @@ def start_new(folder: Path, environment: Mapping[str, Any]) -> metrics.MetricsLo
 
 
 def _refuse_used(folder: Path, resume: str | None) -> None:
-    """Refuse a folder with a run, unless it is resumed; `resume` is None if that is impossible."""
+    """Raise ArgumentError if `folder` has a run that `resume` does not continue.
+
+    `resume` is None if the command cannot resume a run.
+    """
     used = [name for name in (RESULT, METRICS, CHECKPOINTS) if _has(folder / name)]
     if used and resume != "auto" and not (resume and _is_own(folder, resume)):
         way_out = "" if resume is None else ", or continue it with --resume auto"

@@ -1,13 +1,14 @@
-"""Arrays that no rank holds whole: each rank writes its pieces, and any rank reads any range.
+"""Arrays that are distributed over ranks: each rank writes its pieces, and can read any range.
 
 The files have the format of safetensors (https://github.com/huggingface/safetensors): the length of
 a header, the header in JSON, and the bytes of the arrays. The entry `__metadata__` of the header
 has the shape of each whole array and the position of the piece in it, as text. Nothing in such a
 file is executed.
 
-PyTorch has a writer of such files for sharded states, too (`torch.distributed.checkpoint`, class
-`HuggingFaceStorageWriter`). It neither checks the content when it reads, nor notices a missing
-file, because it computes the shape of an array from the pieces that it finds.
+PyTorch can store sharded states in such files, too (`torch.distributed.checkpoint`, class
+`HuggingFaceStorageWriter`). It is not used, because its reader does not verify the content. The
+reader does not notice a missing file, either: it computes the shape of an array from the pieces
+that exist.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ TYPES = {
 }
 """Name of a type in safetensors -> its name in NumPy, or in PyTorch if NumPy lacks it."""
 FOREIGN = {"bfloat16": "uint16"}  # types that NumPy lacks -> integers of the same width
-PLACES = "pieces"  # the key in `__metadata__`
+PLACES = "pieces"  # key in `__metadata__` of the shapes and positions
 BLOCK = 1 << 22  # bytes to read at a time
 LARGEST_HEADER = 100_000_000  # bytes; the same limit as in the library safetensors
 
@@ -49,7 +50,7 @@ class Piece:
         array: the values of the part.
         whole: the shape of the whole array.
         offsets: index of the first element of the part in each dimension.
-        owned: whether this rank writes the part; of the ranks that hold it, one does.
+        owned: whether this rank writes the part; exactly one of the ranks that hold it does.
     """
 
     array: Array | Foreign
@@ -81,7 +82,7 @@ class Stored:
     Attributes:
         shape: the shape of the whole array.
         dtype: the name of its type.
-        parts: where the parts are.
+        parts: file and position of each part of the array.
     """
 
     shape: Shape
@@ -89,7 +90,7 @@ class Stored:
     parts: tuple[_Part, ...]
 
     def read(self, offsets: Shape | None = None, shape: Shape | None = None) -> Array | Foreign:
-        """Return the part of `shape` at `offsets`; by default the whole array."""
+        """Return the part of shape `shape` that begins at `offsets`; by default the whole array."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         kind = np.dtype(FOREIGN.get(self.dtype, self.dtype))
@@ -115,7 +116,7 @@ def _range(first: Sequence[int], ends: Sequence[int], offsets: Shape) -> tuple[s
 def split(state: Any, name: str = "") -> tuple[Any, dict[str, Piece]]:
     """Return a state without its pieces, and the pieces by their names.
 
-    The name of a piece has the keys on the way to it, separated by `/`.
+    The name of a piece consists of the keys that lead to it, separated by `/`.
     """
     if not isinstance(state, Mapping):
         return state, {}
@@ -159,7 +160,7 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> File:
         start += size
     places = {name: [piece.whole, piece.offsets] for name, piece in pieces.items()}
     text = json.dumps({"__metadata__": {PLACES: json.dumps(places)}, **header}).encode()
-    text += b" " * (-len(text) % 8)  # the arrays are aligned to 8 bytes, as in the library
+    text += b" " * (-len(text) % 8)  # aligns the arrays to 8 bytes, as the library safetensors does
     total = hashlib.sha256()
     with atomic.replacing(path) as file:
         for block in (len(text).to_bytes(8, "little"), text, *map(_bytes, pieces.values())):
@@ -189,7 +190,7 @@ def stored(folder: Path, files: Sequence[File]) -> dict[str, Stored]:
 
 
 def _verified(path: Path, file: File) -> list[tuple[str, Shape, str, _Part]]:
-    """Return name, whole shape, type and place of each piece in a file, after its verification."""
+    """Verify the file `path`; return name, whole shape, type and place of each of its pieces."""
     try:
         size = path.stat().st_size
         if size != file["bytes"]:

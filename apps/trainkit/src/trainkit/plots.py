@@ -28,7 +28,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Number of intervals over which noisy curves are averaged; the points are drawn faintly."""
+"""Number of intervals over which a noisy curve is averaged; its single points are drawn faintly."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
@@ -47,8 +47,8 @@ class Look:
 
     Attributes:
         panels: an even number of panels, drawn in two rows.
-        noisy: keys of metrics that are drawn as means.
-        dotted: keys of metrics that are measured rarely and drawn with dots.
+        noisy: keys of noisy metrics, of which means over intervals are drawn.
+        dotted: keys of metrics that are measured rarely, and are therefore drawn with dots.
         best: key of the metric whose best value the legend shows, and the format of that value.
         thin: keys of metrics for comparison, which are drawn faintly.
         lowest: whether the best value is the lowest one.
@@ -85,7 +85,7 @@ def main(settings: PlotSettings, look: Look) -> None:
 def drawing() -> Iterator[None]:
     """Configure matplotlib to draw into files only, and to write nothing to the home folder."""
     with tempfile.TemporaryDirectory() as folder:
-        # The folder of matplotlib's font cache.
+        # matplotlib writes its font cache to this folder.
         os.environ.setdefault("MPLCONFIGDIR", folder)
         # A notebook may set a backend that is not installed; drawing into files needs none.
         os.environ.pop("MPLBACKEND", None)
@@ -166,7 +166,7 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield a colour and a line style for each run, without end; after all pairs, they repeat."""
+    """Yield pairs of a colour and a line style without end; after all pairs, they are repeated."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 

@@ -21,7 +21,7 @@ class Window:
         seconds: wall time in seconds.
         waiting: part of `seconds` spent waiting for data.
         communicating: part of `seconds` spent waiting for other ranks.
-        energy: energy of these steps.
+        energy: energy of the steps since the last log line.
     """
 
     samples: int = 0
@@ -38,7 +38,7 @@ class Window:
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def count_step(self, kinds: Sequence[str], samples: int) -> None:
-        """Count a step of `samples` samples whose energy of the kinds `kinds` is measured."""
+        """Count a step of `samples` samples in the energy of each kind that is measured."""
         for kind in kinds:
             use = self.energy.setdefault(kind, Use())
             use.steps, use.samples = use.steps + 1, use.samples + samples
@@ -65,10 +65,11 @@ class Progress:
         step: completed steps of this epoch.
         before: completed steps of all previous epochs.
         seconds: time of the training steps in seconds, without evaluations and checkpoints.
-        closed: completed steps when the last epoch and its evaluation ended; -1 before that.
+        closed: value of `steps_done` when an epoch and its evaluation last ended; -1 in the first
+            epoch.
         scores: scores of the last evaluation.
         window: sums for the next log line.
-        energy: energy of the steps before the window.
+        energy: energy of all steps before those of `window`.
     """
 
     steps_per_epoch: int
@@ -92,7 +93,7 @@ class Progress:
             # In older checkpoints all epochs have the same number of steps.
             before = {"before": state["epoch"] * state["steps_per_epoch"]}
             window = dict(state["window"])
-            window["energy"] = uses_of(window.get("energy", {}))  # older ones have no energy
+            window["energy"] = uses_of(window.get("energy", {}))  # older checkpoints have none
             energy = uses_of(state.get("energy", {}))
             return cls(**{**before, **state, "window": Window(**window), "energy": energy})
         except (AttributeError, KeyError, TypeError, ValueError) as error:

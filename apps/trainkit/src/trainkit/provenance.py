@@ -26,7 +26,7 @@ VARIABLES = (
 
 
 def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
-    """Return the content of `environment.json`; `packages` are those whose versions it lists."""
+    """Return the content of `environment.json`, with the versions of `packages`."""
     facts = strategy.facts()
     return {
         "python": platform.python_version(),
@@ -69,7 +69,7 @@ def _version(name: str) -> str | None:
 
 
 def cpu_flags() -> list[str]:
-    """Return those of the instruction sets `CPU_FLAGS` that this machine has."""
+    """Return the instruction sets in `CPU_FLAGS` that this machine supports."""
     facts = _cpuinfo()
     present = set(facts.get("flags", facts.get("Features", "")).split())
     return [flag for flag in CPU_FLAGS if flag in present]

@@ -189,9 +189,10 @@ def check_size(ranks: Ranks, seen: int, framework: str) -> None:
 def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tuple[str, int]:
     """Return the address and port at which the ranks of torch.distributed connect.
 
-    MASTER_ADDR and MASTER_PORT are returned if they are set, as by torchrun. Otherwise, if all
-    ranks are on this node, the address is that of the loopback device. The default port is derived
-    from the name of the job, so that two jobs on a node use different ports.
+    MASTER_ADDR and MASTER_PORT are returned if they are set, for example by torchrun. Without
+    MASTER_ADDR, the address is that of the loopback device if all ranks are on this node. Without
+    MASTER_PORT, the port is derived from the name of the job, so that two jobs on a node use
+    different ports.
 
     Raises:
         ArgumentError: the ranks are on several nodes and MASTER_ADDR is not set, or one of the two

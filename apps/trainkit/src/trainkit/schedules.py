@@ -63,7 +63,7 @@ def polynomial(step: int, steps: int, peak: float, end: float = 0.0, power: floa
 def step_decay(step: int, milestones: Sequence[int], peak: float, factor: float = 0.1) -> float:
     """Return `peak`, multiplied by `factor` for each of `milestones` (in steps) that was reached.
 
-    Goyal et al., arXiv:1706.02677, section 5.1: a tenth after 30, 60 and 80 of 90 epochs.
+    Goyal et al., arXiv:1706.02677, section 5.1: factor 1/10 after 30, 60 and 80 of 90 epochs.
     """
     return peak * factor ** sum(step >= milestone for milestone in milestones)
 

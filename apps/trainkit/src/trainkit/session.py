@@ -258,9 +258,10 @@ class Session:
             self.progress.window.add_losses(step.samples, losses)
 
     def _meter(self) -> None:
-        """Add the energy of all ranks since the first step that followed the last call.
+        """Add to the window the energy that all ranks used in the steps since the last call.
 
-        Evaluations and checkpoints are not measured, because the throughput omits them, too.
+        The energy of evaluations and checkpoints is not measured, because their time is not part of
+        the throughput, either.
         """
         self.progress.window.add_energy(self._out.energy.collect())
 
@@ -275,7 +276,8 @@ class Session:
     def _check_finite(self, state: Mapping[str, Any], *, shared: bool = True) -> None:
         """Raise DivergedError if `state` is not finite.
 
-        Unless the state is equal on all ranks (`shared`), the ranks agree on the first entry.
+        `shared` means that the state is equal on all ranks. Otherwise the ranks exchange their
+        results, so that all of them raise the same error.
         """
         names = [next(parts.not_finite(state), None)]
         for name in filter(None, names if shared else self._strategy.gather(names[0])):
@@ -288,8 +290,8 @@ class Session:
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks bit by bit, after the first step and at the end.
 
-        Otherwise nobody would notice that a framework does not average the gradients: it reports
-        no error, and the loss still decreases.
+        Without this check, nobody would notice if a framework does not average the gradients: it
+        reports no error, and the loss still decreases.
         """
         self._watchdog.beat("comparing the weights of the ranks", slow=True)
         if not self._strategy.agree(self._training.digest()):
@@ -333,7 +335,7 @@ class Session:
         self._meter()
         self._watchdog.beat("writing a checkpoint", slow=True)
         self._training.before_save()
-        kept = parts.snapshot(self._training.parts())  # on all ranks, because some parts gather
+        kept = parts.snapshot(self._training.parts())  # on all ranks: some parts are gathered
         rest, own = pieces.split(kept)
         self._check_finite(kept, shared=not own)
         state = {

@@ -3,8 +3,8 @@
 Slurm sends SIGTERM before SIGKILL, or any signal earlier with `--signal=B:USR1@120`; a closed
 terminal sends SIGHUP. SIGURG is useful if all processes of a job receive the signal, as in Slurm:
 processes without a handler, such as torchrun and the file system of an image, ignore it. The
-handler only sets a flag, because a checkpoint is consistent only between two steps; the training
-loop reads the flag there, writes the checkpoint and exits with 75.
+handler only sets a flag, because a checkpoint is consistent only between two steps. At that point
+the training loop reads the flag, writes the checkpoint, and the app exits with code 75.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ INTERRUPTED = 130  # exit status
 
 
 class StopFlag:
-    """Context manager that turns `SIGNALS` into a flag; use it in the main thread.
+    """Context manager that sets a flag at each of `SIGNALS`; use it in the main thread.
 
-    A SIGINT after another stop (Ctrl-C pressed twice) raises KeyboardInterrupt at once, because the
-    user does not want to wait, and the last checkpoint is intact. A third SIGINT ends the process
-    at any point, even in a library that waits for a lost rank or a disk.
+    A SIGINT after another of these signals (for example Ctrl-C pressed twice) raises
+    KeyboardInterrupt at once, because the user does not want to wait, and the last checkpoint is
+    intact. A third SIGINT ends the process at any point, even in a library that waits for a lost
+    rank or a disk.
 
     An ignored SIGHUP stays ignored, as `nohup` requires.
     """

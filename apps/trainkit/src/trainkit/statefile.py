@@ -4,9 +4,9 @@
     0.npy …      NumPy's own format, never with pickled objects
 
 `numpy.load` reads the file, too. Values that JSON lacks, such as arrays, tuples, infinity, or dicts
-whose keys are not strings, are objects whose first key begins with `$` (`_FORMS`). Nothing is
-compressed, so that the file size limits the content. Every entry has a CRC-32, and reading verifies
-all of them. Nothing in the file is executed.
+whose keys are not strings, are JSON objects whose first key begins with `$` (`_FORMS`). Nothing is
+compressed, so that the content cannot be larger than the file. Every entry has a CRC-32, and
+reading verifies all of them. Nothing in the file is executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 TREE = "state.json"
 LARGEST_TREE = 1 << 26  # size in bytes, enough for a network of a million layers
-KINDS = "biufc"  # booleans, integers, real and complex numbers
+KINDS = "biufc"  # NumPy's codes of booleans, integers, real and complex numbers
 
 Array = NDArray[Any]
 
@@ -102,7 +102,7 @@ def nbytes(value: Any) -> int:
 
 
 def copied(value: Any) -> Any:
-    """Return a state with copies of its arrays, so that the training can change them."""
+    """Return a copy of a state and its arrays, so that the training can change the originals."""
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     if isinstance(value, Foreign):

@@ -88,7 +88,7 @@ class Strategy:
         return [value]
 
     def side_channel(self) -> Callable[[Any], list[Any]]:
-        """Return a function like `gather` that a thread may call beside the training.
+        """Return a function like `gather` that a second thread may call during the training.
 
         All ranks must call this method at the same moment.
         """

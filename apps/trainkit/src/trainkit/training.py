@@ -32,7 +32,7 @@ class Course:
     patience: float = 0
 
     def steps_in(self, epoch: int) -> int:
-        """Return the batches of `epoch`, counted from 0."""
+        """Return the number of batches in `epoch`, which is counted from 0."""
         counts = self.steps_per_epoch
         return counts if isinstance(counts, int) else counts[min(epoch, len(counts) - 1)]
 

@@ -44,7 +44,7 @@ GATHER = 3.0
 
 
 class Watchdog:
-    """Watch one rank of several; a single process is not watched.
+    """The watchdog of one of several ranks; a training of one process is not watched.
 
     Args:
         rank: this rank.
@@ -107,7 +107,10 @@ class Watchdog:
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Report an unusual wait, or end the process after a too long wait; call once a second."""
+        """Report an unusual wait, or end the process after too long a wait.
+
+        Call this method about once a second.
+        """
         silent = now - self._since
         if silent < min(NOTICE, self._patience) / 2:
             if self._written:
@@ -131,7 +134,7 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether any rank has a slow activity; notify the other ranks if this rank has."""
+        """Return whether any rank has a slow activity; if this rank has one, create `BUSY`."""
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:
@@ -169,7 +172,7 @@ class Watchdog:
 
         Args:
             stage: "noticed" or "ended": the rank that creates the file with this name prints.
-            what: what the watchdog has found, such as "nothing has moved for 60 s".
+            what: description of the problem, such as "nothing has moved for 60 s".
         """
         try:
             os.close(os.open(self._folder / stage, os.O_CREAT | os.O_EXCL | os.O_WRONLY))

@@ -1,4 +1,4 @@
-"""A data set as described by its `dataset.json`; `Dataset.records` opens a split.
+"""A data set and its description, `dataset.json`; `Dataset.records` opens a split.
 
     <folder>/dataset.json, <split>-NNNNN.<suffix>, for some formats <split>-NNNNN.idx
 

@@ -43,13 +43,13 @@ class Images:
 
 
 class ImageFolder:
-    """Read the images of one split; the interface is that of `shards.formats.records.Reader`."""
+    """The images of one split, with the interface of `shards.formats.records.Reader`."""
 
     def __init__(self, folder: Path, entry: Images) -> None:
         self.path = folder / entry.file
         self._images = entry.images
         try:
-            from shards import picturefile  # missing in some images of apps
+            from shards import picturefile  # not installed in some container images
         except ModuleNotFoundError as error:
             raise DataError(
                 f"{self.path}: a folder that is not packed needs the Python package {error.name}, "
@@ -64,7 +64,8 @@ class ImageFolder:
     def frames(self, number: int) -> list[Bytes]:
         """Return a list with the content of one image file.
 
-        An image that decoders read differently is converted, as it would be for packing.
+        If decoders would disagree about the pixels of an image, it is converted as by
+        `trimaran data pack`.
 
         Raises:
             DataError: the file cannot be read.
@@ -129,7 +130,8 @@ def is_image(name: str) -> bool:
 def _names(place: Path, *, folders: bool) -> list[str]:
     """Return the sorted names of the folders, or of the files, in `place` that are not hidden.
 
-    Operating systems and notebooks leave hidden files beside images; packing skips them, too.
+    Operating systems and notebooks put hidden files into folders of images. `trimaran data pack`
+    skips them, too.
     """
     try:
         with os.scandir(place) as entries:

@@ -84,11 +84,11 @@ class Making(Protocol[Made]):
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return the conversion for `epoch`, because image sizes may change between epochs."""
+        """Return the conversion for `epoch`, on which the image size may depend."""
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Start to make batches of the shares of `lanes`, which are endless iterators."""
+        """Start to make batches from the shares that `lanes`, endless iterators, yield."""
         ...
 
     def nothing(self) -> Made:
@@ -199,11 +199,11 @@ class Loader(Generic[B]):
                 return self._source.next()
             except RuntimeError:
                 if not self._replace():
-                    raise  # no record is the cause
+                    raise  # the cause is not a record
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Find substitutes for the bad records of recent batches; return whether there are any."""
+        """Substitute the bad records of recent batches; return whether there was a bad record."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):

@@ -1,9 +1,9 @@
 """The order of samples and their random draws, computed from seed, epoch and step only.
 
 The order of an epoch is a permutation seeded by (seed, epoch), and the draws of a
-batch are seeded by (seed, epoch, step). So any batch can be made again from three
-numbers: a resumed training needs no state of the input pipeline, every sample
-occurs exactly once per epoch, and ranks share a global batch by slicing it.
+batch are seeded by (seed, epoch, step). Three numbers thus determine any batch, and a
+resumed training needs no state of the input pipeline. Every sample occurs exactly once
+per epoch, and each rank takes a slice of the global batch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Plan:
 
     @property
     def steps(self) -> int:
-        """Return the number of batches of an epoch; the last batch may be smaller."""
+        """The number of batches of an epoch; the last batch may be smaller."""
         return -(-self.samples // self.batch)
 
     def order(self, epoch: int) -> NDArray[np.int64]:
@@ -44,9 +44,10 @@ class Plan:
         return np.random.default_rng((self.seed, epoch)).permutation(self.samples)
 
     def share(self, step: int, rank: int, ranks: int) -> slice:
-        """Return the slice of the global batch of `step` for `rank`, one of `ranks` ranks.
+        """Return the slice of the global batch of `step` that `rank`, one of `ranks` ranks, gets.
 
-        The last batch is spread evenly: some ranks may have one sample less than others, or none.
+        The last batch is distributed evenly: some ranks may get one sample less than others, or
+        none.
         """
         count = min(self.batch, self.samples - step * self.batch)
         share, more = divmod(count, ranks)  # the same parts as torch.tensor_split

@@ -1,7 +1,7 @@
-"""The samples of a split in all of its shards, checked when they are read.
+"""The samples of a split from all of its shards; each sample is checked when it is read.
 
-`shards.formats` finds a record in a shard. The shards are mapped into memory, so that a record is
-a view of its bytes, and reading in any order needs no system call and no copy.
+`shards.formats` locates a record in a shard. The shards are mapped into memory. Therefore a record
+is a view of its bytes, and reading in any order needs no system call and no copy.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Records:
         """Return all encoded image files of sample `number` in order, at least one.
 
         Raises:
-            DataError: the record is malformed, or has a number of images that its kind excludes.
+            DataError: the record is malformed, or its number of images is not allowed for the kind
+                of sample.
         """
         shard, within = self._find(number)
         try:
@@ -91,7 +92,7 @@ class Records:
     def labels(self, number: int) -> list[int]:
         """Return the class numbers of sample `number` in increasing order.
 
-        The list has one element, any number, or none, depending on the kind of label.
+        Depending on the kind of label, the list has one number, any number of numbers, or none.
 
         Raises:
             DataError: the record is malformed, or its labels are not classes of the data set.
@@ -126,7 +127,7 @@ class Records:
         """Return a vector, (classes,), with 1 for each class of sample `number` and 0 elsewhere.
 
         Raises:
-            DataError: as for `labels`.
+            DataError: the record is malformed, or its labels are not classes of the data set.
         """
         found = np.zeros(self._classes, np.float32)
         found[self.labels(number)] = 1
@@ -147,7 +148,7 @@ def _opened(
     folder: Path, form: ImageFormat | Literal["folder"], kind: Kind,
     entries: Sequence[Shard | Images], encoding: str,
 ) -> list[Reader]:
-    """Return a reader for each shard."""
+    """Return a reader for each of `entries`: shards, or the images of a folder."""
     if form == FOLDER:
         return [ImageFolder(folder, one) for one in entries if isinstance(one, Images)]
     try:

@@ -1,9 +1,8 @@
 """`--stage DIR`: copy the shards to a local disk of the node before the training.
 
 Parallel file systems are slow at reads of single images in random order, and fast at copies of
-whole shards. A file gets its final name only when it is complete and verified. Therefore existing
-files need no marker, and a restarted job, or a second job on the node, reuses them.
-`dataset.json` is copied last.
+whole shards. A copy gets its final name only when it is complete and verified. A restarted job, or
+a second job on the node, therefore reuses each file that exists. `dataset.json` is copied last.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class File:
 
     @property
     def arrived(self) -> int:
-        """The number of bytes copied so far: those of the target and of unfinished copies."""
+        """The number of bytes copied so far: the sizes of the target and of unfinished copies."""
         name = glob.escape(self.target.name)
         return _size(self.target) + sum(map(_size, self.target.parent.glob(f"{name}{PART}*")))
 
@@ -122,7 +121,7 @@ def _files(
 ) -> list[File]:
     """Return the files to copy from `folder` to `place`, `dataset.json` at the end.
 
-    They are the files of `shards` and, of a text, the tokenizer.
+    The other files are `shards`, their indices and, for a data set of text, the tokenizer.
     """
     wanted: list[tuple[str, int | None, str | None]] = []
     if text is not None:
@@ -171,7 +170,7 @@ def _alone(place: Path) -> Iterator[str]:
 
 
 def _copy(files: list[File], place: Path, own: str) -> None:
-    files = [file for file in files if not file.is_there]  # skip those of an earlier job
+    files = [file for file in files if not file.is_there]  # skip copies of an earlier job
     needed, free = sum(file.size for file in files), shutil.disk_usage(place).free
     if needed > free:
         raise ArgumentError(
@@ -221,7 +220,7 @@ def _copy_file(file: File, own: str, advance: Any) -> None:
 
 @contextlib.contextmanager
 def _progress(total: int) -> Iterator[Any]:
-    """Yield a function that counts copied bytes; show a progress bar on a terminal, else a line."""
+    """Yield a function that counts copied bytes; show a bar on a terminal, else print one line."""
     if not total or not sys.stderr.isatty():
         if total:
             print(f"staging {total / 1e9:.2f} GB", file=sys.stderr, flush=True)

@@ -51,7 +51,11 @@ class Horovod(TensorFlowStrategy):
         return horovod_backend(self._hvd, gpu=self.device.startswith("GPU"))
 
     def _prove(self) -> None:
-        """Test at the start whether Horovod averages: the mean of one number per rank is known."""
+        """Test whether Horovod averages, with one number per rank, whose mean is known.
+
+        Raises:
+            RanksDifferError: the means differ.
+        """
         given = tf.constant(float(self.rank + 1))
         (found,) = tf.function(self.average)([given], "proof")
         expected = (self.size + 1) / 2
@@ -64,7 +68,7 @@ class Horovod(TensorFlowStrategy):
     def broadcast(self, variables: Iterable[Any]) -> None:
         """Assign rank 0's values to `variables` on every rank."""
         own = Variables(variables)
-        # Horovod's own broadcast supports few types.
+        # Horovod's own broadcast supports only few data types.
         own.load_state_dict(self.share(own.state_dict()))
 
     def average(self, gradients: Sequence[tf.Tensor], of: str = "network") -> list[tf.Tensor]:
@@ -76,7 +80,7 @@ class Horovod(TensorFlowStrategy):
             self._hvd.allreduce(_known(gradient), op=self._hvd.Average, name=f"{of}.{number}")
             for number, gradient in enumerate(dense)
         ]
-        # Time counts from the end of the backward pass: overlapped communication costs none.
+        # Measured from the end of the backward pass: communication during it costs no time.
         with tf.control_dependencies(found):
             tf.numpy_function(self._count, [begun], [])
         return [tf.cast(mean, own.dtype) for mean, own in zip(found, dense, strict=True)]

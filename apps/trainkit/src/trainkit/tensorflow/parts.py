@@ -37,7 +37,7 @@ class Variables:
         return {str(number): kept(own.numpy()) for number, own in enumerate(self._variables)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Assign the bit-identical values of a `state_dict`.
+        """Assign the values of a `state_dict`, bit for bit, to the variables.
 
         Raises:
             ValueError: the values belong to other variables.

@@ -12,13 +12,14 @@ from trainkit.progress import Window
 
 SKIPPED = 3  # steps in which TensorFlow still builds graphs and kernels
 ROWS = 12
-WORKERS = "tf_Compute"  # name of the threads that run operations
+WORKERS = "tf_Compute"  # prefix of the names of threads that run operations
 
 
 class Profile:
-    """Profile some steps, and report their times; with 0 steps, do nothing.
+    """A profiler of a few steps, which reports their times; with 0 steps, it does nothing.
 
-    For GPUs, use the profilers of their vendor: here the time of an operation ends at its launch.
+    For GPUs, use the profiler of the vendor: this profiler measures the time until an operation is
+    launched on the GPU, not until it ends.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.
@@ -43,7 +44,7 @@ class Profile:
             tf.profiler.experimental.start(self._folder.name, options)
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled one: see `trainkit.training`."""
+        """Count a step; return the report after the last profiled step: see `Watch.after`."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1
@@ -69,7 +70,7 @@ class Profile:
 
 
 def operations(folder: Path) -> Counter[str]:
-    """Return kind of operation -> seconds spent in it, from the trace in `folder`."""
+    """Return the seconds spent in each kind of operation, according to the trace in `folder`."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     found: Counter[str] = Counter()

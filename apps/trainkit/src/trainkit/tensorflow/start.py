@@ -34,7 +34,7 @@ def start(name: str, *, device: str = "auto") -> TensorFlowStrategy:
         return TensorFlowStrategy(Ranks(), choose(device, 0))
     chosen = choose(device, ranks.local_rank)
     if chosen.startswith("CPU"):
-        affinity.bind(ranks)  # TensorFlow counts its cores when it starts
+        affinity.bind(ranks)  # now, because TensorFlow counts the cores when it starts
     return Horovod(ranks, chosen)
 
 

@@ -48,7 +48,7 @@ class TensorFlowStrategy(Strategy):
         }}
 
     def gpu(self) -> Gpu | None:
-        """Return the GPU of this rank by its number, as TensorFlow reports no address."""
+        """Return the GPU of this rank with its number only: TensorFlow reports no PCI address."""
         if not self.device.startswith("GPU"):
             return None
         return Gpu(int(tf.config.get_visible_devices("GPU")[0].name.rsplit(":", 1)[1]))

@@ -3,9 +3,9 @@
     class TestContract(Contract):
         app = App(folder=Path(__file__).parents[1], training="--steps 400", steps=400, …)
 
-An app with a data set provides it in a fixture `data`. trainkit's own tests cover its modules; the
-contract tests cover what an app can still get wrong. A training imports nothing from this package,
-which needs pytest.
+An app with a data set provides it in a fixture `data`. The modules of trainkit have tests of their
+own; the contract tests cover the faults that an app can have in spite of trainkit. A training
+imports nothing from this package, which needs pytest.
 """
 
 # ruff: noqa: E402 - pytest rewrites the asserts of modules that are registered before the import
@@ -26,4 +26,4 @@ __all__ = ["App", "Contract", "Program"]
 
 
 class Contract(CommandContract, RunContract, EndContract, RankContract):
-    """The contract that holds for every app; a test class of an app inherits it and sets `app`."""
+    """All contract tests; a test class of an app inherits them, and sets `app`."""

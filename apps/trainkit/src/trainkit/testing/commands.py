@@ -79,7 +79,7 @@ class CommandContract(Fixtures):
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for verb in self.app.options:
-            for word in ("--no-such-option", "--ou"):  # prefixes are refused, too
+            for word in ("--no-such-option", "--ou"):  # no abbreviation of --out
                 with pytest.raises(SystemExit, match="2"):
                     self.app.main(verb, word, "x")
                 assert_reported(capsys.readouterr().err, "argument-invalid", word)
@@ -105,7 +105,7 @@ class CommandContract(Fixtures):
 
 
 def _wrong(about: dict[str, Any]) -> Iterator[str]:
-    """Yield values that an option must refuse."""
+    """Yield values that an option with the description `about` must refuse."""
     if "enum" in about:
         yield "no-such-word"
     if about["type"] in ("integer", "number"):

@@ -191,7 +191,7 @@ class EndContract(Fixtures):
 
 
 def _content(out: Path) -> dict[str, bytes]:
-    """Return the content of all files of a run but `environment.json`, which each start writes."""
+    """Return the content of a run's files without `environment.json`, which each start writes."""
     return {
         path.name: path.read_bytes() for path in out.rglob("*")
         if path.is_file() and path.name != outputs.ENVIRONMENT

@@ -19,25 +19,25 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls) -> Path | None:
-        """A small data set for the short training; None for an app that reads none."""
+        """A small data set for the short training; None if the app reads no data set."""
         return None
 
     @pytest.fixture(scope="class")
     @classmethod
     def program(cls, data: Path | None) -> Program:
-        """The command `train` on this data set."""
+        """The command `train` of the app, with the data set `data`."""
         return Program(cls.app, data)
 
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The parent folder of the finished training, in which a test looks for other files."""
+        """The parent folder of the finished training, which must not get any other files."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """The folder of a finished training without a home folder. Do not change it."""
+        """The folder of a finished training, which had no home folder. Tests must not change it."""
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"

@@ -55,7 +55,8 @@ class App:
         alone: further options for a training of one process that splits each batch in two
             micro-batches, for some steps without an evaluation.
         shared: further options for the same training on two ranks, with one micro-batch each.
-        of_each_rank: words in the names of those arrays of a checkpoint that differ between ranks.
+        of_each_rank: words that mark the arrays of a checkpoint that may differ between ranks; the
+            name of such an array contains one of them.
     """
 
     folder: Path
@@ -73,7 +74,7 @@ class App:
 
     @property
     def module(self) -> str:
-        """The module for `python -m`."""
+        """The name of the app's module for `python -m`."""
         return str(self.card["module"])
 
     @property
@@ -133,7 +134,7 @@ class Program:
         )
 
     def train(self, out: Path, *more: str | Path, code: int = 0, **started: Any) -> str:
-        """Train in a process of its own; return its output after its end with the exit `code`."""
+        """Train in a process of its own, assert its exit status `code`, and return its output."""
         return ended(self.start(out, *more, **started), code)
 
 

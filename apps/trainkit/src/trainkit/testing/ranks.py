@@ -30,7 +30,10 @@ class RankContract(Fixtures):
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """A training of one process with two micro-batches per batch. Do not change it."""
+        """The folder of a training of one process with two micro-batches per batch.
+
+        Tests must not change it.
+        """
         out = tmp_path_factory.mktemp("alone") / "run"
         program.train(out, *cls.app.alone.split())
         return out
@@ -95,7 +98,7 @@ class RankContract(Fixtures):
     def test_a_rank_that_sees_no_other_one_is_refused(
         self, name: str, program: Program, tmp_path: Path
     ) -> None:
-        """Otherwise each rank would train by itself, and write the same files."""
+        """Without this error, each rank would train by itself and write the same files."""
         if name != "single":
             launcher(name)
         out = tmp_path / "run"

@@ -37,7 +37,7 @@ def values(out: Path, key: str) -> list[tuple[int, Any]]:
 
 
 def told(out: Path) -> list[tuple[str, Any, Any]]:
-    """Return key, value and position of the metrics that interruptions do not change."""
+    """Return key, value, and step and epoch of the metrics that an interruption does not change."""
     return [
         (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
         for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}

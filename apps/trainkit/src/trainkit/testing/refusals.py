@@ -18,8 +18,9 @@ def refused(
 
     Args:
         kind: class of the error, which determines the exit code of the app.
-        code: the code of the error, a key of `trainkit.error_codes.CODES` in the apps here.
-        named: values that the message must contain, such as a path or a number; no sentence.
+        code: the code of the error; the apps of this repository use the keys of
+            `trainkit.error_codes.CODES`.
+        named: values that the message must contain, such as a path or a number, but no sentences.
     """
     with pytest.raises(kind) as caught:
         yield caught

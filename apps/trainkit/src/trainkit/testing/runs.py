@@ -39,7 +39,7 @@ class RunContract(Fixtures):
         assert steps[-1] == self.app.steps
         found = {path.name for path in (whole / outputs.CHECKPOINTS).iterdir()}
         names = [f"step-{step:08d}" for step in steps]
-        # A sharded state has a folder of pieces beside each file.
+        # A sharded state also has a folder of pieces for each checkpoint file.
         assert found - set(names) == {f"{name}.npz" for name in names}
         assert {name for name in found if not name.endswith(".npz")} in (set(), set(names))
 
@@ -62,7 +62,7 @@ class RunContract(Fixtures):
 
     @pytest.mark.slow
     def test_each_metric_of_the_card_is_told_with_its_step(self, whole: Path) -> None:
-        # Meters of energy exist on some machines only; that of the host only beside a GPU.
+        # Only some machines have energy meters. HOST_ENERGY is logged only if a GPU trains.
         unread = {metrics.HOST_ENERGY} | {
             key for line in reading.lines(whole) if line["key"] == metrics.NOT_READABLE
             for key in line["metadata"]["keys"]

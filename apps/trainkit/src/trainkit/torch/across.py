@@ -21,7 +21,7 @@ def mean(tensor: Tensor, strategy: TorchStrategy) -> Tensor:
 
 
 class _Mean(torch.autograd.Function):
-    """A linear and symmetric operation over the ranks, which is its own derivative of any order."""
+    """The mean over the ranks for autograd; its backward pass is the mean of the gradients, too."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, strategy: TorchStrategy) -> Tensor:

@@ -1,7 +1,8 @@
 """A strategy for ranks that form a mesh, along whose axes a training divides its work.
 
 The axes of a mesh are the kinds of parallelism of an app, such as data, tensor and pipeline. A rank
-has a coordinate on each axis. Sums, gathers and values to share cover all ranks, as in `Ddp`.
+has a coordinate on each axis. The methods `sum`, `gather` and `share` include all ranks of the
+mesh, as in `Ddp`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trainkit.torch.parts import RandomState
 from trainkit.torch.strategy import Ddp, TorchStrategy
 
 REST = 0
-"""The size of the axis that gets all ranks that the other axes leave."""
+"""Size of an axis that is to be computed: the number of ranks divided by the other sizes."""
 
 
 class Mesh(Ddp):
@@ -35,7 +36,7 @@ class Mesh(Ddp):
 
     Attributes:
         axes: name -> size of each axis.
-        mesh: the mesh, in PyTorch's form.
+        mesh: the mesh as an object of PyTorch.
     """
 
     name = "mesh"
@@ -50,7 +51,7 @@ class Mesh(Ddp):
     def agree(self, digest: str) -> bool:
         """Return whether all ranks that hold the same weights have the same digest of them.
 
-        `digest` is that of `trainkit.torch.sharded.digest`.
+        `digest` is the result of `trainkit.torch.sharded.digest` on this rank.
         """
         known: dict[str, str] = {}
         return all(
@@ -61,10 +62,10 @@ class Mesh(Ddp):
 
 
 def spread(axes: Mapping[str, int], ranks: int) -> dict[str, int]:
-    """Return the sizes of all axes of a mesh of `ranks` ranks.
+    """Return the sizes of all axes of a mesh of `ranks` ranks; `REST` becomes a number.
 
     Raises:
-        ArgumentError: the product of the axes is not the number of ranks.
+        ArgumentError: the product of the sizes cannot be the number of ranks.
     """
     fixed = math.prod(size for size in axes.values() if size != REST)
     filled = {name: size if size != REST else ranks // fixed for name, size in axes.items()}
@@ -79,13 +80,13 @@ def spread(axes: Mapping[str, int], ranks: int) -> dict[str, int]:
 
 
 def seed_by_coordinates(seed: int, strategy: TorchStrategy, shared: Collection[str] = ()) -> None:
-    """Seed PyTorch's random numbers, differently at each coordinate of a mesh.
+    """Seed PyTorch's random numbers, with a different seed at each coordinate of a mesh.
 
     Args:
         seed: seed of the training.
-        strategy: a `Mesh`; another strategy is seeded with `seed` itself.
-        shared: axes along which all ranks draw the same numbers, as they must for values that each
-            of them holds.
+        strategy: a `Mesh`; with any other strategy, `seed` itself is used.
+        shared: axes along which all ranks use the same seed, because they hold copies of the same
+            values.
     """
     if isinstance(strategy, Mesh):
         own = [
@@ -96,7 +97,7 @@ def seed_by_coordinates(seed: int, strategy: TorchStrategy, shared: Collection[s
 
 
 class MeshRandomState(RandomState):
-    """The random numbers of all ranks of a mesh as a part of a checkpoint.
+    """The states of the random number generators of a mesh as a part of a checkpoint.
 
     A training that resumes in the same mesh draws the same numbers as without an interruption. In
     another mesh, the ranks get new seeds, which depend on the state in the checkpoint.
@@ -107,7 +108,7 @@ class MeshRandomState(RandomState):
         return {**super().state_dict(), "mesh": axes_of(self._strategy)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of this rank, or draw a new one in another mesh."""
+        """Restore the state of this rank; in another mesh, set new seeds from the checkpoint."""
         if state["mesh"] == axes_of(self._strategy):
             super().load_state_dict(state)
         else:
@@ -116,5 +117,5 @@ class MeshRandomState(RandomState):
 
 
 def axes_of(strategy: TorchStrategy) -> dict[str, int]:
-    """Return name -> size of the axes of a mesh; a strategy without a mesh has none."""
+    """Return name -> size of the axes of a mesh; empty for a strategy without a mesh."""
     return strategy.axes if isinstance(strategy, Mesh) else {}

@@ -37,10 +37,10 @@ class Lars(Optimizer):
     You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888,
     algorithm 1: with weights w, gradient g, weight decay b and trust coefficient eta, the rate of a
     layer is eta |w| / (|g| + b |w|); its velocity is v <- m v + rate * (g + b w), and w <- w - lr
-    v. In the paper, the velocity contains lr. Both are equal for a constant lr; otherwise this is
-    the momentum correction of Goyal et al., arXiv:1706.02677, section 3, remark 2. Layers with
-    `trust` None (biases and batch normalization), and layers whose weights or gradients are 0, have
-    the rate 1.
+    v. In the paper, the velocity contains lr. Both forms are equal for a constant lr; for a
+    changing lr, the form without lr is the momentum correction of Goyal et al., arXiv:1706.02677,
+    section 3, remark 2. Layers with `trust` None (biases and batch normalization), and layers whose
+    weights or gradients are 0, have the rate 1.
 
     Args:
         groups: parameter groups, as from `decay_groups`.
@@ -96,7 +96,7 @@ def moving_average(network: nn.Module, decay: float) -> AveragedModel:
     def update(averages: Tensors, values: Tensors, _: object) -> None:
         if averages[0].is_floating_point():
             torch._foreach_lerp_(averages, values, 1 - decay)
-        else:  # PyTorch's own function runs four operations per buffer
+        else:  # one operation; PyTorch's own function runs four per buffer
             torch._foreach_copy_(averages, values)
 
     return AveragedModel(network, multi_avg_fn=update, use_buffers=True)

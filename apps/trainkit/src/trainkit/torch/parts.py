@@ -91,7 +91,7 @@ class _Network:
 
 
 class _Stateful:
-    """An optimizer, a loss scaler, or `RandomState`."""
+    """An optimizer, a loss scaler or a `RandomState` as a part of a checkpoint."""
 
     def __init__(self, stateful: Any) -> None:
         self._stateful = stateful
@@ -104,7 +104,7 @@ class _Stateful:
         tensors = _changed(state, np.ndarray | Foreign, tensor_of)
         try:
             self._stateful.load_state_dict(tensors)
-        except (LookupError, RuntimeError, TypeError) as error:  # the state of another object
+        except (LookupError, RuntimeError, TypeError) as error:  # state of another object
             raise ValueError(str(error).partition("\n")[0]) from error
         if isinstance(self._stateful, Optimizer):
             _lay_out(self._stateful)

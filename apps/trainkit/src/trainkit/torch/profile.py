@@ -12,12 +12,12 @@ ROWS = 12
 
 
 class Profile:
-    """Profile some steps, and report their times; with 0 steps, do nothing.
+    """A profiler of a few steps, which reports their times; with 0 steps, it does nothing.
 
     Args:
         steps: number of steps to profile after the first `SKIPPED`.
         strategy: the strategy that connects the ranks; its device is synchronized in profiled
-            steps, so that work on a GPU does not count as a wait of the next step.
+            steps, so that the next step does not appear to wait for work of this step on a GPU.
     """
 
     def __init__(self, steps: int, strategy: TorchStrategy) -> None:
@@ -40,7 +40,7 @@ class Profile:
             self._strategy.synchronize()
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled one: see `trainkit.training`."""
+        """Count a step; return the report after the last profiled step: see `Watch.after`."""
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1

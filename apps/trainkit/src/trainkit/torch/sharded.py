@@ -1,8 +1,8 @@
-"""Weights of which each rank holds a part: their norms, digests, and parts of a checkpoint.
+"""Weights that are distributed over ranks: norms, digests, and storage in a checkpoint.
 
-A tensor is either plain, and held whole by the rank, or a DTensor, of which the rank holds a piece.
-All functions use the names of the tensors: two ranks with the same piece of the same name hold
-copies of each other.
+A tensor is either plain, and the rank holds the whole tensor, or it is a DTensor, of which the rank
+holds one piece. Tensors are identified by their names. If two ranks hold the same piece of the
+tensor of one name, the two pieces are copies with equal values.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from trainkit.torch.strategy import TorchStrategy
 
 Shape = tuple[int, ...]
 Named = Mapping[str, Tensor]
-BETWEEN = ":"  # stands between the name of a weight and that of a value of its optimizer
+BETWEEN = ":"  # separates the names of a weight and of a value of the optimizer
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where the piece of a tensor on this rank belongs.
+    """The position of the piece that this rank holds in the whole tensor.
 
     Attributes:
         whole: shape of the whole tensor.
@@ -47,12 +47,12 @@ class Place:
 
     @property
     def key(self) -> tuple[Shape, Shape]:
-        """What distinguishes the pieces of one tensor."""
+        """Offsets and shape, which identify a piece among the pieces of one tensor."""
         return self.offsets, self.shape
 
 
 def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
-    """Return name -> place of the pieces of this rank; all ranks must call this function."""
+    """Return name of each tensor -> place of this rank's piece; all ranks must call this."""
     own = {name: _place(tensor) for name, tensor in tensors.items()}
     if strategy.size == 1:
         return own
@@ -80,9 +80,10 @@ def piece_at(
 ) -> tuple[Shape, Shape]:
     """Return the offsets and the shape of the piece of a tensor at a coordinate of a mesh.
 
-    FSDP divides the pieces of tensor parallelism, although its axis comes first in the mesh, and
-    marks this by `_StridedShard`. PyTorch's `compute_local_shape_and_global_offset` (2.13) divides
-    in the order of the axes, and returns wrong shapes if the pieces have different sizes.
+    Tensor parallelism divides a tensor first, and FSDP then divides the pieces, although the axis
+    of FSDP precedes the axis of tensor parallelism in the mesh. `_StridedShard` marks the placement
+    by FSDP. PyTorch's `compute_local_shape_and_global_offset` (2.13) divides in the order of the
+    axes. Therefore it returns wrong shapes if the pieces have different sizes.
 
     Args:
         whole: shape of the whole tensor.
@@ -103,7 +104,7 @@ def piece_at(
 
 
 def local(tensor: Tensor) -> Tensor:
-    """Return the piece of `tensor` on this rank, which shares its memory."""
+    """Return this rank's piece of `tensor`; it shares the memory of `tensor`."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -111,8 +112,9 @@ def local(tensor: Tensor) -> Tensor:
 def gradient_norm(parameters: Named, at: Mapping[str, Place], strategy: TorchStrategy) -> Tensor:
     """Return the Euclidean norm of the gradient of all weights on all ranks, ().
 
-    Each rank adds the squares of its pieces, divided by the number of ranks that hold them. So one
-    sum over all ranks counts every element once, for any mixture of kinds of parallelism.
+    Each rank sums the squares of the elements of its pieces, each divided by the number of ranks
+    that hold the piece. Therefore the sum over all ranks counts every element once, for any mixture
+    of kinds of parallelism.
     """
     total = torch.zeros((), dtype=torch.float64, device=strategy.device)
     found = [(at[name], p.grad) for name, p in parameters.items() if p.grad is not None]
@@ -132,8 +134,9 @@ def scale_gradients(parameters: Named, factor: Tensor) -> None:
 def digest(parameters: Named, at: Mapping[str, Place]) -> str:
     """Return the SHA-256 of the weights of this rank, one line for each set of holders.
 
-    A line has the digest, and after a space the ranks that hold these pieces, if there are several.
-    `Mesh.agree` compares the lines of ranks that hold the same pieces.
+    A line consists of a digest, a space, and the ranks that hold the pieces. If rank 0 alone holds
+    all weights, the result is the digest alone. `Mesh.agree` compares the lines of ranks that hold
+    the same pieces.
     """
     totals: dict[tuple[int, ...], Any] = {}
     for name in sorted(parameters):
@@ -174,7 +177,7 @@ class ShardedWeights:
         """Read the pieces of this rank.
 
         Raises:
-            ValueError: the weights are of another network.
+            ValueError: the weights belong to another network.
         """
         check_shapes(
             {name: self._at[name].whole for name in self._parameters},
@@ -194,7 +197,7 @@ class ShardedOptimizer:
 
     Args:
         states: function that returns the dict weight -> values of the optimizer on this rank.
-        parameters: name -> those weights on this rank that the optimizer updates here.
+        parameters: name -> weight, only of the weights that the optimizer of this rank updates.
         at: name -> place of each weight.
         strategy: the strategy that connects the ranks.
     """
@@ -215,7 +218,7 @@ class ShardedOptimizer:
             for name, weight in self._parameters.items()
             for key, value in states.get(weight, {}).items()
         }
-        # In ZeRO, a value is only on the rank that updates the weight, unlike the weight.
+        # With ZeRO, several ranks hold a weight, but only the rank that updates it has the values.
         if any(self._strategy.gather(values.keys() != self._own.keys())):
             self._own = places(values, self._strategy)
         rank = self._strategy.rank
@@ -225,7 +228,7 @@ class ShardedOptimizer:
         """Read the pieces of this rank.
 
         Raises:
-            ValueError: the values are of another network.
+            ValueError: the values belong to another network.
         """
         states = self._states()
         keys = {name.partition(BETWEEN)[2] for name in state}
@@ -241,8 +244,8 @@ class ShardedOptimizer:
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
     """Return a stored value of an optimizer, divided like its weight if it has the same shape.
 
-    All values are on the device of the weight, the number of steps, too: the fused optimizers of
-    PyTorch read it there.
+    All values are copied to the device of the weight, including the number of steps, because the
+    fused optimizers of PyTorch expect it there.
     """
     device = local(weight).device
     if array.shape != at.whole or not array.shape:
@@ -261,6 +264,6 @@ def _read(array: Stored, at: Place) -> Tensor:
 
 
 def _piece(tensor: Tensor, name: str, at: Place, rank: int) -> Piece:
-    """Return the piece of `tensor` on this rank; its holders take turns to write pieces."""
+    """Return this rank's piece of `tensor`; a hash of `name` selects the holder that writes it."""
     writer = at.holders[zlib.crc32(name.encode()) % len(at.holders)]
     return Piece(array_of(local(tensor)), at.whole, at.offsets, owned=rank == writer)

@@ -52,7 +52,7 @@ def start(
 
 
 def _others(axes: Mapping[str, int] | None) -> str:
-    """Return the strategies of several ranks, for a message."""
+    """Return the options that select a strategy for several ranks, as text for a message."""
     return "--strategy ddp or --strategy horovod" if axes is None else f"--strategy {Mesh.name}"
 
 

@@ -95,7 +95,7 @@ class TorchStrategy(Strategy):
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
         """Return the context for the forward and backward pass of `network` on a micro-batch.
 
-        `last` tells whether it is the last micro-batch of a step.
+        `last` must be true for the last micro-batch of a step.
         """
         return nullcontext()
 
@@ -174,7 +174,7 @@ class Ddp(TorchStrategy):
         super().__init__(ranks, device, compression)
         self._last_bucket = 0.0
         self._backend = chosen = backend or ("nccl" if device.type == "cuda" else "gloo")
-        # The agent of torchrun hosts the store at which the ranks connect; otherwise rank 0 does.
+        # The ranks connect at a store, which torchrun's agent hosts, or rank 0 without torchrun.
         if ranks.launcher == "torchrun":
             place = "env://"
         else:
@@ -283,7 +283,7 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Explain errors, see `Strategy`; close this strategy if all ranks stop after a signal."""
+        """Explain errors as in `Strategy`; close this strategy if all ranks stop after a signal."""
         with super().explained():
             try:
                 yield
@@ -311,7 +311,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """Count as communication the time from the last bucket to the end of the backward pass."""
+    """A context that counts the time from the last bucket to its end as communication."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()
@@ -323,7 +323,7 @@ class _AfterLastBucket(nullcontext[None]):
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """Return a contiguous view of `tensor`, whose dimensions may be stored in any order.
+    """Return a contiguous view of `tensor`: its dimensions in the order in which they are stored.
 
     Horovod and MPI accept only contiguous tensors. The view is suitable for a sum over the ranks,
     which does not depend on the order of the dimensions.
@@ -338,7 +338,10 @@ def gradients(networks: Sequence[nn.Module]) -> list[Tensor]:
 
 
 def buckets(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Yield groups of `tensors` of one type and device, of at most about `BUCKET_BYTES` bytes."""
+    """Yield groups of tensors of one type and device.
+
+    A group has at most `BUCKET_BYTES` bytes, or a single tensor that is larger.
+    """
     bucket: list[Tensor] = []
     size = 0
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Tests of the app contract, which are inherited, and tests of the app itself."""
+"""The inherited tests of the app contract, and the tests of the app itself."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Self-test of the image: a training of some steps comes to its end."""
+"""Self-test of the image: a training of a few steps ends successfully."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""The options of the app: each field is an option, its help and its check."""
+"""The options of the app; each field defines an option with its help text and its check."""
 
 # ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
 
@@ -28,10 +28,10 @@ class TrainSettings:
     log_every: int = option(50, "updates between lines of metrics", positive_int)
 
     def check(self) -> None:
-        """Refuse what does not go together.
+        """Raise an error for a missing option.
 
         Raises:
-            ArgumentError: so it is.
+            ArgumentError: --out is missing.
         """
         if self.out is None:
             raise ArgumentError("--out DIR is missing", code="argument-missing")

@@ -25,14 +25,14 @@ from trainkit.training import Course
 
 SLOPE, START, SPREAD = 2.0, 1.0, 0.1
 EPOCH = 100
-"""Steps, after which the line is looked at."""
+"""Steps of an epoch, after which the line is evaluated."""
 FREE = {"out", "resume", "checkpoint_every", "log_every"}
-"""Settings that may change when a training goes on."""
+"""Settings that may change when a training resumes."""
 WORDS = Words({"train_loss": "loss"}, {}, "points/s", "a lower --base-lr may help")
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say."""
+    """Train as `settings` specify, and write all files below `settings.out`."""
     ranks, folder = start(settings.strategy, device=settings.device), Path(settings.out or "")
     with ranks.explained(), StopFlag() as stop:
         if session.has_finished(folder, settings.resume, ranks):
@@ -47,7 +47,7 @@ def main(settings: TrainSettings) -> None:
 
 
 class Training:
-    """The loop, and what a checkpoint keeps of it."""
+    """The training loop, and its state for checkpoints (`trainkit.training.Training`)."""
 
     def __init__(
         self, settings: TrainSettings, ranks: TorchStrategy, out: Outputs, stop: StopFlag
@@ -75,7 +75,7 @@ class Training:
                 self.session.end_epoch(self.evaluate)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield this rank's part of each global batch, which seed and step alone decide."""
+        """Yield this rank's part of each global batch; only seed and step determine the batch."""
         step = self.session.progress.steps_done
         while True:
             draw = np.random.default_rng([self.settings.seed, step])
@@ -87,7 +87,7 @@ class Training:
             step += 1
 
     def train_step(self, batches: Iterator[tuple[Tensor, Tensor]]) -> None:
-        """Make one update down the gradient of the mean over the global batch."""
+        """Update the line with the gradient of the mean squared error of the global batch."""
         x, y = self.session.next_batch(batches)
         loss = nn.functional.mse_loss(self.line(x), y)
         self.optimizer.zero_grad()
@@ -98,31 +98,31 @@ class Training:
         self.session.finish_step(self.batch, self.ranks.start_sum(sums), {})
 
     def evaluate(self) -> Evaluation:
-        """Return how far slope and start of the line are from the true ones, together."""
+        """Return the error of the line: the sum of the absolute errors of slope and start."""
         error = abs(self.line.weight.item() - SLOPE) + abs(self.line.bias.item() - START)
         return Evaluation({"eval_error": error}, {"error": error}, f"error {error:.4f}")
 
-    # What a session asks: `trainkit.training.Training`.
+    # The methods that a session calls: `trainkit.training.Training`.
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         return parts.parts(line=self.line, optimizer=self.optimizer)
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {metrics.SEED: self.settings.seed, metrics.GLOBAL_BATCH_SIZE: self.batch}
 
     def digest(self) -> str:
-        """Return a digest of the weights, which are the same on all ranks."""
+        """Return a digest of the weights, which must be equal on all ranks."""
         return parts.digest([self.line])
 
     def before_save(self) -> None:
-        """Nothing is each rank's own."""
+        """Do nothing: no rank has state of its own."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return nothing: parts and progress are all."""
+        """Return no entries: parts and progress are the complete state."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
-        """Return the line that was found."""
+        """Return slope and start of the line for `result.json`."""
         return {"slope": self.line.weight.item(), "start": self.line.bias.item()}
