@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from language_model import method
 from language_model.batch import Batch
 from language_model.layout import Layout
+from language_model.lora import Lora
 from language_model.shapes import SHAPES
 from language_model.state import weights
 from language_model.steps import Network
@@ -48,6 +49,7 @@ def global_batch(step: int, documents: bool) -> Batch:
 def run(
     strategy: TorchStrategy, layout: Layout, *, shape: str = "gpt2-test", documents: bool = False,
     first: int = 0, steps: int = 20, load: str | None = None, save: str | None = None, at: int = 0,
+    lora: int = 0,
 ) -> Result:
     """Train from step `first` to step `steps`.
 
@@ -61,13 +63,16 @@ def run(
         load: checkpoint to begin with.
         save: folder for a checkpoint, which is written in the background.
         at: number of steps after which it is written.
+        lora: rank of a low-rank adaptation; 0: all weights are trained.
 
     Returns:
         losses, gradient norms, the loss of the last batch after the training, the bytes of weights,
         gradients and optimizer state on each rank, and a digest of the weights.
     """
     torch.manual_seed(1)
-    network = Network(SHAPES[shape], layout, strategy, 17)
+    network = Network(
+        SHAPES[shape], layout, strategy, 17, lora=Lora(lora, lora) if lora else None
+    )
     optimizer = method.make_optimizer(network, method.AdamW(RATE))
     found = _parts(network, optimizer)
     writer = Checkpoints(Path(save or "unused"), 1, strategy)

@@ -16,6 +16,7 @@ from language_model import inputs
 from language_model.batch import IGNORED
 from language_model.data import PROBABILITIES, Sequences, Split, Tokens, synthetic
 from language_model.settings import TrainSettings
+from language_model.shapes import SHAPES
 from trainkit.exits import DataError
 from trainkit.testing.refusals import refused
 
@@ -123,7 +124,7 @@ def test_the_synthetic_text_is_deterministic_and_has_the_stated_entropy() -> Non
 @pytest.mark.parametrize("batch", [24, 4096])
 def test_a_synthetic_text_fills_all_batches_of_a_training(batch: int) -> None:
     options = TrainSettings(synthetic=True, model="gpt2-5m", sequence=64, batch_size=batch)
-    train = inputs.open_inputs(options).train
+    train = inputs.open_inputs(options, SHAPES["gpt2-5m"]).train
     assert [train.targets(0, step) for step in range(train.steps)] == [64 * batch] * train.steps
 
 

@@ -1,10 +1,10 @@
-"""The command line: `python -m language_model train|evaluate|plot`."""
+"""The command line: `python -m language_model train|evaluate|export|plot`."""
 
 from __future__ import annotations
 
 import sys
 
-from language_model.settings import EvaluateSettings, TrainSettings
+from language_model.settings import EvaluateSettings, ExportSettings, TrainSettings
 from trainkit import commands, metrics
 from trainkit.plots import Look, Panel
 
@@ -28,11 +28,21 @@ EXAMPLES = {
 
   # four ranks: two stages of a pipeline, each matrix over two ranks
   torchrun --standalone --nproc-per-node 4 -m language_model train … --strategy mesh \\
-      --pipeline-parallel 2 --tensor-parallel 2 --micro-batches 4""",
+      --pipeline-parallel 2 --tensor-parallel 2 --micro-batches 4
+
+  # fine-tune Llama 3.2 1B, downloaded as a folder with config.json and model.safetensors, by
+  # products of rank 16 beside its weights; without --lora-rank, all weights are trained
+  torchrun --standalone --nproc-per-node 8 -m language_model train --data /data/text \\
+      --out tuned --initial Llama-3.2-1B --lora-rank 16 --sequence 4096 --batch-size 32 \\
+      --learning-rate 2e-4 --strategy mesh --data-parallel fsdp""",
     "evaluate": """examples:
   python -m language_model evaluate --data /data/fineweb --out run
   python -m language_model evaluate --data /data/fineweb \\
       --checkpoint run/checkpoints/step-00001000.npz --json""",
+    "export": """examples:
+  # write a folder that AutoModelForCausalLM and AutoTokenizer of transformers read
+  python -m language_model export --out run --data /data/fineweb --to exported
+  python -m language_model export --checkpoint run/checkpoints/step-00001000.npz --to exported""",
     "plot": """examples:
   python -m language_model plot --out run
   python -m language_model plot --out run other-run --to comparison.svg""",
@@ -40,6 +50,7 @@ EXAMPLES = {
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train a network, or resume a training"),
     "evaluate": (EvaluateSettings, "compute loss, perplexity and bits per byte of a checkpoint"),
+    "export": (ExportSettings, "write the weights of a checkpoint for Hugging Face transformers"),
     "plot": commands.PLOT,
 }
 CURVES = Look(

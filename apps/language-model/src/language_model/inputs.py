@@ -8,7 +8,7 @@ from pathlib import Path
 
 from language_model.data import Sequences, Split, synthetic
 from language_model.settings import TrainSettings
-from language_model.shapes import SHAPES
+from language_model.shapes import Shape
 from shards.description import DATASET, Dataset
 from shards.errors import ShardError
 from shards.formats import tokens
@@ -135,13 +135,17 @@ def _check_tokenizer(path: Path, sha256: str) -> None:
         )
 
 
-def open_inputs(settings: TrainSettings) -> Inputs:
+def open_inputs(settings: TrainSettings, shape: Shape) -> Inputs:
     """Return the batches of the training that `settings` describe.
+
+    Args:
+        settings: options of the training.
+        shape: shape of the network, which determines the default length of a sequence and the
+            vocabulary of a synthetic text.
 
     Raises:
         DataError: the data set is missing or damaged, or a split is too small.
     """
-    shape = SHAPES[settings.model]
     length, batch = settings.sequence or shape.positions, settings.batch_size
     text = open_text(settings.data, shape.vocabulary, length * batch)
     train = Sequences(

@@ -25,7 +25,7 @@ def words(settings: TrainSettings, network: Network, data: Inputs) -> Words:
         network: the network.
         data: the batches, whose length of sequences determines the operations per token.
     """
-    each = method.operations_per_token(network.shape, data.train.length)
+    each = method.operations_per_token(network.shape, data.train.length, network.lora)
     peak = (settings.peak_tflops or 0) * 1e12 * network.strategy.size
     return Words(
         losses={metrics.TRAIN_LOSS: "loss", GRADIENT_NORM: "norm"},

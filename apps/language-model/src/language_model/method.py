@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from language_model.lora import Lora
 from language_model.settings import TrainSettings
 from language_model.shapes import Shape
 from language_model.steps import Network
@@ -51,9 +52,10 @@ class AdamW:
 
 def make_optimizer(network: Network, settings: AdamW) -> Optimizer:
     """Return AdamW; with ZeRO-1, each replica keeps the state of a part of the weights."""
+    trained = [weight for weight in network.parameters.values() if weight.requires_grad]
     groups = [
         {"params": group["params"], "weight_decay": group["weight_decay"]}
-        for group in optim.decay_groups(network.parameters.values(), settings.weight_decay)
+        for group in optim.decay_groups(trained, settings.weight_decay)
         if group["params"]
     ]
     options: dict[str, Any] = {
@@ -150,16 +152,21 @@ def course(settings: TrainSettings, steps: int) -> Course:
     )
 
 
-def operations_per_token(shape: Shape, sequence: int) -> float:
+def operations_per_token(shape: Shape, sequence: int, lora: Lora | None = None) -> float:
     """Return the floating-point operations that a training needs for one token.
 
     Chowdhery et al., "PaLM", arXiv:2204.02311, appendix B: 6 N + 12 L H Q T, for N parameters, L
     layers, H heads of width Q and sequences of T tokens. Of the parameters, those of lookup tables
     do not count, because they take part in no product; the table of tokens does if it is the output
-    layer, too. Recomputed activations do not count.
+    layer, too. Recomputed activations do not count. Of a low-rank adaptation, the products that are
+    trained count like other parameters, and all other parameters 4 instead of 6 operations, because
+    they have no gradients: of the 6, 2 are for the forward pass, 2 for the gradients of the
+    activations and 2 for those of the parameters.
     """
     tables = 0 if shape.tied else shape.width * shape.vocabulary
     if shape.family == "gpt2":
         tables += shape.width * shape.positions
     attention = 12 * shape.layers * shape.heads * shape.head_width * sequence
+    if lora is not None:
+        return 4.0 * (shape.parameters - tables) + 6.0 * lora.parameters(shape) + attention
     return 6.0 * (shape.parameters - tables) + attention

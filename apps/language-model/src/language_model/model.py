@@ -22,7 +22,6 @@ from language_model.shapes import Shape
 STANDARD_DEVIATION = 0.02
 """Standard deviation of the initial weights of both families: `initializer_range` in the
 configurations of GPT-2 and Llama that Hugging Face publishes."""
-EPSILON = 1e-5  # of LayerNorm and RMSNorm in both families
 Rotation = tuple[Tensor, Tensor]
 """Cosine and sine of the angles of each token, (batch, 1, tokens, head width / 2)."""
 
@@ -173,6 +172,8 @@ class Decoder(nn.Module):
             return None
         exponents = torch.arange(0, self.shape.head_width, 2, device=positions.device)
         frequencies = self.shape.theta ** -(exponents / self.shape.head_width)
+        if self.shape.rotary_scaling is not None:
+            frequencies = stretched(frequencies, *self.shape.rotary_scaling)
         angles = positions[:, None, :, None] * frequencies
         return angles.cos(), angles.sin()
 
@@ -194,7 +195,21 @@ class Decoder(nn.Module):
 def norm(shape: Shape) -> nn.Module:
     """Return LayerNorm for GPT-2, RMSNorm (Zhang and Sennrich, arXiv:1910.07467) for Llama."""
     kind = nn.LayerNorm if shape.family == "gpt2" else nn.RMSNorm
-    return kind(shape.width, eps=EPSILON)
+    return kind(shape.width, eps=shape.epsilon)
+
+
+def stretched(
+    frequencies: Tensor, factor: float, low: float, high: float, length: int
+) -> Tensor:
+    """Return the frequencies of rotary positions for longer sequences, as in Llama 3.1.
+
+    Frequencies with at most `low` turns in `length` tokens are divided by `factor`, those with at
+    least `high` turns stay, and those in between are interpolated: function `apply_scaling` in
+    `models/llama3/model.py` of github.com/meta-llama/llama-models.
+    """
+    turns = length * frequencies / (2 * math.pi)
+    kept = ((turns - low) / (high - low)).clamp(0, 1)
+    return frequencies * (kept + (1 - kept) / factor)
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
@@ -215,7 +230,7 @@ def initial_values(name: str, shape: Shape, size: tuple[int, ...], seed: int) ->
     layout. The weights of the layers before an addition are smaller by the root of the number of
     additions: Radford et al., 2019, section 2.3.
     """
-    if name.endswith("bias"):
+    if name.endswith(("bias", "lora_b")):
         return torch.zeros(size)
     if "norm" in name:
         return torch.ones(size)

@@ -47,6 +47,7 @@ from torch.utils.checkpoint import (
 )
 
 from language_model.layout import Layout
+from language_model.lora import Lora, adapt
 from language_model.model import Decoder
 from language_model.shapes import Shape
 from trainkit.torch.mesh import Mesh
@@ -54,16 +55,13 @@ from trainkit.torch.mesh import Mesh
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B}
 
 
-def stages(shape: Shape, layout: Layout, strategy: Any, dropout: float) -> list[Decoder]:
+def stages(
+    shape: Shape, layout: Layout, strategy: Any, dropout: float, lora: Lora | None
+) -> list[Decoder]:
     """Return the stages of the decoder on this rank, divided over the mesh, without values.
 
-    Without a pipeline, the only stage is the whole decoder. The weights are uninitialized.
-
-    Args:
-        shape: shape of the whole decoder.
-        layout: how the work is divided.
-        strategy: a `Mesh`, or the strategy of one process.
-        dropout: probability with which a value is dropped in a training.
+    Without a pipeline, the only stage is the whole decoder. The weights are uninitialized. The
+    arguments are those of `steps.Network`.
     """
     rank = strategy.mesh.get_local_rank("pipeline") if isinstance(strategy, Mesh) else 0
     found = []
@@ -74,6 +72,8 @@ def stages(shape: Shape, layout: Layout, strategy: Any, dropout: float) -> list[
             split_tensors(stage, strategy.mesh["tensor"])
         if layout.context > 1:
             split_context(stage, strategy.mesh["context"])
+        if lora is not None:
+            adapt(stage, stage.blocks, lora)
         recompute(stage, layout.recompute)
         if layout.compile:
             for block in stage.blocks.values():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from language_model.shapes import SHAPES
-from trainkit import common_options
+from trainkit import atomic, common_options
 from trainkit.common_options import check_checkpoint, check_training
 from trainkit.exits import ArgumentError
 from trainkit.options import (
@@ -68,7 +68,21 @@ class TrainSettings(LayoutSettings):
     data: Path | None = common_options.data("text")
     out: Path | None = common_options.run_folder()
     # The network.
-    model: str = option("gpt2-124m", "shape of the network", choices=tuple(SHAPES))
+    model: str = option(
+        "gpt2-124m", "shape of the network, unless --initial determines it", choices=tuple(SHAPES)
+    )
+    initial: Path | None = option(
+        None, "initial weights: a checkpoint of this app (.npz), or a folder with config.json and "
+        "model.safetensors of GPT-2 or Llama; default: random", Path, metavar="FILE|FOLDER",
+    )
+    lora_rank: int = option(
+        0, "rank of the products that are trained instead of the weights (LoRA); 0: train all "
+        "weights", non_negative_int,
+    )
+    lora_alpha: float | None = option(
+        None, "factor of these products, times --lora-rank (default: the rank, so a factor of 1)",
+        positive_float,
+    )
     sequence: int | None = option(
         None, "tokens of a sequence (default: the positions of the network)", positive_int
     )
@@ -136,6 +150,7 @@ class TrainSettings(LayoutSettings):
         """
         check_training(self)
         check_layout(self)
+        check_initial(self)
 
 
 @dataclass(frozen=True)
@@ -165,6 +180,56 @@ class EvaluateSettings(LayoutSettings):
             )
         check_checkpoint(self, "evaluate")
         check_layout(self)
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """Options of `export`."""
+
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    to: Path | None = option(None, "new folder to write", Path)
+    data: Path | None = option(
+        None, "folder of the packed text of the training, whose tokenizer is exported, too", Path
+    )
+
+    def check(self) -> None:
+        """Refuse missing options, and a folder that has files already.
+
+        Raises:
+            ArgumentError: an option is missing, or the folder is not empty or not writable.
+        """
+        check_checkpoint(self, "export")
+        if self.to is None:
+            raise ArgumentError("export needs --to FOLDER", code="argument-missing")
+        if self.to.exists() and not (self.to.is_dir() and not any(self.to.iterdir())):
+            raise ArgumentError(
+                f"{self.to} exists and is not an empty folder; nothing is overwritten: choose "
+                "another name",
+                code="file-exists",
+            )
+        atomic.check_folder(self.to)
+
+
+def check_initial(settings: TrainSettings) -> None:
+    """Refuse options of initial weights and of their adaptation that contradict each other.
+
+    Raises:
+        ArgumentError: two options contradict each other.
+    """
+    if settings.initial is not None and settings.model != TrainSettings.model:
+        raise ArgumentError(
+            f"--model {settings.model} and --initial exclude each other: the initial weights "
+            "determine the shape of the network",
+            code="arguments-conflict",
+        )
+    if settings.lora_rank and settings.initial is None:
+        raise ArgumentError(
+            "--lora-rank needs --initial: it adapts a network that is trained already",
+            code="arguments-conflict",
+        )
+    if settings.lora_alpha is not None and not settings.lora_rank:
+        raise ArgumentError("--lora-alpha needs --lora-rank", code="arguments-conflict")
 
 
 def check_layout(settings: LayoutSettings) -> None:

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 Family = Literal["gpt2", "llama"]
+RotaryScaling = tuple[float, float, float, int]
+"""How rotary positions are stretched for sequences longer than those of the first training: the
+factor, the factors of the lowest and the highest frequency in between, and the first length."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Shape:
         positions: largest number of tokens of a sequence.
         tied: whether the output layer has the weights of the token embedding.
         theta: base of the wavelengths of rotary positions.
+        epsilon: added to the mean square in LayerNorm and RMSNorm.
+        rotary_scaling: how rotary positions are stretched, see `model.stretched`; None: not.
     """
 
     family: Family
@@ -36,6 +41,8 @@ class Shape:
     positions: int
     tied: bool
     theta: float = 10000.0
+    epsilon: float = 1e-5
+    rotary_scaling: RotaryScaling | None = None
 
     @property
     def head_width(self) -> int:

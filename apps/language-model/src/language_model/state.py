@@ -8,7 +8,9 @@ from typing import Any
 from torch.optim import Optimizer
 
 from language_model import method
+from language_model.huggingface import Readable
 from language_model.inputs import Inputs
+from language_model.lora import merged
 from language_model.scaling import LossScale
 from language_model.settings import TrainSettings
 from language_model.shapes import Shape
@@ -23,21 +25,29 @@ from trainkit.torch.parts import parts
 from trainkit.torch.strategy import TorchStrategy
 
 FREE = {
-    "data", "out", "resume", "checkpoint_every", "keep", "log_every", "max_steps", "profile",
-    "watchdog", "peak_tflops", "device", "recompute",
+    "data", "initial", "out", "resume", "checkpoint_every", "keep", "log_every", "max_steps",
+    "profile", "watchdog", "peak_tflops", "device", "recompute",
     "strategy", "data_parallel", "tensor_parallel", "pipeline_parallel", "pipeline_schedule",
     "context_parallel", "micro_batches",
 }
 """Settings that may change at a resume; all others affect the weights or the metrics.
 
+The place of the initial weights may change, but their digest is compared.
+
 Another layout gives the same training up to rounding, and up to the random draws of dropout.
 """
 
 
-def identity(settings: TrainSettings, data: Inputs) -> dict[str, Any]:
-    """Return the properties that must be equal in a checkpoint and a training that resumes it."""
+def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict[str, Any]:
+    """Return the properties that must be equal in a checkpoint and a training that resumes it.
+
+    Args:
+        settings: options of the training.
+        data: batches of the training.
+        initial: digest of the initial weights; None: they are random.
+    """
     values = dataclasses.asdict(settings)
-    facts = {"data": data.name, "vocabulary": data.vocabulary}
+    facts = {"data": data.name, "vocabulary": data.vocabulary, "initial": initial}
     return {key: values[key] for key in values if key not in FREE} | facts
 
 
@@ -91,14 +101,16 @@ class Trained:
 
     def own_state(self) -> dict[str, Any]:
         """Return the description of the network, of its data and of the layout."""
+        network = self.network
         return {
             "about": {
-                "model": self.settings.model, "shape": dataclasses.asdict(self.network.shape),
+                "model": self.settings.model, "shape": dataclasses.asdict(network.shape),
                 "sequence": self.data.train.length, "precision": self.settings.precision,
                 "document_mask": self.settings.document_mask, "data": self.data.name,
                 "tokenizer": self.data.tokenizer,
+                "lora": None if network.lora is None else dataclasses.asdict(network.lora),
             },
-            "layout": dataclasses.asdict(self.network.layout) | {"ranks": self.strategy.size},
+            "layout": dataclasses.asdict(network.layout) | {"ranks": self.strategy.size},
         }
 
     def own_result(self) -> dict[str, Any]:
@@ -125,14 +137,28 @@ def shape_of(state: State) -> Shape:
         ) from error
 
 
+def trained_weights(state: State) -> dict[str, Readable]:
+    """Return name -> weight of a checkpoint, with the products of a low-rank adaptation added.
+
+    Raises:
+        DataError: the checkpoint lacks a part of a product.
+    """
+    try:
+        return merged(state["parts"]["network"], state["about"].get("lora"))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise DataError(
+            f"the checkpoint does not have all weights: {error}", code="checkpoint-mismatch"
+        ) from error
+
+
 def load_weights(state: State, network: Network) -> None:
-    """Read the weights of a checkpoint into a network.
+    """Read the weights of a checkpoint into a network, adapted as the training left them.
 
     Raises:
         DataError: the checkpoint is of another network; the message names the weights that differ.
     """
     try:
-        weights(network).load_state_dict(state["parts"]["network"])
+        weights(network).load_state_dict(trained_weights(state))
     except ValueError as error:
         raise DataError(f"the checkpoint does not fit: {error}", code="checkpoint-mismatch") \
             from error

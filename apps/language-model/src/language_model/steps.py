@@ -16,6 +16,7 @@ from torch.nn import functional
 from language_model import parallelize
 from language_model.batch import IGNORED, Batch
 from language_model.layout import Layout
+from language_model.lora import Lora
 from language_model.model import Decoder, initial_values
 from language_model.shapes import Shape
 from trainkit.torch import sharded
@@ -39,6 +40,7 @@ class Network:
         strategy: a `Mesh`, or the strategy of one process.
         seed: seed of the initial weights.
         dropout: probability with which a value is dropped in a training.
+        lora: settings of the low-rank adaptation; None: all weights are trained.
 
     Attributes:
         stages: the stages of this rank; without a pipeline, the whole decoder.
@@ -49,10 +51,10 @@ class Network:
 
     def __init__(
         self, shape: Shape, layout: Layout, strategy: TorchStrategy, seed: int = 0,
-        dropout: float = 0.0,
+        dropout: float = 0.0, lora: Lora | None = None,
     ) -> None:
-        self.shape, self.layout, self.strategy = shape, layout, strategy
-        self.stages: list[Decoder] = parallelize.stages(shape, layout, strategy, dropout)
+        self.shape, self.layout, self.strategy, self.lora = shape, layout, strategy, lora
+        self.stages: list[Decoder] = parallelize.stages(shape, layout, strategy, dropout, lora)
         self.parameters = {
             "embedding.weight" if shape.tied and name == "head.weight" else name: parameter
             for stage in self.stages for name, parameter in stage.named_parameters()
@@ -230,7 +232,8 @@ class Network:
                     flat = flatten(bucket).div_(self.replicas)
                     dist.all_reduce(flat, group=self._replicas.get_group())
                     unflatten(flat, bucket)
-            if self._ends is not None:  # both layers add their gradient of the tied weights
+            # Both layers add their gradient of the tied weights, unless these are not trained.
+            if self._ends is not None and "embedding.weight" in gradients:
                 dist.all_reduce(gradients["embedding.weight"], group=self._ends)
 
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 import torch
 
-from language_model import inputs, method
+from language_model import initial, inputs, method
 from language_model.batch import Batch
 from language_model.evaluate import evaluate
 from language_model.inputs import Inputs
 from language_model.layout import Layout
+from language_model.lora import Lora
 from language_model.measures import (
     EVAL_BITS_PER_BYTE,
     EVAL_PERPLEXITY,
@@ -27,7 +28,6 @@ from language_model.measures import (
 )
 from language_model.scaling import LossScale
 from language_model.settings import TrainSettings
-from language_model.shapes import SHAPES
 from language_model.state import Trained, identity
 from language_model.steps import Network
 from trainkit import metrics, outputs, session
@@ -62,16 +62,22 @@ def main(settings: TrainSettings) -> None:
             deterministic=settings.deterministic,
         )
         mesh.seed_by_coordinates(settings.seed, strategy)
-        data = inputs.open_inputs(settings)
-        shape = dataclasses.replace(SHAPES[settings.model], vocabulary=data.vocabulary)
+        first = initial.open_initial(settings, strategy)
+        settings = dataclasses.replace(settings, model=first.model)
+        data = inputs.open_inputs(settings, first.shape)
+        shape = first.fit(data)
         layout.check(shape, strategy.size, data.train.length, settings.batch_size)
         method.check(settings, data.train.steps)
         out = outputs.open_outputs(
-            folder, settings.resume, identity(settings, data), strategy=strategy,
+            folder, settings.resume, identity(settings, data, first.digest), strategy=strategy,
             keep=settings.keep, packages=PACKAGES, warn=print,
         )
         with out.log:
-            network = Network(shape, layout, strategy, settings.seed, settings.dropout)
+            network = Network(
+                shape, layout, strategy, settings.seed, settings.dropout, Lora.of(settings)
+            )
+            if out.state is None:
+                first.load(network)
             Training(settings, strategy, data, network, out, stop).run()
         strategy.close()
 

@@ -1,9 +1,7 @@
 """Arrays that are distributed over ranks: each rank writes its pieces, and can read any range.
 
-The files have the format of safetensors (https://github.com/huggingface/safetensors): the length of
-a header, the header in JSON, and the bytes of the arrays. The entry `__metadata__` of the header
-has the shape of each whole array and the position of the piece in it, as text. Nothing in such a
-file is executed.
+The files have the format of safetensors (`tensorfile`). The metadata of a file has the shape of
+each whole array and the position of the piece in it.
 
 PyTorch can store sharded states in such files, too (`torch.distributed.checkpoint`, class
 `HuggingFaceStorageWriter`). It is not used, because its reader does not verify the content. The
@@ -25,21 +23,14 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from trainkit import atomic
+from trainkit import tensorfile
 from trainkit.statefile import Array, Foreign, FormError, copied
+from trainkit.tensorfile import FOREIGN, Entry, Source, storage
 
 Shape = tuple[int, ...]
 
-TYPES = {
-    "BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32",
-    "U32": "uint32", "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32",
-    "F64": "float64", "BF16": "bfloat16",
-}
-"""Name of a type in safetensors -> its name in NumPy, or in PyTorch if NumPy lacks it."""
-FOREIGN = {"bfloat16": "uint16"}  # types that NumPy lacks -> integers of the same width
-PLACES = "pieces"  # key in `__metadata__` of the shapes and positions
+PLACES = "pieces"  # the key in the metadata
 BLOCK = 1 << 22  # bytes to read at a time
-LARGEST_HEADER = 100_000_000  # bytes; the same limit as in the library safetensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +84,7 @@ class Stored:
         """Return the part of shape `shape` that begins at `offsets`; by default the whole array."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
-        kind = np.dtype(FOREIGN.get(self.dtype, self.dtype))
+        kind = storage(self.dtype)
         found = np.empty(shape, kind)
         for part in self.parts:
             first = [max(a, b) for a, b in zip(offsets, part.offsets, strict=True)]
@@ -150,23 +141,31 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> File:
     Raises:
         OSError: the file cannot be written.
     """
-    header, start = {}, 0
-    for name, piece in pieces.items():
-        kind, size = _type(piece.array), piece.array.nbytes
-        header[name] = {
-            "dtype": kind, "shape": list(_bits(piece.array).shape),
-            "data_offsets": [start, start + size],
-        }
-        start += size
     places = {name: [piece.whole, piece.offsets] for name, piece in pieces.items()}
-    text = json.dumps({"__metadata__": {PLACES: json.dumps(places)}, **header}).encode()
-    text += b" " * (-len(text) % 8)  # aligns the arrays to 8 bytes, as the library safetensors does
-    total = hashlib.sha256()
-    with atomic.replacing(path) as file:
-        for block in (len(text).to_bytes(8, "little"), text, *map(_bytes, pieces.values())):
-            total.update(block)
-            file.write(block)
-    return {"name": path.name, "bytes": 8 + len(text) + start, "sha256": total.hexdigest()}
+    size, sha256 = tensorfile.write(
+        path, {name: Source.of(piece.array) for name, piece in pieces.items()},
+        {PLACES: json.dumps(places)},
+    )
+    return {"name": path.name, "bytes": size, "sha256": sha256}
+
+
+def of_file(path: Path) -> dict[str, Stored]:
+    """Return the arrays of a file that another program wrote, in which each array is whole.
+
+    Raises:
+        FormError: the file cannot be read, or has another format.
+    """
+    try:
+        with path.open("rb") as file:
+            _, entries = tensorfile.read(path, file)
+    except OSError as error:
+        raise FormError(f"{path} cannot be read: {error.strerror}") from error
+    return {
+        name: Stored(entry.shape, entry.dtype, (
+            _Part(path, entry.start, (0,) * len(entry.shape), entry.shape),
+        ))
+        for name, entry in entries.items()
+    }
 
 
 def stored(folder: Path, files: Sequence[File]) -> dict[str, Stored]:
@@ -201,12 +200,8 @@ def _verified(path: Path, file: File) -> list[tuple[str, Shape, str, _Part]]:
                 total.update(block)
             if total.hexdigest() != file["sha256"]:
                 raise FormError(f"the content of {path} does not match its checksum")
-            content.seek(0)
-            length = int.from_bytes(content.read(8), "little")
-            if length > min(size - 8, LARGEST_HEADER):
-                raise FormError(f"{path} has a header of {length} bytes")
-            header = json.loads(content.read(length))
-        return list(_entries(path, header, 8 + length, size))
+            metadata, entries = tensorfile.read(path, content)
+        return list(_entries(path, json.loads(metadata[PLACES]), entries))
     except OSError as error:
         raise FormError(f"{path} cannot be read: {error.strerror}") from error
     except (KeyError, LookupError, TypeError, ValueError, RecursionError) as error:
@@ -214,39 +209,14 @@ def _verified(path: Path, file: File) -> list[tuple[str, Shape, str, _Part]]:
 
 
 def _entries(
-    path: Path, header: Mapping[str, Any], first: int, size: int
+    path: Path, places: Mapping[str, Any], entries: Mapping[str, Entry]
 ) -> Iterable[tuple[str, Shape, str, _Part]]:
-    places = json.loads(header["__metadata__"][PLACES])
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
+    for name, entry in entries.items():
         whole, offsets = map(tuple, places[name])
-        dtype, shape = TYPES[entry["dtype"]], tuple(entry["shape"])
-        start, end = entry["data_offsets"]
-        width = np.dtype(FOREIGN.get(dtype, dtype)).itemsize
         inside = all(
             0 <= low <= low + count <= most
-            for low, count, most in zip(offsets, shape, whole, strict=True)
+            for low, count, most in zip(offsets, entry.shape, whole, strict=True)
         )
-        if not inside or end - start != math.prod(shape) * width or not 0 <= start <= end <= \
-                size - first:
+        if not inside:
             raise FormError(f"{path}: the place of {name} is impossible")
-        yield name, whole, dtype, _Part(path, first + start, offsets, shape)
-
-
-def _bits(array: Array | Foreign) -> Array:
-    return array.bits if isinstance(array, Foreign) else array
-
-
-def _bytes(piece: Piece) -> memoryview[int] | bytes:
-    bits = np.ascontiguousarray(_bits(piece.array))
-    return bits.reshape(-1).view(np.uint8).data if bits.size else b""
-
-
-def _type(array: Array | Foreign) -> str:
-    """Return the name of the type of an array in safetensors."""
-    name = array.dtype if isinstance(array, Foreign) else array.dtype.name
-    for known, own in TYPES.items():
-        if own == name:
-            return known
-    raise FormError(f"an array of {name} cannot be stored in pieces")
+        yield name, whole, entry.dtype, _Part(path, entry.start, offsets, entry.shape)

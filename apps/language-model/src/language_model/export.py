@@ -1,0 +1,163 @@
+"""The command `export`: write the weights of a checkpoint for Hugging Face `transformers`.
+
+The folder has `config.json`, the weights in fp32 in safetensors files, and the tokenizer if the
+data set is given. It appears under its name when it is complete. The products of a low-rank
+adaptation are added to the weights.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from language_model import configuration, huggingface
+from language_model.huggingface import Readable
+from language_model.initial import CONFIG, INDEX, TOKENIZER, WEIGHTS
+from language_model.settings import ExportSettings
+from language_model.shapes import Shape
+from language_model.state import shape_of, trained_weights
+from shards.description import DATASET
+from trainkit import atomic, outputs
+from trainkit.data.dataset import read_description
+from trainkit.exits import DataError
+from trainkit.tensorfile import Source, write
+
+LARGEST_FILE = 5_000_000_000
+"""Largest size in bytes of the tensors of a file, as in versions of transformers before 5."""
+
+
+def main(settings: ExportSettings) -> None:
+    """Write the network of a checkpoint to a new folder.
+
+    Raises:
+        DataError: there is no such checkpoint, or the data has another tokenizer.
+    """
+    assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
+    state = outputs.load_trained(settings.out, settings.checkpoint)
+    shape, weights = shape_of(state), trained_weights(state)
+    config, others = configuration.config_of(shape), {}
+    if settings.data is not None:
+        content, end = read_tokenizer(settings.data, state["about"].get("tokenizer"))
+        config |= {"bos_token_id": end, "eos_token_id": end}
+        others = {TOKENIZER: content, "tokenizer_config.json": tokenizer_config(content, end)}
+    with new_folder(settings.to) as folder:
+        write_weights(folder, shape, weights)
+        atomic.write_json(folder / CONFIG, config)
+        for name, content in others.items():
+            with atomic.replacing(folder / name) as file:
+                file.write(content)
+    without = "" if others else "; without the tokenizer, which --data adds"
+    print(f"{settings.to}  {shape.family}, {shape.parameters:,} parameters in fp32{without}")
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}{atomic.TEMPORARY}")
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process
+    temporary.mkdir()
+    try:
+        yield temporary
+        temporary.rename(path)  # replaces an empty folder
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    atomic.sync_folder(path.parent)
+
+
+def write_weights(folder: Path, shape: Shape, weights: Mapping[str, Readable]) -> None:
+    """Write all weights; several files have an index.
+
+    Raises:
+        DataError: a weight is missing.
+    """
+    try:
+        sources = {
+            name: Source(weights[tensor.weights[0]].dtype, tensor.shape,
+                         partial(huggingface.joined, tensor, weights))
+            for name, tensor in huggingface.tensors(shape).items()
+        }
+    except KeyError as error:
+        raise DataError(
+            f"the checkpoint does not have the weight {error}", code="checkpoint-mismatch"
+        ) from error
+    files = divided(sources)
+    names = [WEIGHTS] if len(files) == 1 else [
+        WEIGHTS.replace(".", f"-{number:05d}-of-{len(files):05d}.")
+        for number in range(1, len(files) + 1)
+    ]
+    for name, part in zip(names, files, strict=True):
+        write(folder / name, part, {"format": "pt"})
+    if len(files) > 1:
+        total = sum(source.nbytes for source in sources.values())
+        where = {key: name for name, part in zip(names, files, strict=True) for key in part}
+        atomic.write_json(
+            folder / INDEX, {"metadata": {"total_size": total}, "weight_map": where}
+        )
+
+
+def divided(sources: Mapping[str, Source]) -> list[dict[str, Source]]:
+    """Return the tensors of each file, in order; a file is at most `LARGEST_FILE` large.
+
+    A larger tensor has a file of its own.
+    """
+    files: list[dict[str, Source]] = [{}]
+    size = 0
+    for name, source in sources.items():
+        if files[-1] and size + source.nbytes > LARGEST_FILE:
+            files.append({})
+            size = 0
+        files[-1][name] = source
+        size += source.nbytes
+    return files
+
+
+def read_tokenizer(folder: Path, sha256: str | None) -> tuple[bytes, int]:
+    """Return the tokenizer of a packed text, and the token that ends a document.
+
+    Args:
+        folder: folder of the text.
+        sha256: SHA-256 of the tokenizer of the training; None for a synthetic text.
+
+    Raises:
+        DataError: the text has another tokenizer, or its tokenizer is damaged.
+    """
+    text = read_description(folder / DATASET).text
+    if text is None or text.tokenizer.sha256 != sha256:
+        raise DataError(
+            f"{folder} is not a text with the tokenizer of the training ({sha256})",
+            code="data-mismatch",
+        )
+    path = folder / text.tokenizer.file
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"the tokenizer {path} cannot be read: {error.strerror}", code="data-damaged"
+        ) from error
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError(
+            f"{path} is not the tokenizer that made the tokens: dataset.json has another checksum",
+            code="checksum-mismatch",
+        )
+    return content, text.end
+
+
+def tokenizer_config(tokenizer: bytes, end: int) -> bytes:
+    """Return the content of `tokenizer_config.json`, for `AutoTokenizer` of transformers.
+
+    Args:
+        tokenizer: content of `tokenizer.json`.
+        end: the token that ends a document.
+    """
+    config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    for token in json.loads(tokenizer).get("added_tokens", []):
+        if token["id"] == end:
+            config["eos_token"] = config["bos_token"] = token["content"]
+    return json.dumps(config, indent=2).encode() + b"\n"
