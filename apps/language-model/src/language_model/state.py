@@ -8,6 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from language_model import method
+from language_model.comparison import Yardsticks
 from language_model.inputs import Inputs
 from language_model.scaling import LossScale
 from language_model.settings import TrainSettings
@@ -52,6 +53,7 @@ class Trained:
         network: the network that is trained.
         optimizer: the optimizer; its learning rate is computed from the step.
         scale: factor of the loss in fp16; constant in other precisions.
+        yardsticks: scores of untrained models, computed once in a run; None: not wanted.
     """
 
     settings: TrainSettings
@@ -60,6 +62,7 @@ class Trained:
     network: Network
     optimizer: Optimizer
     scale: LossScale
+    yardsticks: Yardsticks | None = None
 
     def parts(self) -> Parts:
         """Return everything that changes with the steps."""
@@ -96,9 +99,10 @@ class Trained:
                 "model": self.settings.model, "shape": dataclasses.asdict(self.network.shape),
                 "sequence": self.data.train.length, "precision": self.settings.precision,
                 "document_mask": self.settings.document_mask, "data": self.data.name,
-                "tokenizer": self.data.tokenizer,
+                "tokenizer": self.data.tokenizer, "end": self.data.end,
             },
             "layout": dataclasses.asdict(self.network.layout) | {"ranks": self.strategy.size},
+            "yardsticks": self.yardsticks and dataclasses.asdict(self.yardsticks),
         }
 
     def own_result(self) -> dict[str, Any]:
