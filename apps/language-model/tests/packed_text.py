@@ -53,11 +53,12 @@ def pack(
 def small(folder: Path) -> Path:
     """Write a text that can be learned: two shards of 40 documents, and 6 documents to evaluate."""
     def documents(split: str, count: int) -> list[list[int]]:
-        found = synthetic(split, count * 200, END).shards[0].tokens
+        found = synthetic(split, count * 200, 128).shards[0].tokens  # each byte is a character
         return [part.tolist() for part in np.split(found, count)]
 
     train = documents("train", 80)
-    return pack(folder, {"train": [train[:40], train[40:]], "val": [documents("val", 6)]})
+    splits = {"train": [train[:40], train[40:]], "val": [documents("val", 6)]}
+    return pack(folder, splits, of_bytes())
 
 
 def written(folder: Path, splits: Mapping[str, Sequence[Sequence[str]]]) -> Path:

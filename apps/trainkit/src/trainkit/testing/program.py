@@ -56,6 +56,7 @@ class App:
             micro-batches, for some steps without an evaluation.
         shared: further options for the same training on two ranks, with one micro-batch each.
         of_each_rank: words in the names of those arrays of a checkpoint that differ between ranks.
+        files: names of further files in the folder of a run.
     """
 
     folder: Path
@@ -65,6 +66,7 @@ class App:
     alone: str
     shared: str
     of_each_rank: Sequence[str] = ()
+    files: Sequence[str] = ()
 
     @property
     def card(self) -> dict[str, Any]:
