@@ -16,13 +16,15 @@ VOCABULARY, END = 257, 256
 Documents = Sequence[Sequence[int]]
 
 
-def pack(folder: Path, splits: Mapping[str, Sequence[Documents]]) -> Path:
+def pack(
+    folder: Path, splits: Mapping[str, Sequence[Documents]], tokenizer: str = '{"model": "bytes"}'
+) -> Path:
     """Write a text with the documents of the shards of each split; each token is one byte.
 
-    Each document gets the token `END` at its end.
+    Each document gets the token `END` at its end. `tokenizer` is the content of the tokenizer file.
     """
     folder.mkdir(parents=True)
-    (folder / "tokenizer.json").write_text('{"model": "bytes"}')
+    (folder / "tokenizer.json").write_text(tokenizer)
     packed = {}
     for name, shards in splits.items():
         written = [
@@ -51,8 +53,47 @@ def pack(folder: Path, splits: Mapping[str, Sequence[Documents]]) -> Path:
 def small(folder: Path) -> Path:
     """Write a text that can be learned: two shards of 40 documents, and 6 documents to evaluate."""
     def documents(split: str, count: int) -> list[list[int]]:
-        found = synthetic(split, count * 200, END).shards[0].tokens
+        found = synthetic(split, count * 200, 128).shards[0].tokens  # each byte is a character
         return [part.tolist() for part in np.split(found, count)]
 
     train = documents("train", 80)
-    return pack(folder, {"train": [train[:40], train[40:]], "val": [documents("val", 6)]})
+    splits = {"train": [train[:40], train[40:]], "val": [documents("val", 6)]}
+    return pack(folder, splits, of_bytes())
+
+
+def written(folder: Path, splits: Mapping[str, Sequence[Sequence[str]]]) -> Path:
+    """Write a text with a tokenizer that the library `tokenizers` reads.
+
+    Args:
+        folder: folder of the new data set.
+        splits: name -> shards of the split, each with its documents.
+    """
+    packed = {
+        name: [[list(document.encode()) for document in documents] for documents in shards]
+        for name, shards in splits.items()
+    }
+    return pack(folder, packed, of_bytes())
+
+
+def of_bytes() -> str:
+    """Return the file of a tokenizer whose token is the value of a byte, and `END`."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    own = {ord(char): char for char in alphabet if ord(char) < 256}  # as `bytes_to_unicode`
+    rest = (byte for byte in range(256) if byte not in own)
+    others = dict(zip(rest, alphabet[len(own):], strict=True))
+    vocabulary = {char: byte for byte, char in (own | others).items()}
+    found = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    found.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    found.decoder = decoders.ByteLevel()
+    found.add_special_tokens(["<|endoftext|>"])
+    return found.to_str()
+
+
+def sentences(folder: Path) -> Path:
+    """Write a text of English sentences that can be learned, with characters of several bytes."""
+    who, does, what = ("The ship", "A crew", "Ærø's pilot"), ("sails", "rests"), ("west", "home …")
+    every = [f"{a} {b} {c}, said the mate of number {n}." for n in range(24)
+             for a in who for b in does for c in what]
+    return written(folder, {"train": [every[:100], every[100:270]], "val": [every[270:]]})

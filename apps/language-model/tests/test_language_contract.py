@@ -12,7 +12,7 @@ from trainkit.testing import App, Contract, reading
 TRAINING = """
     --model llama-test --sequence 32 --batch-size 16 --learning-rate 1e-2
     --warmup-steps 4 --steps 28 --precision fp32 --device cpu --log-every 5 --checkpoint-every 3
-    --peak-tflops 0.1
+    --peak-tflops 0.1 --yardsticks
 """
 """28 steps; `--log-every` and `--checkpoint-every` do not divide each other."""
 SOME = "--steps 8 --warmup-steps 0 --eval-every 0 --log-every 1"
@@ -22,7 +22,7 @@ class TestContract(Contract):
     app = App(
         folder=Path(__file__).parents[1], training=TRAINING, steps=28,
         diverging="--learning-rate 1e30 --warmup-steps 0", alone=f"{SOME} --micro-batches 2",
-        shared=SOME,
+        shared=SOME, files=("tokenizer.json",),
     )
 
     @pytest.fixture(scope="class")

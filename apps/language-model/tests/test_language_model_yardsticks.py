@@ -96,3 +96,10 @@ def test_xz_is_that_of_the_command() -> None:
 def test_an_order_that_does_not_fit_is_refused(order: int) -> None:
     with pytest.raises(ValueError, match="order"):
         yardsticks.ngram_bits_per_byte([b"a"], [b"a"], order)
+
+
+def test_blocks_do_not_change_the_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    training, held_out = [b"the ship sails west"] * 9, [b"the", b" ship", b"sails west"]
+    whole = yardsticks.ngram_bits_per_byte(training, held_out)
+    monkeypatch.setattr(yardsticks, "BLOCK", 4)
+    assert yardsticks.ngram_bits_per_byte(training, held_out) == pytest.approx(whole, rel=1e-12)

@@ -1,10 +1,10 @@
-"""The command line: `python -m language_model train|evaluate|export|plot`."""
+"""The command line: `python -m language_model train|evaluate|export|predict|plot`."""
 
 from __future__ import annotations
 
 import sys
 
-from language_model.settings import EvaluateSettings, ExportSettings, TrainSettings
+from language_model.settings import EvaluateSettings, ExportSettings, PredictSettings, TrainSettings
 from trainkit import commands, metrics
 from trainkit.plots import Look, Panel
 
@@ -38,11 +38,21 @@ EXAMPLES = {
     "evaluate": """examples:
   python -m language_model evaluate --data /data/fineweb --out run
   python -m language_model evaluate --data /data/fineweb \\
-      --checkpoint run/checkpoints/step-00001000.npz --json""",
+      --checkpoint run/checkpoints/step-00001000.npz --json
+
+  # beside `xz -9e` and an n-gram model on the same text
+  python -m language_model evaluate --data /data/gcide --out run --yardsticks""",
     "export": """examples:
   # write a folder that AutoModelForCausalLM and AutoTokenizer of transformers read
   python -m language_model export --out run --data /data/fineweb --to exported
   python -m language_model export --checkpoint run/checkpoints/step-00001000.npz --to exported""",
+    "predict": """examples:
+  python -m language_model predict --out run --prompt "The ship" --temperature 0.8 --top-k 40
+  python -m language_model predict --out run --prompts beginnings.txt --temperature 0 --json
+
+  # each matrix divided over two ranks
+  torchrun --standalone --nproc-per-node 2 -m language_model predict --out run \\
+      --prompt "The ship" --strategy mesh --tensor-parallel 2""",
     "plot": """examples:
   python -m language_model plot --out run
   python -m language_model plot --out run other-run --to comparison.svg""",
@@ -51,12 +61,14 @@ COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train a network, or resume a training"),
     "evaluate": (EvaluateSettings, "compute loss, perplexity and bits per byte of a checkpoint"),
     "export": (ExportSettings, "write the weights of a checkpoint for Hugging Face transformers"),
+    "predict": (PredictSettings, "continue texts by sampling from a checkpoint"),
     "plot": commands.PLOT,
 }
 CURVES = Look(
     panels=(
         Panel("loss: training (line), evaluation (dots)", (metrics.TRAIN_LOSS, metrics.EVAL_LOSS)),
-        Panel("evaluation: bits per byte", ("eval_bits_per_byte",)),
+        Panel("evaluation: bits per byte",
+              ("eval_bits_per_byte", "eval_bits_per_byte_xz", "eval_bits_per_byte_ngram")),
         Panel("norm of the gradient", ("gradient_norm",), bottom=0),
         Panel("learning rate", (metrics.LEARNING_RATE,), bottom=0),
         Panel("throughput, tokens/s", (metrics.THROUGHPUT,), bottom=0),
@@ -65,6 +77,7 @@ CURVES = Look(
     ),
     noisy=frozenset({metrics.TRAIN_LOSS, metrics.THROUGHPUT, "gradient_norm"}),
     dotted=frozenset({metrics.EVAL_LOSS, "eval_bits_per_byte"}),
+    thin=frozenset({"eval_bits_per_byte_xz", "eval_bits_per_byte_ngram"}),
     best=("eval_bits_per_byte", "best {:.4f} bits per byte"),
     lowest=True,
 )

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable
 
+from language_model import comparison
 from language_model.data import Sequences
 from language_model.inputs import open_text
 from language_model.layout import Layout
@@ -76,7 +77,8 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split.
 
     Raises:
-        DataError: the run has no checkpoint, or the data has another tokenizer.
+        DataError: the run has no checkpoint, the data has another tokenizer, or the tokenizer
+            does not give its text back.
     """
     layout = Layout.of(settings)
     strategy = start(settings.strategy, device=settings.device, axes=layout.axes)
@@ -93,11 +95,21 @@ def main(settings: EvaluateSettings) -> None:
                 f"training ({about['tokenizer']})",
                 code="data-mismatch",
             )
+        if text.vocabulary > shape.vocabulary:
+            raise DataError(
+                f"{text.name} has {text.vocabulary} different tokens, and the network of the "
+                f"checkpoint has {shape.vocabulary}",
+                code="data-mismatch",
+            )
         layout = dataclasses.replace(layout, precision=settings.precision or about["precision"])
         layout.check(shape, strategy.size, about["sequence"], settings.batch_size)
+        split, known = text.split(settings.split), None
+        if settings.yardsticks and settings.data is not None:
+            known = comparison.measure(
+                settings.data, text.split("train"), split, strategy, sys.stderr
+            )
         network = Network(shape, layout, strategy)
         load_weights(state, network)
-        split = text.split(settings.split)
         batches = Sequences(
             split, about["sequence"], settings.batch_size, documents=about["document_mask"]
         )
@@ -106,8 +118,13 @@ def main(settings: EvaluateSettings) -> None:
             scores = evaluate(network, batches, lambda: False, done.add)
         assert scores is not None  # noqa: S101 - never stopped
         if strategy.is_main and settings.json:
-            about_data = {"split": split.name, "tokens": split.tokens, "bytes": split.text_bytes}
-            print(json.dumps(about_data | dataclasses.asdict(scores)))
+            found = {"split": split.name, "tokens": split.tokens, "bytes": split.text_bytes,
+                     **dataclasses.asdict(scores)}
+            if known is not None:
+                found["yardsticks"] = known.facts(scores.bits_per_byte)
+            print(json.dumps(found))
         elif strategy.is_main:
             print(f"{split.name} ({split.tokens} tokens)  {scores}")
+            if known is not None:
+                print(f"on the same text, bits per byte: {known}")
         strategy.close()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from language_model import tokenizer
 from language_model.data import Sequences, Split, synthetic
 from language_model.settings import TrainSettings
 from language_model.shapes import Shape
@@ -27,12 +27,14 @@ class Text:
         name: identifier of the text: its name and a checksum.
         vocabulary: size of the vocabulary.
         tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
+        end: the token that ends each document; None for a synthetic text.
         splits: name -> split.
     """
 
     name: str
     vocabulary: int
     tokenizer: str | None
+    end: int | None
     splits: dict[str, Split]
 
     def split(self, name: str | None) -> Split:
@@ -60,6 +62,7 @@ class Inputs:
         name: identifier of the text.
         vocabulary: size of the vocabulary.
         tokenizer: SHA-256 of the tokenizer; None for a synthetic text.
+        end: the token that ends each document; None for a synthetic text.
         train: batches of the training split.
         evaluation: batches of the evaluation split, in the order of the text.
     """
@@ -67,6 +70,7 @@ class Inputs:
     name: str
     vocabulary: int
     tokenizer: str | None
+    end: int | None
     train: Sequences
     evaluation: Sequences
 
@@ -88,7 +92,7 @@ def open_text(folder: Path | None, vocabulary: int, batch_tokens: int = 1) -> Te
         batches = -(-SYNTHETIC_TOKENS["train"] // batch_tokens)
         counts = SYNTHETIC_TOKENS | {"train": batches * batch_tokens + 1}
         splits = {name: synthetic(name, count, vocabulary) for name, count in counts.items()}
-        return Text("synthetic", vocabulary, None, splits)
+        return Text("synthetic", vocabulary, None, None, splits)
     path = folder / DATASET
     found = read_description(path)
     if found.text is None:
@@ -96,11 +100,12 @@ def open_text(folder: Path | None, vocabulary: int, batch_tokens: int = 1) -> Te
             f"{path}: samples of the kind {found.sample}; a language model reads a text",
             code="data-unsuitable",
         )
-    _check_tokenizer(folder / found.text.tokenizer.file, found.text.tokenizer.sha256)
+    tokenizer.verified(folder / found.text.tokenizer.file, found.text.tokenizer.sha256)
     sums = [shard.sha256 for shard in found.shards]
     splits = {name: _open_split(folder, found, name) for name in found.splits}
     return Text(
-        fingerprint(found.name, sums), found.text.vocabulary, found.text.tokenizer.sha256, splits
+        fingerprint(found.name, sums), found.text.vocabulary, found.text.tokenizer.sha256,
+        found.text.end, splits,
     )
 
 
@@ -117,22 +122,6 @@ def _open_split(folder: Path, found: Dataset, name: str) -> Split:
             code="data-invalid",
         )
     return Split(name, shards, size, text.vocabulary)
-
-
-def _check_tokenizer(path: Path, sha256: str) -> None:
-    """Refuse a data set whose tokenizer is not the one that made its tokens."""
-    try:
-        same = hashlib.sha256(path.read_bytes()).hexdigest() == sha256
-    except OSError as error:
-        raise DataError(
-            f"the tokenizer {path} cannot be read: {error.strerror}", code="data-damaged"
-        ) from error
-    if not same:
-        raise DataError(
-            f"{path} is not the tokenizer that made the tokens: dataset.json has another checksum; "
-            "restore it, or pack the text again",
-            code="checksum-mismatch",
-        )
 
 
 def open_inputs(settings: TrainSettings, shape: Shape) -> Inputs:
@@ -155,4 +144,4 @@ def open_inputs(settings: TrainSettings, shape: Shape) -> Inputs:
     evaluation = Sequences(
         text.split(None), length, batch, documents=settings.document_mask
     )
-    return Inputs(text.name, text.vocabulary, text.tokenizer, train, evaluation)
+    return Inputs(text.name, text.vocabulary, text.tokenizer, text.end, train, evaluation)

@@ -136,8 +136,8 @@ class Layout:
             )
         if self.pipeline > 1 and not hasattr(Schedule1F1B, "eval"):
             raise ArgumentError(
-                f"--pipeline-parallel {self.pipeline}: the pipelines of PyTorch {torch.__version__} "
-                "cannot evaluate; use an image with a newer PyTorch, such as "
+                f"--pipeline-parallel {self.pipeline}: the pipelines of PyTorch "
+                f"{torch.__version__} cannot evaluate; use an image with a newer PyTorch, such as "
                 "language-model-torch-cuda13, or another kind of parallelism",
                 code="layout-impossible",
             )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from language_model.cache import Cache
 from language_model.shapes import Shape
 
 STANDARD_DEVIATION = 0.02
@@ -34,11 +35,13 @@ class Around(NamedTuple):
         mask: where a token may see a key, (batch, 1, tokens, keys); None: all up to itself.
         gather: joins the keys or values (batch, heads, tokens, width) of all parts of a sequence;
             None: the sequence is whole.
+        cache: keys and values of the tokens of earlier passes; None: there were none.
     """
 
     rotation: Rotation | None
     mask: Tensor | None
     gather: Callable[[Tensor], Tensor] | None
+    cache: Cache | None = None
 
 
 class Attention(nn.Module):
@@ -63,6 +66,8 @@ class Attention(nn.Module):
             query, key = rotate(query, around.rotation), rotate(key, around.rotation)
         if around.gather is not None:
             key, value = around.gather(key), around.gather(value)
+        if around.cache is not None:
+            key, value = around.cache.extend(self, key, value)
         seen = functional.scaled_dot_product_attention(
             query, key, value, around.mask, is_causal=around.mask is None,
             enable_gqa=query.shape[1] > key.shape[1],
@@ -119,6 +124,7 @@ class Decoder(nn.Module):
     Attributes:
         run: calls a block; activation checkpointing replaces it.
         gather: see `Around`; a division of the sequences sets it.
+        cache: see `Around`; a prediction sets it.
     """
 
     def __init__(
@@ -131,6 +137,7 @@ class Decoder(nn.Module):
         self.shape = shape
         self.run: Callable[..., Any] = lambda block, *inputs: block(*inputs)
         self.gather: Callable[[Tensor], Tensor] | None = None
+        self.cache: Cache | None = None
         self.embedding = nn.Embedding(shape.vocabulary, shape.width) if first else None
         self.positions = nn.Embedding(shape.positions, shape.width) if learned else None
         self.dropout = nn.Dropout(dropout)
@@ -158,7 +165,9 @@ class Decoder(nn.Module):
             if self.positions is not None:
                 x = x + self.positions(positions)
             x = self.dropout(x)
-        around = Around(self.rotation(positions), self.mask(positions, documents), self.gather)
+        around = Around(
+            self.rotation(positions), self.mask(positions, documents), self.gather, self.cache
+        )
         for block in self.blocks.values():
             x = self.run(block, x, around)
         return x if self.norm is None or self.head is None else self.head(self.norm(x))
@@ -179,6 +188,8 @@ class Decoder(nn.Module):
 
     def mask(self, positions: Tensor, documents: Tensor | None) -> Tensor | None:
         """Return which keys each token may see, (batch, 1, tokens, keys); None: all before it."""
+        if self.cache is not None:
+            return self.cache.mask(positions)
         if self.gather is None and documents is None:
             return None
         mask = positions[:, None, :, None] >= self.keys(positions)

@@ -34,8 +34,8 @@ RANKS = up_to(1 << 16)
 
 
 @dataclass(frozen=True)
-class LayoutSettings:
-    """Options that divide the work over the ranks."""
+class RankSettings:
+    """Options that divide the sequences and the weight matrices over the ranks."""
 
     strategy: str = option(
         "single", "one process, or a mesh of ranks that the next options describe",
@@ -50,6 +50,13 @@ class LayoutSettings:
     tensor_parallel: int = option(
         1, "ranks that share each weight matrix, and the sequence between the matrices", RANKS
     )
+    device: str = common_options.rank_device()
+
+
+@dataclass(frozen=True)
+class LayoutSettings(RankSettings):
+    """Options that divide the work over the ranks in any way."""
+
     pipeline_parallel: int = option(1, "ranks that share the blocks of the network", RANKS)
     pipeline_schedule: str = option(
         "1f1b", "order of the passes of the micro-batches in a pipeline", choices=SCHEDULES
@@ -58,7 +65,6 @@ class LayoutSettings:
     micro_batches: int = option(
         1, "parts of the batch of a rank, which are processed one after the other", positive_int
     )
-    device: str = common_options.rank_device()
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,10 @@ class TrainSettings(LayoutSettings):
     keep: int = common_options.keep()
     eval_every: int = common_options.eval_every()
     log_every: int = common_options.log_every(10)
+    yardsticks: bool = option(
+        False,
+        "compare each evaluation with `xz -9e` and an n-gram model, computed once on the same text",
+    )
     synthetic: bool = common_options.synthetic("a text of a Markov chain in memory")
     profile: int = common_options.profile("ten")
 
@@ -151,6 +161,7 @@ class TrainSettings(LayoutSettings):
         check_training(self)
         check_layout(self)
         check_initial(self)
+        check_yardsticks(self)
 
 
 @dataclass(frozen=True)
@@ -164,6 +175,9 @@ class EvaluateSettings(LayoutSettings):
     batch_size: int = option(8, "sequences of a step on all ranks", up_to(1 << 24))
     precision: str | None = option(
         None, "type of matrix products (default: that of the training)", choices=PRECISIONS
+    )
+    yardsticks: bool = option(
+        False, "also compute the scores of `xz -9e` and of an n-gram model on the split"
     )
     synthetic: bool = common_options.synthetic("a text of a Markov chain in memory")
     json: bool = common_options.json()
@@ -180,6 +194,7 @@ class EvaluateSettings(LayoutSettings):
             )
         check_checkpoint(self, "evaluate")
         check_layout(self)
+        check_yardsticks(self)
 
 
 @dataclass(frozen=True)
@@ -232,7 +247,70 @@ def check_initial(settings: TrainSettings) -> None:
         raise ArgumentError("--lora-alpha needs --lora-rank", code="arguments-conflict")
 
 
-def check_layout(settings: LayoutSettings) -> None:
+@dataclass(frozen=True)
+class PredictSettings(RankSettings):
+    """Options of `predict`."""
+
+    out: Path | None = common_options.trained_run()
+    checkpoint: Path | None = common_options.checkpoint()
+    data: Path | None = option(
+        None, "folder of the packed text whose tokenizer is used (default: that of the run)", Path
+    )
+    prompt: list[str] | None = option(
+        None, 'beginnings of texts; "" for a text without one', metavar="TEXT", nargs="+"
+    )
+    prompts: Path | None = option(
+        None, "file with one prompt per line, or .jsonl with objects that have a field 'text'", Path
+    )
+    tokens: int = option(100, "largest number of tokens to add to a prompt", up_to(1 << 24))
+    temperature: float = option(
+        1.0, "divisor of the logits; 0: always the most probable token", non_negative_float
+    )
+    top_k: int = option(
+        0, "choose among this many most probable tokens only; 0: among all", non_negative_int
+    )
+    seed: int = common_options.seed("seed of the random choices")
+    batch_size: int = option(8, "prompts that all ranks together continue at a time",
+                             up_to(1 << 24))
+    precision: str | None = option(
+        None, "type of matrix products (default: that of the training)", choices=PRECISIONS
+    )
+    json: bool = common_options.json()
+
+    def check(self) -> None:
+        """Refuse missing options, and options that contradict each other.
+
+        Raises:
+            ArgumentError: an option is missing, or two options contradict each other.
+        """
+        check_checkpoint(self, "predict")
+        check_layout(self)
+        if (self.prompt is None) == (self.prompts is None):
+            raise ArgumentError(
+                "predict needs either --prompt TEXT or --prompts FILE", code="argument-missing"
+            )
+
+
+def check_yardsticks(settings: TrainSettings | EvaluateSettings) -> None:
+    """Refuse yardsticks without a text that they could read.
+
+    Raises:
+        ArgumentError: the text is synthetic, or is the one that the n-gram model counts.
+    """
+    if settings.yardsticks and settings.synthetic:
+        raise ArgumentError(
+            "--yardsticks needs --data: a synthetic text has tokens, but no bytes",
+            code="arguments-conflict",
+        )
+    if settings.yardsticks and getattr(settings, "split", None) == "train":
+        raise ArgumentError(
+            "--yardsticks with --split train: the n-gram model counts this split, so that it is "
+            "not held out; choose another split",
+            code="arguments-conflict",
+        )
+
+
+def check_layout(settings: RankSettings) -> None:
     """Refuse options of a mesh without a mesh.
 
     Raises:
@@ -241,7 +319,7 @@ def check_layout(settings: LayoutSettings) -> None:
     if settings.strategy == "mesh":
         return
     for name in ("data_parallel", "tensor_parallel", "pipeline_parallel", "context_parallel"):
-        value = getattr(settings, name)
+        value = getattr(settings, name, getattr(LayoutSettings, name))
         if value != getattr(LayoutSettings, name):
             raise ArgumentError(
                 f"--{name.replace('_', '-')} {value} needs --strategy mesh",

@@ -8,6 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from language_model import method
+from language_model.comparison import Yardsticks
 from language_model.huggingface import Readable
 from language_model.inputs import Inputs
 from language_model.lora import merged
@@ -62,6 +63,7 @@ class Trained:
         network: the network that is trained.
         optimizer: the optimizer; its learning rate is computed from the step.
         scale: factor of the loss in fp16; constant in other precisions.
+        yardsticks: scores of untrained models, computed once in a run; None: not wanted.
     """
 
     settings: TrainSettings
@@ -70,6 +72,7 @@ class Trained:
     network: Network
     optimizer: Optimizer
     scale: LossScale
+    yardsticks: Yardsticks | None = None
 
     def parts(self) -> Parts:
         """Return everything that changes with the steps."""
@@ -107,10 +110,11 @@ class Trained:
                 "model": self.settings.model, "shape": dataclasses.asdict(network.shape),
                 "sequence": self.data.train.length, "precision": self.settings.precision,
                 "document_mask": self.settings.document_mask, "data": self.data.name,
-                "tokenizer": self.data.tokenizer,
+                "tokenizer": self.data.tokenizer, "end": self.data.end,
                 "lora": None if network.lora is None else dataclasses.asdict(network.lora),
             },
             "layout": dataclasses.asdict(network.layout) | {"ranks": self.strategy.size},
+            "yardsticks": self.yardsticks and dataclasses.asdict(self.yardsticks),
         }
 
     def own_result(self) -> dict[str, Any]:

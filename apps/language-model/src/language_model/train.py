@@ -14,8 +14,9 @@ from collections.abc import Iterator
 
 import torch
 
-from language_model import initial, inputs, method
+from language_model import comparison, initial, inputs, method, tokenizer
 from language_model.batch import Batch
+from language_model.comparison import Yardsticks
 from language_model.evaluate import evaluate
 from language_model.inputs import Inputs
 from language_model.layout import Layout
@@ -73,12 +74,15 @@ def main(settings: TrainSettings) -> None:
             keep=settings.keep, packages=PACKAGES, warn=print,
         )
         with out.log:
+            if strategy.is_main and settings.data is not None and data.tokenizer is not None:
+                tokenizer.keep(settings.data, data.tokenizer, folder)
+            known = comparison.of_training(settings, data, out.state, strategy)
             network = Network(
                 shape, layout, strategy, settings.seed, settings.dropout, Lora.of(settings)
             )
             if out.state is None:
                 first.load(network)
-            Training(settings, strategy, data, network, out, stop).run()
+            Training(settings, strategy, data, network, out, stop, known).run()
         strategy.close()
 
 
@@ -87,13 +91,15 @@ class Training:
 
     def __init__(
         self, settings: TrainSettings, strategy: TorchStrategy, data: Inputs, network: Network,
-        out: Outputs, stop: StopFlag,
+        out: Outputs, stop: StopFlag, yardsticks: Yardsticks | None = None,
     ) -> None:
         self.settings, self.strategy, self.data = settings, strategy, data
-        self.network = network
+        self.network, self.yardsticks = network, yardsticks
         self.optimizer = method.make_optimizer(network, method.AdamW.of(settings))
         self.scale = LossScale(settings.precision == "fp16")
-        trained = Trained(settings, data, strategy, network, self.optimizer, self.scale)
+        trained = Trained(
+            settings, data, strategy, network, self.optimizer, self.scale, yardsticks
+        )
         self.course = method.course(settings, data.train.steps)
         self.session = Session(
             out, strategy, stop, self.course, words(settings, network, data), trained,
@@ -156,4 +162,9 @@ class Training:
             metrics.EVAL_LOSS: scores.loss, EVAL_PERPLEXITY: scores.perplexity,
             EVAL_BITS_PER_BYTE: scores.bits_per_byte,
         }
-        return Evaluation(values, dataclasses.asdict(scores), str(scores))
+        result, text = dataclasses.asdict(scores), str(scores)
+        if self.yardsticks is not None:
+            more = self.yardsticks.scores(scores.bits_per_byte)
+            values |= {f"eval_{name}": value for name, value in more.items()}
+            result, text = result | more, f"{text} ({self.yardsticks})"
+        return Evaluation(values, result, text)

@@ -7,7 +7,7 @@ document, which is the byte 0 here, and both divide by the bytes of the text wit
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 END = 0
 VALUES = 256  # of a byte
 LARGEST_ORDER = 8  # bytes in a number of 64 bits
+BLOCK = 1 << 22  # bytes to predict at a time
 
 
 def joined(documents: Iterable[bytes]) -> NDArray[np.uint8]:
@@ -22,23 +23,59 @@ def joined(documents: Iterable[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(one + bytes([END]) for one in documents), np.uint8)
 
 
-def xz_bits_per_byte(held_out: Sequence[bytes]) -> float:
+def xz_bits_per_byte(held_out: Iterable[bytes]) -> float:
     """Return the size of the documents as `xz -9e` compresses them, in bits per byte of text.
 
     The compressor has not seen the training text.
     """
-    packed = lzma.compress(joined(held_out).tobytes(), preset=9 | lzma.PRESET_EXTREME)
-    return 8 * len(packed) / sum(map(len, held_out))
+    compressor = lzma.LZMACompressor(preset=9 | lzma.PRESET_EXTREME)
+    packed = text = 0
+    for document in held_out:
+        packed += len(compressor.compress(document + bytes([END])))
+        text += len(document)
+    return 8 * (packed + len(compressor.flush())) / text
 
 
 def ngram_bits_per_byte(
-    training: Iterable[bytes], held_out: Sequence[bytes], order: int = 5
+    training: Iterable[bytes], held_out: Iterable[bytes], order: int = 5
 ) -> float:
     """Return the cross-entropy of an n-gram model of bytes on `held_out`, in bits per byte of text.
 
-    The model is counted on `training`. Its probabilities are interpolated over all orders by the
-    method of Witten and Bell (IEEE Transactions on Information Theory 37(4), 1991, method C), in
-    the recursive form of Chen and Goodman (Computer Speech and Language 13, 1999, section 2.4):
+    Args:
+        training: documents to count; see `NGrams`.
+        held_out: documents to predict.
+        order: length of the longest n-grams in bytes, 1 to 8; the context has one byte less.
+    """
+    model, bits, text = NGrams(training, order), 0.0, 0
+    before = np.full(order - 1, END, np.uint8)
+    for documents in _blocks(held_out):
+        predicted = np.concatenate([before, joined(documents)])
+        bits -= float(np.log2(model.probabilities(predicted)).sum())
+        text += sum(map(len, documents))
+        before = predicted[len(predicted) - len(before) :]
+    return bits / text
+
+
+def _blocks(documents: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the documents in lists of about `BLOCK` bytes."""
+    block: list[bytes] = []
+    size = 0
+    for document in documents:
+        block.append(document)
+        size += len(document)
+        if size >= BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+class NGrams:
+    """An n-gram model of bytes.
+
+    Its probabilities are interpolated over all orders by the method of Witten and Bell (IEEE
+    Transactions on Information Theory 37(4), 1991, method C), in the recursive form of Chen and
+    Goodman (Computer Speech and Language 13, 1999, section 2.4):
 
         p(c | h) = (count(hc) + T(h) p(c | h')) / (count(h) + T(h))
 
@@ -47,24 +84,27 @@ def ngram_bits_per_byte(
 
     Args:
         training: documents to count.
-        held_out: documents to predict.
-        order: length of the longest n-grams in bytes, 1 to 8; the context has one byte less.
+        order: length of the longest n-grams in bytes, 1 to 8.
 
     Memory: 15 bytes for each byte of `training` if it is English, more if it has less structure.
     """
-    if not 1 <= order <= LARGEST_ORDER:
-        raise ValueError(f"the order is {order}, not from 1 to {LARGEST_ORDER}")
-    # The first document has a context, too: the end of a document that is not there.
-    before = np.full(order - 1, END, np.uint8)
-    counted = np.concatenate([before, joined(training)])
-    text = joined(held_out)
-    predicted = np.concatenate([before, text])
-    probability = np.full(len(text), 1 / VALUES)
-    for length in range(1, order + 1):
-        start = order - length
-        seen = Counts(grams_of(counted[start:], length))
-        probability = seen.interpolated(grams_of(predicted[start:], length), probability)
-    return float(-np.log2(probability).sum()) / sum(map(len, held_out))
+
+    def __init__(self, training: Iterable[bytes], order: int) -> None:
+        if not 1 <= order <= LARGEST_ORDER:
+            raise ValueError(f"the order is {order}, not from 1 to {LARGEST_ORDER}")
+        # The first document has a context, too: the end of a document that is not there.
+        text = np.concatenate([np.full(order - 1, END, np.uint8), joined(training)])
+        self._counts = [
+            Counts(grams_of(text[order - length :], length)) for length in range(1, order + 1)
+        ]
+
+    def probabilities(self, text: NDArray[np.uint8]) -> NDArray[np.float64]:
+        """Return the probability of each byte of `text` after the first `order - 1` bytes."""
+        order = len(self._counts)
+        found = np.full(len(text) - order + 1, 1 / VALUES)
+        for length, counts in enumerate(self._counts, 1):
+            found = counts.interpolated(grams_of(text[order - length :], length), found)
+        return found
 
 
 def grams_of(text: NDArray[np.uint8], length: int) -> NDArray[np.uint64]:

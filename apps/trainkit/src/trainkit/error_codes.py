@@ -52,6 +52,7 @@ CODES = {
     "image-undecodable": "An image or a video cannot be decoded.",
     "image-unsuitable": "An image is too large, or differs in size from those before it.",
     "sequence-too-short": "A sequence or video has fewer frames than a clip.",
+    "prompt-invalid": "A prompt is not UTF-8, or a line of a file of prompts has no text.",
     "staging-stalled": "The process that copies the shards of a node makes no progress.",
     # Ranks
     "launcher-invalid": "Variables that connect the ranks are missing or invalid.",

@@ -47,7 +47,8 @@ def option(
         kind: parser that converts the text, and raises ArgumentTypeError with the allowed values.
         choices: the allowed words.
         metavar: the placeholder in `--help`.
-        nargs: "+" for an option whose value is a list of one or more values.
+        nargs: "+" for an option whose value is a list of one or more values; the option may be
+            repeated.
         shown: description of a default that depends on the machine.
     """
     extra = {"help": text, "type": kind, "choices": choices, "metavar": metavar, "nargs": nargs}
@@ -64,6 +65,8 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
             extra["help"] += f" (default: {shown})".replace("%", "%%")
         if isinstance(field.default, bool):
             extra["action"] = argparse.BooleanOptionalAction
+        if extra.get("nargs") == "+":
+            extra["action"] = "extend"  # a repeated option adds its values
         parser.add_argument(name, dest=field.name, default=field.default, **extra)
     for old, new in _renamed(settings).items():
         parser.add_argument(f"--{old}", action=_Renamed, now=f"--{new}")

@@ -57,6 +57,7 @@ class App:
         shared: further options for the same training on two ranks, with one micro-batch each.
         of_each_rank: words that mark the arrays of a checkpoint that may differ between ranks; the
             name of such an array contains one of them.
+        files: names of further files in the folder of a run.
     """
 
     folder: Path
@@ -66,6 +67,7 @@ class App:
     alone: str
     shared: str
     of_each_rank: Sequence[str] = ()
+    files: Sequence[str] = ()
 
     @property
     def card(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class RunContract(Fixtures):
     @pytest.mark.slow
     def test_a_run_leaves_what_the_contract_says(self, whole: Path) -> None:
         files = {outputs.METRICS, outputs.ENVIRONMENT, outputs.RESULT, outputs.CHECKPOINTS}
-        assert {path.name for path in whole.iterdir()} == files
+        assert {path.name for path in whole.iterdir()} == files | set(self.app.files)
         environment = json.loads((whole / outputs.ENVIRONMENT).read_text())
         assert environment.keys() >= ENVIRONMENT
         steps = [checkpoint.step_of(path) for path in reading.checkpoints(whole)]

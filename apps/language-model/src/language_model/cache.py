@@ -1,0 +1,53 @@
+"""Keys and values of the tokens that a decoder has read, for the passes that read the next ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Cache:
+    """The keys and values of a batch of sequences of different lengths, in each attention layer.
+
+    Each sequence has a slot for each of its positions, so that sequences need not begin or end
+    together. A pass may read a token of a sequence several times at the same position: it then
+    fills a pass in which other sequences have more tokens.
+
+    Args:
+        slots: largest number of tokens of a sequence.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._at: tuple[Tensor, Tensor] | None = None
+
+    def mask(self, positions: Tensor) -> Tensor:
+        """Begin a pass; return which slots each token may see, (batch, 1, tokens, slots).
+
+        A token sees those at its own and at earlier positions, which are all filled.
+
+        Args:
+            positions: position of each token in its sequence, (batch, tokens).
+        """
+        rows = torch.arange(len(positions), device=positions.device)[:, None]
+        self._at = rows, positions
+        slots = torch.arange(self._slots, device=positions.device)
+        return positions[:, None, :, None] >= slots
+
+    def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keep keys and values of a pass; return those of all slots, (batch, heads, slots, width).
+
+        Args:
+            layer: the attention layer.
+            key: keys of the tokens of this pass, (batch, heads, tokens, width).
+            value: their values, of the same shape.
+        """
+        if layer not in self._kept:
+            shape = (*key.shape[:2], self._slots, key.shape[3])
+            self._kept[layer] = key.new_zeros(shape), value.new_zeros(shape)
+        assert self._at is not None  # noqa: S101 - `mask` begins a pass
+        rows, positions = self._at
+        for kept, new in zip(self._kept[layer], (key, value), strict=True):
+            kept[rows, :, positions] = new.transpose(1, 2)
+        return self._kept[layer]
