@@ -1,10 +1,10 @@
-"""The command line: `python -m language_model train|evaluate|plot`."""
+"""The command line: `python -m language_model train|evaluate|estimate|plot`."""
 
 from __future__ import annotations
 
 import sys
 
-from language_model.settings import EvaluateSettings, TrainSettings
+from language_model.settings import EstimateSettings, EvaluateSettings, TrainSettings
 from trainkit import commands, metrics
 from trainkit.plots import Look, Panel
 
@@ -33,6 +33,18 @@ EXAMPLES = {
   python -m language_model evaluate --data /data/fineweb --out run
   python -m language_model evaluate --data /data/fineweb \\
       --checkpoint run/checkpoints/step-00001000.npz --json""",
+    "estimate": """examples:
+  # Llama 2 7B on one device, in fp32
+  python -m language_model estimate --model llama2-7b --batch-size 1 --precision fp32
+
+  # Llama 3 8B on 8 GPUs of 80 GiB; the command fails if it does not fit
+  python -m language_model estimate --model llama3-8b --ranks 8 --strategy mesh \\
+      --data-parallel fsdp --batch-size 8 --recompute selective --device-memory 80 \\
+      --peak-tflops 989 --steps 1000
+
+  # estimate and two real steps of a small network on two ranks
+  torchrun --standalone --nproc-per-node 2 -m language_model estimate --model gpt2-5m \\
+      --sequence 256 --batch-size 8 --strategy mesh --data-parallel fsdp --measure""",
     "plot": """examples:
   python -m language_model plot --out run
   python -m language_model plot --out run other-run --to comparison.svg""",
@@ -40,6 +52,7 @@ EXAMPLES = {
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train a network, or resume a training"),
     "evaluate": (EvaluateSettings, "compute loss, perplexity and bits per byte of a checkpoint"),
+    "estimate": (EstimateSettings, "compute memory and time of a training before it is started"),
     "plot": commands.PLOT,
 }
 CURVES = Look(

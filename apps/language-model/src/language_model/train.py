@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import torch
 
-from language_model import inputs, method
+from language_model import inputs, method, states
 from language_model.batch import Batch
 from language_model.evaluate import evaluate
 from language_model.inputs import Inputs
@@ -25,6 +25,7 @@ from language_model.measures import (
     PACKAGES,
     words,
 )
+from language_model.memory import Job
 from language_model.scaling import LossScale
 from language_model.settings import TrainSettings
 from language_model.shapes import SHAPES
@@ -65,6 +66,9 @@ def main(settings: TrainSettings) -> None:
         data = inputs.open_inputs(settings)
         shape = dataclasses.replace(SHAPES[settings.model], vocabulary=data.vocabulary)
         layout.check(shape, strategy.size, data.train.length, settings.batch_size)
+        states.check(
+            Job(shape, layout, strategy.size, data.train.length, settings.batch_size), strategy
+        )
         method.check(settings, data.train.steps)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data), strategy=strategy,
