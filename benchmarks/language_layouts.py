@@ -14,18 +14,14 @@ import functools
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from sidebyside import cli, machine
-from sidebyside.report import Plan, Report, table
-from sidebyside.runner import BenchmarkError, Contestant, alternate
+from sidebyside.report import Plan
+from sidebyside.runner import Contestant
 
-NAME = "language_layouts"
-STATES = ("weights", "gradients", "optimizer")
 FSDP, PIPELINE = "--data-parallel fsdp", "--pipeline-parallel 2"
 LAYOUTS = {
     1: {"one process": "", "recompute selective": "--recompute selective",
@@ -44,28 +40,8 @@ LAYOUTS = {
 """Ranks -> name of a layout -> its options."""
 
 
-@dataclass(frozen=True)
-class Layouts(Report):
-    """The table of layouts.
-
-    Attributes:
-        found: name of a layout -> document of `estimate --json`.
-    """
-
-    found: Mapping[str, Any] = field(default_factory=dict)
-
-    def markdown(self) -> str:
-        """Return the table and the notes as Markdown; each row is of the rank that needs most."""
-        rows = [["ranks", "layout", "states, MB", "activations, MB", "peak, MB",
-                 "estimated / counted", "sent per step, MB", "step, s"]]
-        rows += [row(name, self.found[name], self.rates[name].median) for name in self.found]
-        notes = "\n".join(f"- {note}" for note in (*self._about(), *self.plan.notes))
-        return f"{table(rows)}\n\n{notes}\n"
-
-    def json(self) -> str:
-        """Return the report, and the documents of all layouts, as JSON."""
-        document = json.loads(super().json()) | {"layouts": dict(self.found)}
-        return json.dumps(document, indent=2, allow_nan=False) + "\n"
+HEADER = ["ranks", "layout", "states, MB", "activations, MB", "peak, MB", "estimated / counted",
+          "sent per step, MB", "step, s"]
 
 
 def row(name: str, document: Mapping[str, Any], seconds: float) -> list[str]:
@@ -112,28 +88,20 @@ def contestants(options: argparse.Namespace, found: dict[str, Any]) -> list[Cont
             for name, words in LAYOUTS[ranks].items()]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure all layouts, and report; return the exit code."""
-    top = parser()
-    parsed = top.parse_args(arguments)
-    cli.check(NAME, top, parsed)
-    facts = machine.facts(parsed.cores) | {"image_digest": parsed.image_digest}
-    meter, found = machine.Meter(parsed.cores), dict[str, Any]()
-    plan = Plan(contestants(parsed, found), [], [
-        f"{parsed.options}; one thread per rank; each row is of the rank that needs or sends most",
+def plan(options: argparse.Namespace, _folder: Path) -> Plan:
+    """Return the plan: all layouts, and the table with a row for each."""
+    found: dict[str, Any] = {}
+    notes = [
+        f"{options.options}; one thread per rank; each row is of the rank that needs or sends most",
         "states, peak and bytes are counted; activations are estimated; bytes are those of a ring",
-    ])
-    try:
-        with tempfile.TemporaryDirectory(dir=parsed.work) as folder:
-            rates = alternate(plan.contestants, parsed.rounds, Path(folder))
-    except BenchmarkError as error:
-        print(f"{top.prog}: {error}", file=sys.stderr)
-        return error.code
-    facts["others"], facts["stolen"] = meter.shares()
-    settings = {key: str(value) for key, value in vars(parsed).items()}
-    cli.publish(Layouts(NAME, plan, facts, rates, settings, found), parsed)
-    return 0
+    ]
+    return Plan(
+        contestants(options, found), [], notes,
+        rows=lambda rates: [
+            HEADER, *(row(name, document, rates[name].median) for name, document in found.items())
+        ],
+    )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cli.run("language_layouts", parser(), plan))

@@ -9,13 +9,10 @@ from typing import Any
 
 from language_model import measure, memory, states
 from language_model.activations import FULL
-from language_model.layout import Layout
 from language_model.memory import Job, Memory
 from language_model.method import operations_per_token
 from language_model.settings import EstimateSettings
-from language_model.shapes import SHAPES
 from language_model.states import GIB, gib
-from trainkit.torch.mesh import spread
 
 LINES = {
     "weights": "the values that the optimizer updates, fp32",
@@ -45,7 +42,7 @@ def main(settings: EstimateSettings) -> None:
             return  # another rank prints
         job, found = measured
     else:
-        job, found = job_of(settings, settings.ranks), None
+        job, found = Job.of(settings, settings.ranks), None
     memories = memory.of_ranks(job)
     document = described(settings, job, memories) | ({"measured": found} if found else {})
     print(json.dumps(document) if settings.json else table(document, memories))
@@ -54,20 +51,6 @@ def main(settings: EstimateSettings) -> None:
         states.refuse(
             max(one.peak for one in memories), settings.device_memory * GIB, "--device-memory"
         )
-
-
-def job_of(settings: EstimateSettings, ranks: int) -> Job:
-    """Return what the options describe, on `ranks` ranks.
-
-    Raises:
-        ArgumentError: the layout is impossible.
-    """
-    shape, layout = SHAPES[settings.model], Layout.of(settings)
-    shape = dataclasses.replace(shape, vocabulary=settings.vocabulary or shape.vocabulary)
-    sequence = settings.sequence or shape.positions
-    spread(layout.axes, ranks)
-    layout.check(shape, ranks, sequence, settings.batch_size)
-    return Job(shape, layout, ranks, sequence, settings.batch_size, settings.document_mask)
 
 
 def described(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from language_model import estimate, method
+from language_model import method
 from language_model.batch import Batch
 from language_model.footprint import Footprint
 from language_model.layout import Layout
@@ -33,7 +33,7 @@ def run(settings: EstimateSettings) -> tuple[Job, dict[str, Any]] | None:
     strategy = start(settings.strategy, device=settings.device, axes=layout.axes)
     with strategy.explained():
         precision.prepare(layout.precision, strategy.device, seed=1, deterministic=False)
-        job = estimate.job_of(settings, strategy.size)
+        job = Job.of(settings, strategy.size)
         found = step_facts(job, strategy)
         strategy.close()
     return (job, found) if strategy.is_main else None

@@ -23,7 +23,9 @@ import torch
 from language_model.activations import FULL, HALF, Activations
 from language_model.layout import Layout
 from language_model.model import Decoder
-from language_model.shapes import Shape
+from language_model.settings import EstimateSettings
+from language_model.shapes import SHAPES, Shape
+from trainkit.torch.mesh import spread
 from trainkit.torch.strategy import BUCKET_BYTES
 
 MOMENTS = 2 * FULL
@@ -54,6 +56,20 @@ class Job:
     sequence: int
     batch: int
     masked: bool = False
+
+    @classmethod
+    def of(cls, settings: EstimateSettings, ranks: int) -> Job:
+        """Return what the options describe, on `ranks` ranks.
+
+        Raises:
+            ArgumentError: the layout is impossible.
+        """
+        shape, layout = SHAPES[settings.model], Layout.of(settings)
+        shape = dataclasses.replace(shape, vocabulary=settings.vocabulary or shape.vocabulary)
+        sequence = settings.sequence or shape.positions
+        spread(layout.axes, ranks)
+        layout.check(shape, ranks, sequence, settings.batch_size)
+        return cls(shape, layout, ranks, sequence, settings.batch_size, settings.document_mask)
 
     @property
     def tokens(self) -> int:
