@@ -13,8 +13,8 @@ import pytest
 from language_model import measure, memory, states
 from language_model.__main__ import main
 from language_model.footprint import RING
+from language_model.job import Job
 from language_model.layout import Layout
-from language_model.memory import Job
 from language_model.shapes import SHAPES
 from trainkit.exits import ArgumentError
 from trainkit.testing.program import LIMIT, VARIABLES, launcher

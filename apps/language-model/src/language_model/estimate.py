@@ -9,7 +9,8 @@ from typing import Any
 
 from language_model import measure, memory, states
 from language_model.activations import FULL
-from language_model.memory import Job, Memory
+from language_model.job import Job
+from language_model.memory import Memory
 from language_model.method import operations_per_token
 from language_model.settings import EstimateSettings
 from language_model.states import GIB, gib

@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from language_model import method
 from language_model.batch import Batch
 from language_model.footprint import Footprint
+from language_model.job import Job
 from language_model.layout import Layout
-from language_model.memory import Job
 from language_model.settings import EstimateSettings
 from language_model.steps import Network
 from trainkit.torch import precision, sharded

@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 import torch
 
 from language_model.activations import FULL, HALF, Activations
+from language_model.job import Job
 from language_model.layout import Layout
 from language_model.model import Decoder
-from language_model.settings import EstimateSettings
-from language_model.shapes import SHAPES, Shape
-from trainkit.torch.mesh import spread
 from trainkit.torch.strategy import BUCKET_BYTES
 
 MOMENTS = 2 * FULL
@@ -35,52 +33,6 @@ LOSS_ARRAYS = 3
 logarithms of the probabilities, and the gradients of both operations of `cross_entropy`. With
 tensor parallelism, `loss_parallel` has one more."""
 Size = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is trained, and on how many ranks.
-
-    Attributes:
-        shape: shape of the whole decoder.
-        layout: how the work is divided.
-        ranks: number of ranks.
-        sequence: tokens of a sequence.
-        batch: sequences of a step on all ranks.
-        masked: whether tokens see only tokens of their own document.
-    """
-
-    shape: Shape
-    layout: Layout
-    ranks: int
-    sequence: int
-    batch: int
-    masked: bool = False
-
-    @classmethod
-    def of(cls, settings: EstimateSettings, ranks: int) -> Job:
-        """Return what the options describe, on `ranks` ranks.
-
-        Raises:
-            ArgumentError: the layout is impossible.
-        """
-        shape, layout = SHAPES[settings.model], Layout.of(settings)
-        shape = dataclasses.replace(shape, vocabulary=settings.vocabulary or shape.vocabulary)
-        sequence = settings.sequence or shape.positions
-        spread(layout.axes, ranks)
-        layout.check(shape, ranks, sequence, settings.batch_size)
-        return cls(shape, layout, ranks, sequence, settings.batch_size, settings.document_mask)
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of a micro-batch of which a rank, or its tensor group, has the queries."""
-        parts = self.layout.data_ranks(self.ranks) * self.layout.micro_batches
-        return self.batch // parts * self.sequence // self.layout.context
-
-    @property
-    def replicas(self) -> int:
-        """The number of ranks whose gradients are averaged."""
-        return self.ranks // (self.layout.tensor * self.layout.pipeline)
 
 
 @dataclass(frozen=True)

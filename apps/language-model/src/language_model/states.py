@@ -7,7 +7,7 @@ import os
 import torch
 
 from language_model import memory
-from language_model.memory import Job
+from language_model.job import Job
 from trainkit.exits import ArgumentError
 from trainkit.torch.strategy import TorchStrategy
 

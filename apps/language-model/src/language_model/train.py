@@ -18,6 +18,7 @@ from language_model import inputs, method, states
 from language_model.batch import Batch
 from language_model.evaluate import evaluate
 from language_model.inputs import Inputs
+from language_model.job import Job
 from language_model.layout import Layout
 from language_model.measures import (
     EVAL_BITS_PER_BYTE,
@@ -25,7 +26,6 @@ from language_model.measures import (
     PACKAGES,
     words,
 )
-from language_model.memory import Job
 from language_model.scaling import LossScale
 from language_model.settings import TrainSettings
 from language_model.shapes import SHAPES
