@@ -18,7 +18,7 @@ BENCHMARKS = paths.repository() / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
 PROGRAMS = (
     "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
-    "tensorflow_cpu", "tool_time", "revisions", "mpi_collectives",
+    "tensorflow_cpu", "tool_time", "revisions", "mpi_collectives", "language_layouts",
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,15 @@ class Plan:
         comparisons: the ratios between contestants.
         notes: facts that a reader needs to judge the figures.
         missing: comparisons that cannot be measured on this machine, with the reason.
+        rows: function that returns a table, header first, which replaces the table of rates; None:
+            the table has the rates.
     """
 
     contestants: Sequence[Contestant]
     comparisons: Sequence[Comparison]
     notes: Sequence[str] = ()
     missing: Sequence[str] = ()
+    rows: Callable[[Mapping[str, Spread]], list[list[str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,8 @@ class Report:
         for contestant in self.plan.contestants:
             spread = self.rates[contestant.name]
             rates.append([contestant.name, contestant.unit, *_figures(spread)])
+        if self.plan.rows is not None:
+            rates = self.plan.rows(self.rates)
         compared = [["ratio", "min", "median", "max", "goal", ""]]
         for comparison in self.plan.comparisons:
             spread, goal = self.ratio(comparison), comparison.goal
@@ -110,6 +115,7 @@ class Report:
             "ratios": [
                 dataclasses.asdict(one) | _document(self.ratio(one)) for one in plan.comparisons
             ],
+            "table": None if plan.rows is None else plan.rows(self.rates),
             "not_measured": list(plan.missing),
             "notes": list(plan.notes),
         }

@@ -121,6 +121,7 @@ class Benchmark(strict.Model):
     ratios: list[Ratio]
     not_measured: list[str]
     notes: list[str]
+    table: list[list[str]] | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Benchmark:

@@ -1,10 +1,16 @@
-"""The command line: `python -m language_model train|evaluate|export|predict|plot`."""
+"""The command line: `python -m language_model train|evaluate|estimate|export|predict|plot`."""
 
 from __future__ import annotations
 
 import sys
 
-from language_model.settings import EvaluateSettings, ExportSettings, PredictSettings, TrainSettings
+from language_model.settings import (
+    EstimateSettings,
+    EvaluateSettings,
+    ExportSettings,
+    PredictSettings,
+    TrainSettings,
+)
 from trainkit import commands, metrics
 from trainkit.plots import Look, Panel
 
@@ -42,6 +48,18 @@ EXAMPLES = {
 
   # beside `xz -9e` and an n-gram model on the same text
   python -m language_model evaluate --data /data/gcide --out run --yardsticks""",
+    "estimate": """examples:
+  # Llama 2 7B on one device, in fp32
+  python -m language_model estimate --model llama2-7b --batch-size 1 --precision fp32
+
+  # Llama 3 8B on 8 GPUs of 80 GiB; the command fails if it does not fit
+  python -m language_model estimate --model llama3-8b --ranks 8 --strategy mesh \\
+      --data-parallel fsdp --batch-size 8 --recompute selective --device-memory 80 \\
+      --peak-tflops 989 --steps 1000
+
+  # estimate and two real steps of a small network on two ranks
+  torchrun --standalone --nproc-per-node 2 -m language_model estimate --model gpt2-5m \\
+      --sequence 256 --batch-size 8 --strategy mesh --data-parallel fsdp --measure""",
     "export": """examples:
   # write a folder that AutoModelForCausalLM and AutoTokenizer of transformers read
   python -m language_model export --out run --data /data/fineweb --to exported
@@ -60,6 +78,7 @@ EXAMPLES = {
 COMMANDS: commands.Commands = {
     "train": (TrainSettings, "train a network, or resume a training"),
     "evaluate": (EvaluateSettings, "compute loss, perplexity and bits per byte of a checkpoint"),
+    "estimate": (EstimateSettings, "compute memory and time of a training before it is started"),
     "export": (ExportSettings, "write the weights of a checkpoint for Hugging Face transformers"),
     "predict": (PredictSettings, "continue texts by sampling from a checkpoint"),
     "plot": commands.PLOT,

@@ -77,6 +77,11 @@ class Layout:
         """Whether DistributedDataParallel sends gradients during the backward pass."""
         return self.data_parallel in ("ddp", "zero1") and self.pipeline == self.tensor == 1
 
+    @property
+    def divides_weights(self) -> bool:
+        """Whether FSDP (`fully_shard`) divides weights and gradients over the replicas."""
+        return self.data_parallel in ("zero2", "fsdp")
+
     def blocks(self, layers: int, rank: int) -> Iterator[range]:
         """Yield the numbers of the blocks of each stage on `rank` of the pipeline."""
         each = layers // self.stages

@@ -198,6 +198,64 @@ class EvaluateSettings(LayoutSettings):
 
 
 @dataclass(frozen=True)
+class EstimateSettings(LayoutSettings):
+    """Options of `estimate`."""
+
+    model: str = option("gpt2-124m", "shape of the network", choices=tuple(SHAPES))
+    sequence: int | None = option(
+        None, "tokens of a sequence (default: the positions of the network)", positive_int
+    )
+    vocabulary: int | None = option(
+        None, "size of the vocabulary of the data (default: that of the published network)",
+        positive_int,
+    )
+    document_mask: bool = option(False, "tokens see only tokens of their own document")
+    batch_size: int = option(512, "sequences of a step on all ranks", up_to(1 << 24))
+    precision: str = option("bf16", "type of matrix products", choices=PRECISIONS)
+    recompute: str = option(
+        "none", "activations that the backward pass computes again", choices=RECOMPUTE
+    )
+    ranks: int = option(1, "number of ranks", RANKS)
+    device_memory: float | None = option(
+        None, "memory of a device in GiB; the command fails if the peak is larger",
+        positive_float,
+    )
+    peak_tflops: float | None = option(
+        None, "peak of a device in TFLOP/s, for the time of a step", positive_float
+    )
+    utilization: float = option(
+        0.35, "assumed operations of the model as a part of the peak, at most 1", positive_float
+    )
+    steps: int | None = option(None, "steps of the training, for its time", positive_int)
+    measure: bool = option(
+        False, "also make two steps on the ranks that a launcher started, and count their memory "
+        "and the bytes that they send",
+    )
+    json: bool = common_options.json()
+
+    def check(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            ArgumentError: two options contradict each other.
+        """
+        check_layout(self)
+        if self.utilization > 1:
+            raise ArgumentError(
+                f"--utilization {self.utilization}: at most 1", code="argument-invalid"
+            )
+        if self.ranks > 1 and self.strategy != "mesh":
+            raise ArgumentError(
+                f"--ranks {self.ranks} needs --strategy mesh", code="arguments-conflict"
+            )
+        if self.ranks > 1 and self.measure:
+            raise ArgumentError(
+                "--measure uses the ranks that a launcher such as torchrun started: leave out "
+                "--ranks", code="arguments-conflict",
+            )
+
+
+@dataclass(frozen=True)
 class ExportSettings:
     """Options of `export`."""
 

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 
 import torch
 
-from language_model import comparison, initial, inputs, method, tokenizer
+from language_model import comparison, initial, inputs, method, states, tokenizer
 from language_model.batch import Batch
 from language_model.comparison import Yardsticks
 from language_model.evaluate import evaluate
 from language_model.inputs import Inputs
+from language_model.job import Job
 from language_model.layout import Layout
 from language_model.lora import Lora
 from language_model.measures import (
@@ -68,6 +69,9 @@ def main(settings: TrainSettings) -> None:
         data = inputs.open_inputs(settings, first.shape)
         shape = first.fit(data)
         layout.check(shape, strategy.size, data.train.length, settings.batch_size)
+        states.check(
+            Job(shape, layout, strategy.size, data.train.length, settings.batch_size), strategy
+        )
         method.check(settings, data.train.steps)
         out = outputs.open_outputs(
             folder, settings.resume, identity(settings, data, first.digest), strategy=strategy,

@@ -1,0 +1,57 @@
+"""What is trained, and on how many ranks: the input of the formulas of memory and time."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from language_model.layout import Layout
+from language_model.settings import EstimateSettings
+from language_model.shapes import SHAPES, Shape
+from trainkit.torch.mesh import spread
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained, and on how many ranks.
+
+    Attributes:
+        shape: shape of the whole decoder.
+        layout: how the work is divided.
+        ranks: number of ranks.
+        sequence: tokens of a sequence.
+        batch: sequences of a step on all ranks.
+        masked: whether tokens see only tokens of their own document.
+    """
+
+    shape: Shape
+    layout: Layout
+    ranks: int
+    sequence: int
+    batch: int
+    masked: bool = False
+
+    @classmethod
+    def of(cls, settings: EstimateSettings, ranks: int) -> Job:
+        """Return what the options describe, on `ranks` ranks.
+
+        Raises:
+            ArgumentError: the layout is impossible.
+        """
+        shape, layout = SHAPES[settings.model], Layout.of(settings)
+        shape = dataclasses.replace(shape, vocabulary=settings.vocabulary or shape.vocabulary)
+        sequence = settings.sequence or shape.positions
+        spread(layout.axes, ranks)
+        layout.check(shape, ranks, sequence, settings.batch_size)
+        return cls(shape, layout, ranks, sequence, settings.batch_size, settings.document_mask)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of a micro-batch of which a rank, or its tensor group, has the queries."""
+        parts = self.layout.data_ranks(self.ranks) * self.layout.micro_batches
+        return self.batch // parts * self.sequence // self.layout.context
+
+    @property
+    def replicas(self) -> int:
+        """The number of ranks whose gradients are averaged."""
+        return self.ranks // (self.layout.tensor * self.layout.pipeline)
