@@ -19,6 +19,7 @@ NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing"
 PROGRAMS = (
     "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
     "tensorflow_cpu", "tool_time", "revisions", "mpi_collectives", "language_layouts",
+    "language_model_step",
 )
 
 
@@ -275,6 +276,29 @@ def test_sizes_of_frames_have_a_batch_each(word: str) -> None:
         module("futuregan_step").parser().parse_args(["--sizes", word])
     assert caught.value.code == 2
     assert module("futuregan_step").batch("64:4") == (64, 4)
+
+
+@pytest.mark.parametrize("word", ["gpt2-5m", "gpt2-5m:256", "gpt2-5m:0:4", "llama-5m:256:16"])
+def test_a_case_of_the_language_model_is_a_gpt2_with_sequences(word: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        module("language_model_step").parser().parse_args(["--cases", word])
+    assert caught.value.code == 2
+    assert module("language_model_step").case("gpt2-5m:256:16") == ("gpt2-5m", 256, 16)
+
+
+def test_precisions_and_shapes_of_the_language_model_benchmark_are_words_of_the_app() -> None:
+    step = module("language_model_step")
+    described = json.loads((paths.repository() / "apps/language-model/options.json").read_text())
+    options = described["verbs"]["train"]["options"]
+    parsed = step.parser().parse_args([])
+    assert set(step.PLAIN_GOALS) <= set(options["precision"]["enum"])
+    assert {model for model, _, _ in parsed.cases} <= set(options["model"]["enum"])
+
+
+def test_a_package_that_a_benchmark_needs_is_named() -> None:
+    with pytest.raises(parts("runner").BenchmarkError, match="no_such_package") as caught:
+        parts("contestants").imported(os.environ, "json", "no_such_package")
+    assert caught.value.code == 69
 
 
 def test_devices_of_a_benchmark_are_words_of_the_app() -> None:

@@ -67,6 +67,22 @@ def app_options(environment: Mapping[str, str], app: str = APP, verb: str = "tra
     return done.stdout
 
 
+def imported(environment: Mapping[str, str], *packages: str) -> None:
+    """Refuse an environment in which one of `packages` cannot be imported.
+
+    Raises:
+        BenchmarkError: a package is missing.
+    """
+    for package in packages:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {package}"], env=dict(environment), check=False,
+            capture_output=True, text=True,
+        )
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise BenchmarkError(f"{sys.executable} cannot import {package} ({last})", UNAVAILABLE)
+
+
 def ours(
     name: str,
     steps: Steps,
@@ -104,6 +120,7 @@ def training(
     rate: Callable[[str], float] | None = None,
     unit: str = "img/s",
     verb: str = "train",
+    batch_option: str = "--batch-size-per-rank",
 ) -> Contestant:
     """Return the contestant that runs a training of an app.
 
@@ -118,11 +135,12 @@ def training(
             function `throughput`.
         unit: unit of the rate.
         verb: command of the app.
+        batch_option: option of the command that sets the samples of a step.
     """
 
     def argv(folder: Path) -> list[str]:
         return [
-            sys.executable, *launcher, "-m", app, verb, "--batch-size-per-rank",
+            sys.executable, *launcher, "-m", app, verb, batch_option,
             str(steps.batch), "--max-steps", str(steps.all), "--log-every", str(steps.window),
             "--out", str(folder / "out"), *options,
         ]

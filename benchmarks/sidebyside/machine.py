@@ -17,7 +17,7 @@ from typing import Any
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "sve", "bf16")
 PACKAGES = (
     "torch", "tensorflow-cpu", "keras", "tf-keras", "nvidia-dali-cuda120", "nvidia-dali-cuda130",
-    "pillow", "simplejpeg",
+    "pillow", "simplejpeg", "transformers", "accelerate",
 )
 HERE = Path(__file__).parent
 GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
