@@ -24,7 +24,8 @@ TEXT = "Two ranks have one network, and each rank has one half of it."
 def check_tokenizer() -> None:
     """A byte-level tokenizer learns some merges, and returns its text unchanged."""
     tokenizer = Tokenizer(BPE())
-    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), ByteLevelDecoder()
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
     trainer = BpeTrainer(vocab_size=280, initial_alphabet=ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator([TEXT] * 4, trainer)
     tokens = tokenizer.encode(TEXT).ids
