@@ -48,7 +48,7 @@ def check_ranks() -> None:
         print("training: three steps of two ranks, with divided weights")
         words = [sys.executable, *APP, "evaluate", *data, "--json"]
         scores = json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE).stdout)
-    trained, alone = result["eval_loss"], scores["loss"]
+    trained, alone = result["evaluation"]["loss"], scores["loss"]
     assert abs(trained - alone) < 1e-3, f"loss {trained} of two ranks, {alone} of one process"
     print(f"evaluation: one process has the loss of two ranks, {alone:.4f}")
 
