@@ -104,8 +104,9 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	$(BIN)/python scripts/golden.py
 	$(BIN)/python scripts/build_site.py readme
 
-generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew, from its settings
+generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew from its settings, and estimates.json from its recipes
 	$(APPS) options
+	$(BIN)/python scripts/estimates.py
 
 lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
 	$(BIN)/python scripts/lock_tool.py

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import json
+import shlex
 from collections.abc import Sequence
 
 from generator import commands, learning, markdown, recipe_status, scaling
@@ -13,7 +15,7 @@ from generator.sources import Sources
 from trimaran.data.cache import getting
 from trimaran.data.contracts import load as contract
 from trimaran.data.weights import load as weights
-from trimaran.recipes import targets
+from trimaran.recipes import cards, targets
 from trimaran.report.run_evidence import RunEvidence
 
 FOLDER = "recipes"
@@ -24,6 +26,21 @@ PURPOSES = {
     "throughput": "how fast it is", "scaling": "how much faster on more of the machine",
     "convergence": "whether it learns what it should",
 }
+
+GIB = 2**30
+ESTIMATES = "estimates.json"
+"""File of an app with the estimated memory of its recipes; `scripts/estimates.py` writes it."""
+MEMORY = {
+    "weights": "weights in fp32", "gradients": "gradients", "optimizer": "state of the optimizer",
+    "copies": "copies of the weights for the matrix products",
+    "gathered": "weights of other ranks", "scattered": "gradients before they are divided",
+    "activations": "activations of the micro-batches in flight",
+    "waiting": "probabilities of the micro-batches in flight", "loss": "arrays during the loss",
+    "pipeline": "buffers of the pipeline", "working": "values in between, in a block",
+    "states": "weights, gradients and state of the optimizer together",
+    "peak": "**peak**: the largest sum at one moment of a step",
+}
+"""Key of an estimate -> its meaning."""
 
 
 def place(name: str) -> str:
@@ -85,7 +102,7 @@ def _page(sources: Sources, name: str) -> Page:
         expected=_expected(points), ways=_ways(points), facts=_facts(first),
         target=targets.load(recipe.target), data=_data(first), before=commands.first(first),
         runs=_runs(own, runs), plots="\n\n".join(plot.markdown(own) for plot in drawn),
-        card=sources.cards[recipe.app], escape=html.escape,
+        card=sources.cards[recipe.app], escape=html.escape, memory=_memory(points),
     )
     return Page(own, body, name.partition("/")[2], recipe.app, tuple(drawn))
 
@@ -157,6 +174,29 @@ def _data(one: RecipeStatus) -> list[dict[str, str]]:
         found.append({"name": own.name, "title": own.title, "format": "weights",
                       "samples": f"{own.content.size / 1e6:,.1f} MB", "licence": own.licence.id,
                       "how": own.getting})
+    return found
+
+
+def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
+    """Return the estimated memory of each point, if the app has estimates of its recipes.
+
+    The table is that of the rank that needs most; `command` prints it.
+    """
+    card = cards.load(points[0].file.recipe.app)
+    path = card.path.with_name(ESTIMATES)
+    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found = []
+    for one in points:
+        if (estimate := known.get(one.name)) is None:
+            continue
+        memory = max(estimate["estimate"]["memory"], key=lambda rank: rank["peak"])
+        parts = [(name, memory[name]) for name in MEMORY if memory[name]]
+        rows = [[MEMORY[name], f"{size / GIB:,.3g} GiB"] for name, size in parts]
+        command = f"python -m {card.card.module} estimate {shlex.join(estimate['arguments'])}"
+        found.append({
+            "point": f"@{one.point}" if one.point else "", "command": command,
+            "table": markdown.table(["memory of a rank", "estimate"], rows),
+        })
     return found
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,3 +146,16 @@ def test_pipelines_keep_the_published_number_of_micro_batches() -> None:
     assert [memory.in_flight(plain, rank) for rank in range(4)] == [[4], [3], [2], [1]]
     several = Layout(pipeline=2, micro_batches=4, schedule="interleaved")
     assert [memory.in_flight(several, rank) for rank in range(2)] == [[3, 2], [2, 1]]
+
+
+ESTIMATES = json.loads(Path(__file__).parents[1].joinpath("estimates.json").read_text())
+
+
+@pytest.mark.parametrize("recipe", ESTIMATES)
+def test_the_estimates_of_recipes_are_up_to_date(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`make generate-apps` writes them."""
+    known = ESTIMATES[recipe]
+    assert main(["estimate", *known["arguments"], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == known["estimate"]

@@ -1,0 +1,79 @@
+"""Write the estimated memory of the recipes of each app that can estimate it.
+
+    python scripts/estimates.py     # write estimates.json of each app with the verb `estimate`
+
+The estimates are those of `python -m MODULE estimate` in the environment of the app's framework
+(`scripts/app_tests.py setup`). The pages of the recipes show them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from trimaran import paths
+from trimaran.data import contracts
+from trimaran.recipes import cards, library
+from trimaran.recipes.recipe import Recipe
+
+VERB = "estimate"
+FILE = "estimates.json"
+
+
+def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
+    """Return the arguments of the verb `estimate` for a recipe.
+
+    Args:
+        recipe: recipe of a training, with the arguments of one point if it is a series.
+        known: option -> its description in `options.json`; other arguments are left out.
+    """
+    given: dict[str, Any] = dict(recipe.args)
+    given["ranks"] = recipe.resources.nodes * recipe.resources.tasks_per_node
+    for name in recipe.data:
+        tokenizer = getattr(contracts.load(name), "tokenizer", "")
+        if tokenizer.startswith("bpe:"):
+            given["vocabulary"] = int(tokenizer.removeprefix("bpe:"))
+    return [
+        f"--{name}" if value is True else f"--{name}={value}"
+        for name, value in given.items() if name in known and value is not False
+    ]
+
+
+def of_app(app: str) -> dict[str, Any]:
+    """Return recipe -> arguments of `estimate`, and what it prints, for the trainings of an app.
+
+    Raises:
+        subprocess.CalledProcessError: an estimate failed; its message is on stderr.
+    """
+    card = cards.load(app).card
+    python = paths.repository() / f".venv-apps-{card.framework}/bin/python"
+    options = json.loads((paths.repository() / "apps" / app / "options.json").read_text())
+    known = options["verbs"][VERB]["options"]
+    found = {}
+    for name in library.files():
+        for point, recipe in library.definition(name).variants():
+            if recipe.app == app and recipe.verb == "train":
+                words = arguments(recipe, known)
+                done = subprocess.run(
+                    [str(python), "-m", card.module, VERB, *words, "--json"], check=True,
+                    stdout=subprocess.PIPE,
+                )
+                whole = name if point is None else f"{name}@{point}"
+                found[whole] = {"arguments": words, VERB: json.loads(done.stdout)}
+    return dict(sorted(found.items()))
+
+
+def main() -> int:
+    """Write the files, and print their paths."""
+    for app in cards.names():
+        if VERB in cards.load(app).card.verbs:
+            path = paths.repository() / "apps" / app / FILE
+            path.write_text(json.dumps(of_app(app), indent=1) + "\n", encoding="utf-8")
+            sys.stdout.write(f"{path.relative_to(paths.repository())}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
