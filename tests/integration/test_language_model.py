@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import cluster
 from inside import inside, run_inside
 from trimaran import paths, process
 from trimaran.engines import BuiltImage
@@ -47,17 +46,6 @@ def built() -> BuiltImage:
     """The image of the app."""
     image = definition.load("language-model-torch-cpu")
     return Apptainer().build(image, base=None, offline=False, reporter=Silent())
-
-
-@pytest.fixture(scope="module")
-def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Slurm cluster of two nodes; its folder."""
-    folder = tmp_path_factory.mktemp("c")
-    cluster.start(folder)
-    try:
-        yield folder
-    finally:
-        cluster.stop(folder)
 
 
 def jobs(ranks: int, out: Path) -> Sequence[str]:

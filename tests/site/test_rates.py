@@ -159,4 +159,4 @@ def test_without_evidence_only_published_numbers_are_drawn(root: Path) -> None:
     shutil.rmtree(root / RESULTS / "resnet-imagenet")
     series = scaling.series_of(everything.read())
     assert {line.origin for line in series} == {"published"}
-    assert len({line.experiment for line in series}) == 4
+    assert len({line.experiment for line in series if line.experiment.startswith("resnet-")}) == 4

@@ -16,6 +16,7 @@ from language_model.__main__ import main
 from language_model.footprint import RING
 from language_model.job import Job
 from language_model.layout import Layout
+from language_model.lora import Lora
 from language_model.shapes import SHAPES
 from trainkit.exits import ArgumentError
 from trainkit.testing.program import LIMIT, VARIABLES, launcher
@@ -30,6 +31,8 @@ TWO = {
     "gpipe": "--pipeline-parallel 2 --micro-batches 4 --pipeline-schedule gpipe",
     "fsdp-bf16-full": "--data-parallel fsdp --precision bf16 --recompute full",
     "tp-large-vocabulary": "--tensor-parallel 2 --vocabulary 4096",
+    "lora-fsdp": "--data-parallel fsdp --lora-rank 8",
+    "lora-tp": "--tensor-parallel 2 --lora-rank 8",
 }
 FOUR = {
     "fsdp-tp": "--data-parallel fsdp --tensor-parallel 2",
@@ -52,10 +55,22 @@ def test_llama_2_7b_needs_the_published_memory() -> None:
     assert found.weights / 1e9 == pytest.approx(28, rel=0.04)
 
 
+def test_an_adaptation_needs_no_gradients_of_the_weights() -> None:
+    """4 bytes for each weight, and 16 for each weight of the products."""
+    lora = Lora(16, 16)
+    [found] = memory.of_ranks(Job(SHAPES["llama3-8b"], Layout(), 1, 4096, 1, lora=lora))
+    added = lora.parameters(SHAPES["llama3-8b"])
+    assert found.states == 4 * 8_030_261_248 + 16 * added
+    assert found.gradients == 4 * added
+
+
+@pytest.mark.parametrize("lora", [None, Lora(8, 8)], ids=["whole", "lora"])
 @pytest.mark.parametrize("shape", ["gpt2-5m", "llama-5m"])
 @pytest.mark.parametrize("name", ONE)
-def test_one_process_needs_the_estimated_memory(name: str, shape: str) -> None:
-    job = Job(SHAPES[shape], ONE[name], 1, 128, 8)
+def test_one_process_needs_the_estimated_memory(
+    name: str, shape: str, lora: Lora | None
+) -> None:
+    job = Job(SHAPES[shape], ONE[name], 1, 128, 8, lora=lora)
     found = measure.step_facts(job, TorchStrategy())
     [expected] = memory.of_ranks(job)
     assert expected.states == pytest.approx(found["states"][0], rel=0.001)

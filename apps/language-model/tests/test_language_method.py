@@ -106,6 +106,13 @@ def test_impossible_layouts_are_refused_with_their_numbers(name: str) -> None:
         layout.check(SHAPES["llama-test"], ranks, 32, 16)
 
 
+def test_a_pipeline_that_cannot_evaluate_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("language_model.layout.Schedule1F1B", object)  # no `eval`: PyTorch 2.7
+    with refused(ArgumentError, "layout-impossible", torch.__version__):
+        Layout(pipeline=2, micro_batches=2).check(SHAPES["llama-test"], 2, 32, 16)
+    Layout().check(SHAPES["llama-test"], 2, 32, 16)
+
+
 def test_possible_layouts_are_not_refused() -> None:
     for layout, ranks in (
         (Layout(), 1), (Layout(), 16), (Layout(tensor=2, context=2), 8),

@@ -338,6 +338,10 @@ def trained(text: Path, out: Path, *more: str) -> Path:
     return sorted((out / "checkpoints").glob("*.npz"))[-1]
 
 
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
 @pytest.mark.slow
 def test_a_run_is_exported_with_its_configuration(
     text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -347,14 +351,20 @@ def test_a_run_is_exported_with_its_configuration(
     network = loaded(tmp_path / "one")
     assert network.shape == SHAPES["llama-test"]
     assert_same(network, loaded(file))
-    assert "65,888 parameters in fp32; without the tokenizer" in capsys.readouterr().out
+    own = {"config.json", "model.safetensors"}
+    with_tokenizer = own | {"tokenizer.json", "tokenizer_config.json"}
+    assert names(tmp_path / "one") == with_tokenizer  # from the folder of the run
+    assert "65,888 parameters in fp32\n" in capsys.readouterr().out
     words = ["export", "--out", str(tmp_path / "run"), "--to", str(tmp_path / "one")]
     assert main(words) == 2
     assert "error[file-exists]" in capsys.readouterr().err
     (tmp_path / "empty").mkdir()
+    (tmp_path / "run/tokenizer.json").unlink()
+    assert main([*words[:-1], str(tmp_path / "without")]) == 0
+    assert names(tmp_path / "without") == own
+    assert "without the tokenizer" in capsys.readouterr().out
     assert main([*words[:-1], str(tmp_path / "empty"), "--data", str(text)]) == 0
-    found = {path.name for path in (tmp_path / "empty").iterdir()}
-    assert found == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+    assert names(tmp_path / "empty") == with_tokenizer
     assert json.loads((tmp_path / "empty/config.json").read_text())["eos_token_id"] == 256
     other = packed_text.small(tmp_path / "other")
     (other / "tokenizer.json").write_text("{}")

@@ -31,12 +31,15 @@ class Activations:
         layout: how the work is divided.
         sequence: tokens of a whole sequence.
         masked: whether tokens see only tokens of their own document.
+        adapted: whether only the products of a low-rank adaptation are trained. The values of the
+            width of their rank, which are few, are not counted.
     """
 
     shape: Shape
     layout: Layout
     sequence: int
     masked: bool
+    adapted: bool = False
 
     @property
     def product(self) -> int:
@@ -74,10 +77,14 @@ class Activations:
 
     @property
     def norm(self) -> float:
-        """What a norm keeps: its input, and RMSNorm, which PyTorch composes, also the quotient."""
+        """What a norm keeps: its input, and the quotient that a trained weight multiplies.
+
+        RMSNorm multiplies the weight in an operation of its own, LayerNorm does not.
+        """
         if self.shape.family == "gpt2":
             return self.boundary
-        return 2 * FULL * self.shape.width / self.layout.tensor
+        arrays = 1 if self.adapted else 2
+        return arrays * FULL * self.shape.width / self.layout.tensor
 
     @property
     def _norms(self) -> float:
@@ -114,14 +121,16 @@ class Activations:
 
     @property
     def _products(self) -> float:
-        """The input of a block, and the results of its matrix products and its attention.
+        """The input of a block, and the results of its attention and every second product.
 
-        The summands of the tensor ranks in the results of `output` and `down` are not divided.
+        These products are queries, values, and the first of the feed-forward network; in Llama
+        also the last, whose summands tensor ranks hold undivided. An adapted layer has three
+        products, and the first and the last of them are as wide as its result.
         """
         shape, tensor = self.shape, self.layout.tensor
-        divided = 2 * shape.width + 2 * shape.key_heads * shape.head_width
-        whole = 2 * shape.width
-        numbers = divided / tensor + self._units + whole
+        divided = shape.width + shape.key_heads * shape.head_width + shape.hidden
+        whole = 0 if shape.family == "gpt2" else shape.width
+        numbers = (divided / tensor + whole) * (2 if self.adapted else 1) + shape.width / tensor
         return self.boundary + numbers * self.product + FULL * shape.heads / tensor
 
     @property
@@ -136,8 +145,8 @@ class Activations:
 
     @property
     def head(self) -> float:
-        """What the last norm and the output layer keep for a token before the loss."""
-        return self.norm + self.shape.width * self.product
+        """What the last norm, and the output layer if it is trained, keep for a token."""
+        return self.norm + (0 if self.adapted else self.shape.width * self.product)
 
     @property
     def logits(self) -> float:

@@ -16,9 +16,9 @@ from language_model.settings import EstimateSettings
 from language_model.states import GIB, gib
 
 LINES = {
-    "weights": "the values that the optimizer updates, fp32",
-    "gradients": "their gradients, fp32",
-    "optimizer": "the two moments of Adam, fp32",
+    "weights": "the weights, fp32",
+    "gradients": "the gradients of the trained weights, fp32",
+    "optimizer": "the two moments of Adam of the trained weights, fp32",
     "copies": "weights in the type of the matrix products, which autocast makes",
     "gathered": "weights of other ranks that FSDP or ZeRO-2 holds for a pass",
     "scattered": "gradients of a block before they are divided",

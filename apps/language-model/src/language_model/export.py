@@ -1,14 +1,13 @@
 """The command `export`: write the weights of a checkpoint for Hugging Face `transformers`.
 
 The folder has `config.json`, the weights in fp32 in safetensors files, and the tokenizer if the
-data set is given. It appears under its name when it is complete. The products of a low-rank
-adaptation are added to the weights.
+run or the data set has it. It appears under its name when it is complete. The products of a
+low-rank adaptation are added to the weights.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -16,15 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from language_model import configuration, huggingface
+from language_model import configuration, huggingface, tokenizer
 from language_model.huggingface import Readable
 from language_model.initial import CONFIG, INDEX, TOKENIZER, WEIGHTS
 from language_model.settings import ExportSettings
 from language_model.shapes import Shape
 from language_model.state import shape_of, trained_weights
-from shards.description import DATASET
 from trainkit import atomic, outputs
-from trainkit.data.dataset import read_description
 from trainkit.exits import DataError
 from trainkit.tensorfile import Source, write
 
@@ -42,8 +39,8 @@ def main(settings: ExportSettings) -> None:
     state = outputs.load_trained(settings.out, settings.checkpoint)
     shape, weights = shape_of(state), trained_weights(state)
     config, others = configuration.config_of(shape), {}
-    if settings.data is not None:
-        content, end = read_tokenizer(settings.data, state["about"].get("tokenizer"))
+    content, end = read_tokenizer(settings, state["about"]["tokenizer"]), state["about"]["end"]
+    if content is not None:
         config |= {"bos_token_id": end, "eos_token_id": end}
         others = {TOKENIZER: content, "tokenizer_config.json": tokenizer_config(content, end)}
     with new_folder(settings.to) as folder:
@@ -118,46 +115,39 @@ def divided(sources: Mapping[str, Source]) -> list[dict[str, Source]]:
     return files
 
 
-def read_tokenizer(folder: Path, sha256: str | None) -> tuple[bytes, int]:
-    """Return the tokenizer of a packed text, and the token that ends a document.
+def read_tokenizer(settings: ExportSettings, sha256: str | None) -> bytes | None:
+    """Return the tokenizer of the training; None: its text was synthetic, or no copy was found.
 
     Args:
-        folder: folder of the text.
+        settings: the data set or the run, which has a copy.
         sha256: SHA-256 of the tokenizer of the training; None for a synthetic text.
 
     Raises:
-        DataError: the text has another tokenizer, or its tokenizer is damaged.
+        DataError: the data set or the run has another tokenizer.
     """
-    text = read_description(folder / DATASET).text
-    if text is None or text.tokenizer.sha256 != sha256:
-        raise DataError(
-            f"{folder} is not a text with the tokenizer of the training ({sha256})",
-            code="data-mismatch",
-        )
-    path = folder / text.tokenizer.file
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(
-            f"the tokenizer {path} cannot be read: {error.strerror}", code="data-damaged"
-        ) from error
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise DataError(
-            f"{path} is not the tokenizer that made the tokens: dataset.json has another checksum",
-            code="checksum-mismatch",
-        )
-    return content, text.end
+    if sha256 is None:
+        if settings.data is not None:
+            raise DataError(
+                f"--data {settings.data}: the network was trained on a synthetic text, which has "
+                "no tokenizer; leave the option out",
+                code="data-mismatch",
+            )
+        return None
+    path = tokenizer.of_run(settings.data, settings.out, settings.checkpoint)
+    if settings.data is None and not path.exists():
+        return None
+    return tokenizer.verified(path, sha256)
 
 
-def tokenizer_config(tokenizer: bytes, end: int) -> bytes:
+def tokenizer_config(content: bytes, end: int) -> bytes:
     """Return the content of `tokenizer_config.json`, for `AutoTokenizer` of transformers.
 
     Args:
-        tokenizer: content of `tokenizer.json`.
+        content: content of `tokenizer.json`.
         end: the token that ends a document.
     """
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    for token in json.loads(tokenizer).get("added_tokens", []):
+    for token in json.loads(content).get("added_tokens", []):
         if token["id"] == end:
             config["eos_token"] = config["bos_token"] = token["content"]
     return json.dumps(config, indent=2).encode() + b"\n"

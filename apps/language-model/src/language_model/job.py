@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from language_model.layout import Layout
+from language_model.lora import Lora
 from language_model.settings import EstimateSettings
 from language_model.shapes import SHAPES, Shape
 from trainkit.torch.mesh import spread
@@ -22,6 +23,7 @@ class Job:
         sequence: tokens of a sequence.
         batch: sequences of a step on all ranks.
         masked: whether tokens see only tokens of their own document.
+        lora: settings of the low-rank adaptation; None: all weights are trained.
     """
 
     shape: Shape
@@ -30,6 +32,7 @@ class Job:
     sequence: int
     batch: int
     masked: bool = False
+    lora: Lora | None = None
 
     @classmethod
     def of(cls, settings: EstimateSettings, ranks: int) -> Job:
@@ -43,7 +46,10 @@ class Job:
         sequence = settings.sequence or shape.positions
         spread(layout.axes, ranks)
         layout.check(shape, ranks, sequence, settings.batch_size)
-        return cls(shape, layout, ranks, sequence, settings.batch_size, settings.document_mask)
+        return cls(
+            shape, layout, ranks, sequence, settings.batch_size, settings.document_mask,
+            Lora(settings.lora_rank, settings.lora_rank) if settings.lora_rank else None,
+        )
 
     @property
     def tokens(self) -> int:

@@ -45,7 +45,7 @@ def step_facts(job: Job, strategy: TorchStrategy) -> dict[str, Any]:
     On a GPU, the peak is that of PyTorch's allocator.
     """
     with Footprint() as counts:
-        network = Network(job.shape, job.layout, strategy)
+        network = Network(job.shape, job.layout, strategy, lora=job.lora)
         optimizer = method.make_optimizer(network, method.AdamW(1e-3))
         step(job, network, optimizer)  # Adam makes its moments
         counts.sent = 0.0

@@ -23,6 +23,7 @@ import torch
 from language_model.activations import FULL, HALF, Activations
 from language_model.job import Job
 from language_model.layout import Layout
+from language_model.lora import A, B, adapt
 from language_model.model import Decoder
 from trainkit.torch.strategy import BUCKET_BYTES
 
@@ -40,9 +41,9 @@ class Memory:
     """The memory of a rank, in bytes.
 
     Attributes:
-        weights: the weights that the optimizer updates, in fp32.
-        gradients: their gradients, in fp32.
-        optimizer: Adam's two moments.
+        weights: the weights, in fp32.
+        gradients: the gradients of the trained weights, in fp32.
+        optimizer: Adam's two moments of the trained weights.
         copies: copies of the weights in the type of the matrix products.
         gathered: weights that FSDP or ZeRO-2 gathers.
         scattered: gradients of a block before FSDP or ZeRO-2 divides them.
@@ -90,14 +91,19 @@ def of_ranks(job: Job) -> list[Memory]:
 
 def _of_rank(job: Job, rank: int) -> Memory:
     layout, tokens = job.layout, job.tokens
-    kept = Activations(job.shape, layout, job.sequence, job.masked)
+    kept = Activations(
+        job.shape, layout, job.sequence, job.masked, adapted=job.lora is not None
+    )
     stages = [Stage(job, blocks) for blocks in layout.blocks(job.shape.layers, rank)]
     flights = in_flight(layout, rank)
-    own = [size for stage in stages for size in stage.own.values()]
-    optimizer = _largest_part(own, job.replicas) if layout.data_parallel == "zero1" else sum(own)
+    trained = [size for stage in stages for size in stage.trained]
+    optimizer = (
+        _largest_part(trained, job.replicas) if layout.data_parallel == "zero1" else sum(trained)
+    )
     last = stages[-1].is_last
     memory = Memory(
-        weights=FULL * sum(own), gradients=FULL * sum(own), optimizer=MOMENTS * optimizer,
+        weights=FULL * sum(sum(stage.own.values()) for stage in stages),
+        gradients=FULL * sum(trained), optimizer=MOMENTS * optimizer,
         copies=sum(stage.copies for stage in stages),
         gathered=max(stage.gathered for stage in stages),
         scattered=max(stage.scattered for stage in stages),
@@ -167,11 +173,16 @@ class Stage:
         self.is_first, self.is_last = blocks[0] == 0, blocks[-1] == job.shape.layers - 1
         with torch.device("meta"):
             stage = Decoder(job.shape, blocks)
+        if job.lora is not None:
+            adapt(stage, stage.blocks, job.lora)
         self._tied = stage.embedding is not None and job.shape.tied
         tensor = job.layout.tensor
         self._divided = {
             name: divided(name, tuple(weight.shape), tensor)
             for name, weight in stage.named_parameters()
+        }
+        self._trained = {
+            name for name, weight in stage.named_parameters() if weight.requires_grad
         }
         parts = job.replicas if job.layout.divides_weights else 1
         self.own = {
@@ -179,10 +190,15 @@ class Stage:
             for name, size in self._divided.items()
         }
 
-    def _elements(self, *parts: str) -> int:
-        """Return the elements of the weights whose names begin with one of `parts`."""
+    @property
+    def trained(self) -> list[int]:
+        """The elements of the pieces of the trained weights."""
+        return [self.own[name] for name in self._trained]
+
+    def _elements(self, start: str, *, trained: bool = False) -> int:
+        """Return the elements of all weights, or of the trained ones, whose names begin so."""
         return sum(math.prod(size) for name, size in self._divided.items()
-                   if name.startswith(parts))
+                   if name.startswith(start) and (name in self._trained or not trained))
 
     @property
     def copies(self) -> int:
@@ -223,7 +239,7 @@ class Stage:
         if not layout.divides_weights or self.job.replicas == 1 or layout.pipeline > 1:
             return 0
         each = FULL if layout.half is None else HALF
-        return (FULL + each) * self._elements("blocks.") // self.number
+        return (FULL + each) * self._elements("blocks.", trained=True) // self.number
 
     @property
     def received(self) -> int:
@@ -246,11 +262,14 @@ def divided(name: str, size: Size, tensor: int) -> Size:
     """Return the shape of the largest piece of a weight on a tensor rank.
 
     `parallelize.split_tensors` divides rows of the tables and of the first matrices, and columns of
-    the second ones. Each tensor rank has the norms and the biases of the second ones.
+    the second ones. Each tensor rank has the norms and the biases of the second ones, and of the
+    products of a low-rank adaptation the factor on the side that is not divided.
     """
-    if "norm" in name or name.endswith(("output.bias", "down.bias")):
+    layer, _, kind = name.rpartition(".")
+    columns = layer.endswith(("output", "down"))
+    if "norm" in name or kind in (("bias", B) if columns else (A,)):
         return size
-    if name.endswith(("output.weight", "down.weight")):
+    if columns:
         return size[0], -(-size[1] // tensor)
     return -(-size[0] // tensor), *size[1:]
 

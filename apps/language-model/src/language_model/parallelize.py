@@ -40,15 +40,11 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
-from torch.utils.checkpoint import (
-    CheckpointPolicy,
-    checkpoint,
-    create_selective_checkpoint_contexts,
-)
 
 from language_model.layout import Layout
 from language_model.lora import Lora, adapt
 from language_model.model import Decoder
+from language_model.recompute import recompute
 from language_model.shapes import Shape
 from trainkit.torch.mesh import Mesh
 
@@ -155,26 +151,6 @@ def gather(part: Tensor, mesh: DeviceMesh) -> Tensor:
     """
     whole = DTensor.from_local(part, mesh, [Shard(2)]).redistribute(placements=[Replicate()])
     return whole.to_local(grad_placements=[Partial()])
-
-
-def recompute(stage: Decoder, kind: str) -> None:
-    """Keep the inputs of each block only, and compute the rest again in the backward pass.
-
-    Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. "selective"
-    also keeps the results of matrix products and attention, which take most of the time: after
-    Korthikanti et al., arXiv:2205.05198, section 5.
-    """
-    if kind == "full":
-        stage.run = partial(checkpoint, use_reentrant=False)
-    if kind == "selective":
-        contexts = partial(create_selective_checkpoint_contexts, _keep_products)
-        stage.run = partial(checkpoint, use_reentrant=False, context_fn=contexts)
-
-
-def _keep_products(_: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    name = operation.name()
-    kept = name in ("aten::mm", "aten::addmm", "aten::bmm") or "scaled_dot_product" in name
-    return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def pipeline(

@@ -84,12 +84,7 @@ def open_tokenizer(
         )
     path, content = Path(tokenizer.FILE), b""
     if strategy.is_main:
-        if settings.data is not None:
-            path = tokenizer.of_data(settings.data)
-        elif settings.out is not None:
-            path = settings.out / tokenizer.FILE
-        elif settings.checkpoint is not None:
-            path = settings.checkpoint.resolve().parents[1] / tokenizer.FILE
+        path = tokenizer.of_run(settings.data, settings.out, settings.checkpoint)
         if not path.exists():
             raise DataError(
                 f"{path} does not exist: name the folder of the packed text with --data, which has "

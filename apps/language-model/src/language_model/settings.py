@@ -123,7 +123,7 @@ class TrainSettings(LayoutSettings):
     recompute: str = option(
         "none",
         "activations that the backward pass computes again to save memory: none, all but those "
-        "of matrix products and attention (selective), or all of a block (full)",
+        "of attention and every second matrix product (selective), or all of a block (full)",
         choices=RECOMPUTE,
     )
     compile: bool = option(
@@ -210,6 +210,10 @@ class EstimateSettings(LayoutSettings):
         positive_int,
     )
     document_mask: bool = option(False, "tokens see only tokens of their own document")
+    lora_rank: int = option(
+        0, "rank of the products that are trained instead of the weights (LoRA); 0: train all "
+        "weights", non_negative_int,
+    )
     batch_size: int = option(512, "sequences of a step on all ranks", up_to(1 << 24))
     precision: str = option("bf16", "type of matrix products", choices=PRECISIONS)
     recompute: str = option(
@@ -263,7 +267,8 @@ class ExportSettings:
     checkpoint: Path | None = common_options.checkpoint()
     to: Path | None = option(None, "new folder to write", Path)
     data: Path | None = option(
-        None, "folder of the packed text of the training, whose tokenizer is exported, too", Path
+        None, "folder of the packed text of the training, for its tokenizer (default: the copy in "
+        "the folder of the run)", Path,
     )
 
     def check(self) -> None:

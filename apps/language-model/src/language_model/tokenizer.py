@@ -119,6 +119,25 @@ def of_data(data: Path) -> Path:
     return data / found.text.tokenizer.file
 
 
+def of_run(data: Path | None, run: Path | None, checkpoint: Path | None) -> Path:
+    """Return the path where the tokenizer of a trained network should be.
+
+    Args:
+        data: folder of the packed text; None: the folder of the run has a copy.
+        run: folder of the run; None: the one with the checkpoint.
+        checkpoint: checkpoint file of a run.
+
+    Raises:
+        DataError: `data` contains no packed text.
+    """
+    if data is not None:
+        return of_data(data)
+    if run is None:
+        assert checkpoint is not None  # noqa: S101 - `check` of the settings refuses None
+        run = checkpoint.resolve().parent.parent
+    return run / FILE
+
+
 def keep(data: Path, sha256: str, run: Path) -> None:
     """Copy the tokenizer of a packed text into the folder of a run.
 

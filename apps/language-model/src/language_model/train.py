@@ -70,7 +70,8 @@ def main(settings: TrainSettings) -> None:
         shape = first.fit(data)
         layout.check(shape, strategy.size, data.train.length, settings.batch_size)
         states.check(
-            Job(shape, layout, strategy.size, data.train.length, settings.batch_size), strategy
+            Job(shape, layout, strategy.size, data.train.length, settings.batch_size,
+                settings.document_mask, Lora.of(settings)), strategy,
         )
         method.check(settings, data.train.steps)
         out = outputs.open_outputs(
