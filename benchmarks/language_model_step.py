@@ -76,8 +76,8 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
     contestants.app_options(environment, APP)
     if options.transformers:
         contestants.imported(environment, "transformers", "accelerate")
-        notes += ["transformers: class Trainer, with the default malloc and OpenMP of its packages; "
-                  "'preloaded': with the same libraries preloaded as ours"]
+        notes += ["transformers: class Trainer, with the default malloc and OpenMP; 'preloaded': "
+                  "with the same libraries preloaded as ours"]
     parts = [training(options, *one, environment) for one in options.cases]
     if options.loader:
         parts.append(loading(environment))
@@ -100,7 +100,8 @@ def training(
     work = gflop(shape, environment)
     stock = machine.stock_environment(os.environ)
     plain = contestants.program(
-        f"{model}, plain loop: eager, fp32, default malloc", stock, "baselines.plain_gpt2", *shape, *length, unit=UNIT,
+        f"{model}, plain loop: eager, fp32, default malloc", stock, "baselines.plain_gpt2",
+        *shape, *length, unit=UNIT,
     )
     racing: list[Contestant] = [plain]
     comparisons = []
