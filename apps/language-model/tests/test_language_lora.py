@@ -163,7 +163,7 @@ def test_two_ranks_adapt_like_one_process_and_resume(tmp_path: Path) -> None:
     assert alone["llama-test"]["losses"][0] != alone["llama-test"]["losses"][-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_four_ranks_adapt_like_one_process(tmp_path: Path) -> None:
     """Two kinds of parallelism at a time; their checkpoints have the same merged weights."""
     layouts = [{"data_parallel": "fsdp", "tensor": 2},

@@ -105,7 +105,8 @@ def measured(ranks: int, words: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "name"), [
-    *((2, name) for name in TWO), *((4, name) for name in FOUR),
+    *((2, name) for name in TWO), (4, "fsdp-pp"), (4, "interleaved"),
+    *(pytest.param(4, name, marks=pytest.mark.long) for name in ("fsdp-tp", "tp-pp")),
 ])
 def test_ranks_need_the_estimated_memory(ranks: int, name: str) -> None:
     found = measured(ranks, (TWO if ranks == 2 else FOUR)[name])

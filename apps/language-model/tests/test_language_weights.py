@@ -306,7 +306,10 @@ def test_the_shape_is_that_of_the_configuration(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "job"), [
     ("fsdp-tp", {"layout": {"data_parallel": "fsdp", "tensor": 2}}),
-    ("tp-pp", {"layout": {"tensor": 2, "pipeline": 2, "micro_batches": 2}, **LLAMA}),
+    pytest.param(
+        "tp-pp", {"layout": {"tensor": 2, "pipeline": 2, "micro_batches": 2}, **LLAMA},
+        marks=pytest.mark.long,
+    ),
 ])
 def test_a_checkpoint_of_four_ranks_is_exported(
     name: str, job: dict[str, Any], tmp_path: Path
