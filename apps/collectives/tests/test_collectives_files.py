@@ -97,35 +97,6 @@ def test_the_ranks_of_a_node_share_its_memory() -> None:
         memory.check([demand("a", 3 * GIB, 4 * GIB), demand("a", 3 * GIB, 5 * GIB)])
 
 
-def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
-    whole = tmp_path / "meminfo"
-    whole.write_text("MemTotal: 99 kB\nMemAvailable: 10 kB\n")
-    group = tmp_path / "cgroup/job/step"
-    group.mkdir(parents=True)
-    own = "0::/job/step\n"
-    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 10240
-    (group / "memory.max").write_text("max\n")
-    (group / "memory.current").write_text("1000\n")
-    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 10240
-    (group.parent / "memory.max").write_text("6000\n")
-    (group.parent / "memory.current").write_text("1000\n")
-    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 5000
-    (group.parent / "memory.stat").write_text("anon 100\ninactive_file 300\nactive_file 200\n")
-    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 5500
-
-
-def test_the_limit_of_a_control_group_of_version_1_counts(tmp_path: Path) -> None:
-    whole = tmp_path / "meminfo"
-    whole.write_text("MemAvailable: 10 kB\n")
-    group = tmp_path / "cgroup/memory/slurm/job"
-    group.mkdir(parents=True)
-    (group / "memory.limit_in_bytes").write_text("6000\n")
-    (group / "memory.usage_in_bytes").write_text("2000\n")
-    (group / "memory.stat").write_text("cache 9\ntotal_inactive_file 400\ntotal_active_file 0\n")
-    own = "4:cpu,cpuacct:/other\n3:memory:/slurm/job\n0::/\n"
-    assert memory.free_bytes(whole, tmp_path / "cgroup", own) == 4400
-
-
 @pytest.mark.parametrize(("name", "recorded"), [
     ("NCCL_NET", True), ("OMPI_MCA_btl", True), ("OMPI_MCA_btl_tcp_if_include", True),
     ("UCX_TLS", True), ("HOROVOD_CYCLE_TIME", True), ("GLOO_SOCKET_IFNAME", True),

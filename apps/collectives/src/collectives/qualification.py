@@ -33,7 +33,6 @@ import torch.distributed as dist
 from collectives import (
     group_rates,
     importing,
-    memory,
     node_rates,
     qualification_file,
     qualification_log,
@@ -42,7 +41,7 @@ from collectives import (
 from collectives.measure import together
 from collectives.qualification_file import Method, NodeRates, PairRate, Qualification
 from collectives.settings import QualifySettings
-from trainkit import provenance
+from trainkit import node_memory, provenance
 from trainkit.ranks import detect
 from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
@@ -204,7 +203,7 @@ class Qualifier:
         if self.device.type == "cuda":
             free = torch.cuda.mem_get_info(self.device)[0]
         else:
-            free = memory.free_bytes() // local
+            free = node_memory.free_bytes() // local
         pilot = node_rates.triad(self.device, node_rates.PILOT_BYTES, 0.0, synchronize)
         known = self.strategy.gather((free // MEMORY_SHARE, pilot))
         size = node_rates.fitting_bytes(

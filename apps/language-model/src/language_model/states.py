@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from language_model import memory
 from language_model.job import Job
+from trainkit import node_memory
 from trainkit.exits import ArgumentError
 from trainkit.torch.strategy import TorchStrategy
 
@@ -24,8 +23,12 @@ def check(job: Job, strategy: TorchStrategy) -> None:
     if strategy.device.type == "cuda":
         refuse(needed, torch.cuda.mem_get_info(strategy.device)[1], "the memory of a GPU")
     else:
-        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        refuse(needed, whole / strategy.ranks.local_size, "the memory of the node for each rank")
+        each = node_memory.total_bytes() / strategy.ranks.local_size
+        refuse(needed, each, "the memory of the node for each rank")
+        # Not divided: each rank may have a control group of its own.
+        limit = node_memory.smallest_limit()
+        if limit is not None:
+            refuse(needed, limit, "the limit of the control group, which the batch system sets,")
 
 
 def refuse(needed: float, available: float, where: str) -> None:
