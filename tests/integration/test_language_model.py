@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import cluster
 from inside import inside, run_inside
 from trimaran import paths, process
 from trimaran.engines import BuiltImage
@@ -39,6 +40,13 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
     },
 }
 """Number of ranks -> name -> layout."""
+START_RANK = """
+for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
+    eval "export APPTAINERENV_$name=\\$$name"
+done
+exec "$@"
+"""
+"""Shell script that starts a rank with Slurm's variables in its container, as the jobs do."""
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +102,12 @@ def test_srun_trains_every_layout_on_two_nodes_like_one_process(
     argv, env = inside(
         built, tmp_path, ["python", *jobs(ranks, tmp_path)], Mount(str(WORKER), "/worker")
     )
-    reach = {"APPTAINERENV_MASTER_ADDR": "127.0.0.1", "APPTAINERENV_MASTER_PORT": "29511"}
+    reach = {
+        "APPTAINERENV_MASTER_ADDR": "127.0.0.1",
+        "APPTAINERENV_MASTER_PORT": str(cluster.free_ports(1)[0]),
+    }
     srun = ["srun", "--nodes=2", f"--ntasks-per-node={ranks // 2}", "--cpus-per-task=1",
-            "--mpi=none", "--kill-on-bad-exit=1"]
+            "--mpi=none", "--kill-on-bad-exit=1", "sh", "-c", START_RANK, "sh"]
     done = process.run(
         [*srun, *argv], env={**env, **reach, "SLURM_CONF": str(slurm / "slurm.conf")}
     )
