@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from goldens import FABRICS, FOLDER, LSF, PBS, SLURM, fabric_lines, fabrics_text, job_script
-from jobplaces import Place, make
+from jobplaces import SRUN, Place, make, write_program
 from trimaran.cluster import job_fabric, script
 from trimaran.run import job_chain, run_directory
 from trimaran.run.fabrics import ACCELERATORS, LOGGING, PROFILES
@@ -242,3 +242,17 @@ def test_a_job_without_fabric_keeps_no_log(place: Place) -> None:
 def test_what_is_no_fabric_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError, match="fabric"):
         Cluster.model_validate(wrong)
+
+
+def test_the_reason_survives_an_srun_that_loses_what_the_nodes_print(tmp_path: Path) -> None:
+    place = at_place(tmp_path, Cluster(mpi="pmi2", fabric="infiniband"))
+    lost = SRUN.replace("trap : USR1", "exec 2>/dev/null; trap : USR1") \
+        .replace('exit "$worst"', 'echo "srun: Force Terminated StepId=1.0"; exit 143')
+    write_program(place.root / "bin/srun", lost)
+    code, said = place.run()
+    assert code == 69, said
+    refused = job_chain.refusal(place.out)
+    assert refused is not None
+    assert "fabric infiniband: no device /dev/infiniband/uverbs*" in refused.reason
+    assert refused.exit_status == 69
+    assert not list((place.out / "job").glob("*.failed"))

@@ -26,10 +26,14 @@ gpu_device=
 # them sets `program`, its own name, and `gpu_device`, the file that the driver of the image's
 # GPUs makes in /dev (empty for an image that uses no GPU).
 
-# fail CODE LINE...: print the lines as messages of this script, and exit with status CODE.
+# fail CODE LINE...: print the lines as messages of this script, and exit with status CODE. CODE and
+# the first line are also written into the new file `failure`, unless it is empty.
 fail() {
     code=$1
     shift
+    if [ -n "${failure:-}" ]; then
+        (set -C && printf '%s %s\n' "$code" "$1" >"$failure") 2>/dev/null || :
+    fi
     for line; do printf '%s: %s\n' "$program" "$line"; done >&2
     exit "$code"
 }

@@ -22,7 +22,7 @@ unset CDPATH initial next_run next_initial trainings fabric fabric_missing fabri
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=4b4682c6d9333f542d0a61890809e7cc5824092d3b35c0b37f9f22e55b69b06c
+functions_sha256=939821dc3ae54349eaa9d24c383178a07e1d05a738aea0cb3d2b1fdf51e0560e
 image=
 image_sha256=
 engine=

@@ -874,6 +874,7 @@ in_time() {
 # of a node fails, the link is removed and the job ends.
 look() {
     length=$(wc -c 2>/dev/null <log.txt) || length=0
+    rm -f -- "$link".[0-9]*.failed # of a job that was killed here
     start_nodes exec node "$link" "$script" >>log.txt 2>&1 &
     child=$!
     if [ -n "$told" ]; then stop; fi
@@ -881,8 +882,14 @@ look() {
     child=
     if [ "$code" -ne 0 ]; then
         tail -n 20 log.txt >&2
+        why=$(cat -- "$link".[0-9]*.failed 2>/dev/null | sed -nE '/^[0-9]{1,3} ./p' | head -n 1)
         rm -f -- "$link.json" "$link".[0-9]*
-        why=$(tail -c +$((length + 1)) log.txt | sed -nE '/^job\.sh: warning: /d; s/^job\.sh: //p' | head -n 1)
+        if [ -n "$why" ]; then
+            code=${why%% *}
+            why=${why#* }
+        else
+            why=$(tail -c +$((length + 1)) log.txt | sed -nE '/^job\.sh: warning: /d; s/^job\.sh: //p' | head -n 1)
+        fi
         if [ -n "$told" ]; then why="it was told to end (SIGTERM) before a rank was started"; fi
         refuse "$code" "${why:-$(tail -n 1 log.txt)}" || :
         exit "$code"
@@ -986,6 +993,9 @@ main() {
         exit
         ;;
     node)
+        # srun ends the other nodes' checks at once, and may lose the messages that are on their way.
+        # shellcheck disable=SC2034 # fail() reads it
+        failure=$2.$rank.failed
         check_node "$2" "$3"
         exit
         ;;
