@@ -26,6 +26,9 @@ LAYOUTS = {
     "tensor": "--tensor-parallel 2",
     "pipeline": "--pipeline-parallel 2 --micro-batches 2",
     "zero1": "--data-parallel zero1",
+    "zero2": "--data-parallel zero2",
+    "ddp": "--data-parallel ddp",
+    "context": "--context-parallel 2",
 }
 pytestmark = pytest.mark.slow
 
