@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from language_model import method
+from language_model import configuration, method
 from language_model.comparison import Yardsticks
 from language_model.huggingface import Readable
 from language_model.inputs import Inputs
@@ -37,6 +37,9 @@ The place of the initial weights may change, but their digest is compared.
 
 Another layout gives the same training up to rounding, and up to the random draws of dropout.
 """
+
+ABOUT = {"document_mask", "end", "model", "precision", "sequence", "tokenizer"}
+"""The entries of `about` in a checkpoint that the commands read, beside the shape."""
 
 
 def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict[str, Any]:
@@ -130,15 +133,25 @@ def weights(network: Network) -> sharded.ShardedWeights:
 def shape_of(state: State) -> Shape:
     """Return the shape of the network of a checkpoint.
 
+    The sizes are checked before anything of these sizes is built.
+
     Raises:
         DataError: the checkpoint describes no such network.
     """
     try:
-        return Shape(**state["about"]["shape"])
-    except (KeyError, TypeError) as error:
+        about, stored = state["about"], len(state["parts"]["network"])
+        # A shape that passes the checks of a `config.json` can be built.
+        shape = configuration.shape_of(configuration.config_of(Shape(**about["shape"])))
+        if shape.layers > stored:
+            raise ValueError(f"there are {stored} weights for {shape.layers} layers")
+        if missing := ABOUT - about.keys():
+            raise ValueError(f"there is no {min(missing)}")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise DataError(
-            "the checkpoint does not describe a language model", code="checkpoint-mismatch"
+            f"the checkpoint does not describe a language model: {error}",
+            code="checkpoint-mismatch",
         ) from error
+    return shape
 
 
 def trained_weights(state: State) -> dict[str, Readable]:
