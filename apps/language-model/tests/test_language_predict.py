@@ -101,6 +101,11 @@ def test_random_numbers_depend_on_seed_and_number_of_the_prompt() -> None:
     assert not torch.equal(one, uniform(Method(5, seed=1), 4))
 
 
+def test_the_smallest_temperature_chooses_the_most_probable_token() -> None:
+    logits, draws = torch.tensor([[0.3, -1.0, 2.0]]), torch.tensor([0.9], dtype=torch.float64)
+    assert choose(logits, Method(1, 5e-324), draws).tolist() == [2]
+
+
 @pytest.mark.parametrize(("temperature", "top_k"), [(1.0, 0), (0.5, 0), (2.0, 3), (1.0, 99)])
 def test_choices_have_the_probabilities_of_the_logits(temperature: float, top_k: int) -> None:
     logits = torch.tensor([0.3, -1.0, 2.0, 1.1, -float("inf"), 0.0])

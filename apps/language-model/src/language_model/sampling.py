@@ -156,7 +156,9 @@ def choose(logits: Tensor, method: Method, draws: Tensor) -> Tensor:
         return logits.argmax(-1)
     count = min(method.top_k or logits.shape[-1], logits.shape[-1])
     values, candidates = logits.topk(count)
-    sums = (values.double() / method.temperature).softmax(-1).cumsum(-1)
+    # The largest logit becomes 0 first, so that no small temperature makes it infinite.
+    values = values.double()
+    sums = ((values - values[:, :1]) / method.temperature).softmax(-1).cumsum(-1)
     place = torch.searchsorted(sums, draws[:, None] * sums[:, -1:], right=True)
     return candidates.gather(1, place.clamp(max=count - 1)).squeeze(1)
 
