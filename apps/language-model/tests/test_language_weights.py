@@ -270,6 +270,9 @@ HOSTILE: dict[str, tuple[Change, str, str]] = {
     "a text": (edited(hidden_size="32"), "weights-mismatch", "hidden_size is '32'"),
     "a negative size": (edited(num_hidden_layers=-1), "weights-mismatch", "num_hidden_layers"),
     "many layers": (edited(num_hidden_layers=10**9), "weights-mismatch", "1000000000 layers"),
+    "a huge width": (edited(hidden_size=2**31 - 4, num_attention_heads=2, head_dim=None),
+                     "weights-mismatch", "parameters, more than"),
+    "a number of 400 digits": (edited(rms_norm_eps=10**400), "weights-mismatch", "rms_norm_eps"),
     "uneven heads": (edited(num_attention_heads=5, head_dim=None), "weights-mismatch", "5 heads"),
     "other heads": (edited(head_dim=64), "weights-mismatch", "head_dim is 64"),
     "biases": (edited(attention_bias=True), "weights-mismatch", "attention_bias is True"),
@@ -347,7 +350,8 @@ def names(folder: Path) -> set[str]:
 
 @pytest.mark.slow
 def test_a_run_is_exported_with_its_configuration(
-    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = trained(text, tmp_path / "run", "--model", "llama-test", "--steps", "3")
     assert main(["export", "--checkpoint", str(file), "--to", str(tmp_path / "one")]) == 0
@@ -369,6 +373,14 @@ def test_a_run_is_exported_with_its_configuration(
     assert main([*words[:-1], str(tmp_path / "empty"), "--data", str(text)]) == 0
     assert names(tmp_path / "empty") == with_tokenizer
     assert json.loads((tmp_path / "empty/config.json").read_text())["eos_token_id"] == 256
+    (tmp_path / "target").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    assert main([*words[:-1], str(tmp_path / "link")]) == 0
+    assert names(tmp_path / "target") == own
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert main([*words[:-1], "."]) == 0
+    assert names(tmp_path / "here") == own
     other = packed_text.small(tmp_path / "other")
     (other / "tokenizer.json").write_text("{}")
     assert main([*words[:-1], str(tmp_path / "two"), "--data", str(other)]) == 3

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from language_model.shapes import RotaryScaling, Shape
+
+MOST_PARAMETERS = 1 << 50
+"""The most parameters of a network; PyTorch cannot describe arrays of more than 2^63 bytes."""
 
 
 def config_of(shape: Shape) -> dict[str, Any]:
@@ -81,7 +84,7 @@ class Config:
         found = self._entries.get(name)
         found = default if found is None else found
         if isinstance(found, bool) or not isinstance(found, int | float) or not (
-            0 < found < math.inf
+            0 < found <= sys.float_info.max  # JSON also describes larger whole numbers
         ):
             raise ValueError(f"{name} is {found!r}, not a number above 0")
         return float(found)
@@ -132,6 +135,9 @@ def shape_of(entries: Mapping[str, Any]) -> Shape:
     if shape.width % shape.heads or shape.heads % shape.key_heads or shape.head_width % 2:
         raise ValueError(f"a width of {shape.width} cannot be divided over {shape.heads} heads, or "
                          f"these over {shape.key_heads} heads of keys and values")
+    if shape.parameters > MOST_PARAMETERS:
+        raise ValueError(f"it describes a network of {shape.parameters} parameters, more than "
+                         f"{MOST_PARAMETERS}")
     return shape
 
 

@@ -56,6 +56,7 @@ def main(settings: ExportSettings) -> None:
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `path` when the block ends without an error."""
+    path = path.resolve()  # a link to an empty folder stays, and "." gets a name
     temporary = path.with_name(f".{path.name}{atomic.TEMPORARY}")
     shutil.rmtree(temporary, ignore_errors=True)  # left by a killed process
     temporary.mkdir()

@@ -207,7 +207,7 @@ class EstimateSettings(LayoutSettings):
     )
     vocabulary: int | None = option(
         None, "size of the vocabulary of the data (default: that of the published network)",
-        positive_int,
+        up_to(1 << 32),  # tokens are stored as uint32 at most
     )
     document_mask: bool = option(False, "tokens see only tokens of their own document")
     lora_rank: int = option(
@@ -285,6 +285,12 @@ class ExportSettings:
                 f"{self.to} exists and is not an empty folder; nothing is overwritten: choose "
                 "another name",
                 code="file-exists",
+            )
+        if self.to.resolve().is_mount():
+            raise ArgumentError(
+                f"{self.to} is a mount point, which the finished folder cannot replace: choose a "
+                "new folder in it",
+                code="argument-invalid",
             )
         atomic.check_folder(self.to)
 
