@@ -57,6 +57,13 @@ def test_a_full_disk_is_told_wherever_it_is_met(
     assert_reported(capsys.readouterr().err, "disk-full", "metrics.jsonl")
 
 
+def test_a_name_that_is_too_long_is_a_wrong_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exits.run("app", (tmp_path / ("x" * 300)).mkdir) == 2
+    assert_reported(capsys.readouterr().err, "argument-invalid", "x" * 300)
+
+
 def test_ctrl_c_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     def main() -> None:
         raise KeyboardInterrupt

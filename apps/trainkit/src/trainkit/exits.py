@@ -110,9 +110,9 @@ class StoppedError(AppError):
 def run(name: str, main: Callable[[], None]) -> int:
     """Run `main`; return the exit code.
 
-    An `AppError`, Ctrl-C and a full disk are reported on stderr without a traceback, in one line
-    that begins with `NAME: error[CODE]: `. Any other exception is a defect, and keeps its
-    traceback.
+    An `AppError`, Ctrl-C, a full disk and a path with a too long name are reported on stderr
+    without a traceback, in one line that begins with `NAME: error[CODE]: `. Any other exception is
+    a defect, and keeps its traceback.
     """
     for stream in (sys.stdout, sys.stderr):  # a path may contain bytes that are not UTF-8
         if isinstance(stream, io.TextIOWrapper):
@@ -125,6 +125,9 @@ def run(name: str, main: Callable[[], None]) -> int:
         text = "" if silent else reported(error.code, str(error))
         return _tell(where, text, error.exit_code)
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            text = reported("argument-invalid", f"{error}: choose a shorter name")
+            return _tell(name, text, ExitCode.BAD_ARGUMENTS)
         if error.errno not in FULL:
             raise
         text = (
