@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from language_model import method
+from language_model import method, state
 from language_model.layout import Layout
 from language_model.scaling import FIRST, GOOD_STEPS, LossScale
 from language_model.settings import EvaluateSettings, TrainSettings
@@ -90,6 +92,20 @@ def test_the_factor_of_the_loss_halves_after_an_overflow_and_doubles_later() -> 
     off = LossScale(False)
     off.update(False)
     assert off.factor == 1.0
+
+
+def test_a_resume_may_change_the_layout_but_not_the_method() -> None:
+    data: Any = SimpleNamespace(name="text", vocabulary=257)
+    one = state.identity(BASE, data, None)
+    for name, value in {"strategy": "mesh", "tensor_parallel": 2, "data_parallel": "fsdp",
+                        "micro_batches": 4, "recompute": "full", "max_steps": 5}.items():
+        changes: dict[str, Any] = {name: value}
+        assert state.identity(dataclasses.replace(BASE, **changes), data, None) == one, name
+    for name, value in {"seed": 7, "batch_size": 4, "learning_rate": 2.0, "steps": 9, "clip": 2.0,
+                        "precision": "bf16", "document_mask": True, "lora_rank": 4}.items():
+        changes = {name: value}
+        assert state.identity(dataclasses.replace(BASE, **changes), data, None) != one, name
+    assert state.identity(BASE, data, "a digest") != one
 
 
 REFUSED = {

@@ -208,6 +208,13 @@ def test_data_ranks_divide_the_states_as_in_the_paper() -> None:
     assert found["zero1"] == 8 * shape.parameters + 8 * table
 
 
+def test_a_layout_with_few_tokens_needs_most_in_the_update() -> None:
+    """With one token, the activations are smaller than the gradients."""
+    [found] = memory.of_ranks(Job(SHAPES["gpt2-124m"], Layout(), 1, 1, 1))
+    assert found.moments["in the update"] == found.states == 16 * SHAPES["gpt2-124m"].parameters
+    assert found.states <= found.peak < 1.01 * found.states
+
+
 def test_tensor_ranks_add_the_gradients_of_norms(start: Start) -> None:
     layout = Layout(tensor=2)
     with start(layout, 2) as strategy:
