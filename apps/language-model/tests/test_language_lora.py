@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from layout_worker import global_batch, run
 from test_language_layouts import train
-from test_language_weights import loaded, logits, network_of, text, theirs, trained, write
+from test_language_weights import InMemory, loaded, logits, network_of, text, theirs, trained, write
 from torch import Tensor
 
 from language_model import method
 from language_model.__main__ import main
 from language_model.layout import Layout
-from language_model.lora import Lora
+from language_model.lora import Lora, merged
 from language_model.shapes import SHAPES
 from language_model.state import trained_weights
 from language_model.steps import Network
@@ -81,6 +83,18 @@ def test_a_product_is_scaled_by_alpha_over_rank(tokens: Tensor) -> None:
     found = logits(network, tokens)
     torch.testing.assert_close(found, logits(plain, tokens), rtol=1e-4, atol=1e-5)
     assert not torch.allclose(found, logits(network_of(SHAPES["llama-test"]), tokens), atol=1e-2)
+
+
+def test_a_merged_weight_has_its_product_in_each_part() -> None:
+    weight, a, b = torch.randn(6, 5), torch.randn(4, 5), torch.randn(6, 4)
+    stored = {"x.weight": weight, "x.lora_a": a, "x.lora_b": b, "norm.weight": torch.ones(3)}
+    found = merged({name: InMemory(one) for name, one in stored.items()}, asdict(LORA))
+    assert sorted(found) == ["norm.weight", "x.weight"]
+    whole = (weight + 8.0 / 4 * b @ a).numpy()
+    np.testing.assert_allclose(np.asarray(found["x.weight"].read()), whole, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(found["x.weight"].read((1, 2), (3, 2))), whole[1:4, 2:4], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_an_adaptation_needs_fewer_operations() -> None:

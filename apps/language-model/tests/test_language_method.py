@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from language_model import method
+from language_model import method, state
 from language_model.layout import Layout
 from language_model.scaling import FIRST, GOOD_STEPS, LossScale
 from language_model.settings import EvaluateSettings, TrainSettings
@@ -53,18 +55,27 @@ def test_clipping_bounds_the_norm() -> None:
 def test_adamw_updates_as_in_the_paper() -> None:
     """Loshchilov and Hutter, algorithm 2, with the weight decay times the learning rate."""
     network = Network(SHAPES["gpt2-test"], Layout(), TorchStrategy(), 3)
-    optimizer = method.make_optimizer(network, method.AdamW(0.1, weight_decay=0.5))
-    before = {name: p.detach().clone() for name, p in network.parameters.items()}
-    gradients = {name: torch.randn_like(p) for name, p in network.parameters.items()}
+    settings = dataclasses.replace(
+        BASE, learning_rate=0.1, weight_decay=0.5, beta1=0.8, beta2=0.6, epsilon=0.3
+    )
+    optimizer = method.make_optimizer(network, method.AdamW.of(settings))
+    expected = {name: p.detach().clone() for name, p in network.parameters.items()}
+    mean, square = (
+        {name: torch.zeros_like(p) for name, p in network.parameters.items()} for _ in range(2)
+    )
+    for step in (1, 2, 3):
+        for name, parameter in network.parameters.items():
+            gradient = torch.randn_like(parameter)
+            parameter.grad = gradient.clone()
+            mean[name] = 0.8 * mean[name] + 0.2 * gradient
+            square[name] = 0.6 * square[name] + 0.4 * gradient**2
+            root = (square[name] / (1 - 0.6**step)).sqrt()
+            update = mean[name] / (1 - 0.8**step) / (root + 0.3)
+            decay = 0.5 if parameter.ndim > 1 else 0.0
+            expected[name] = expected[name] * (1 - 0.1 * decay) - 0.1 * update
+        optimizer.step()
     for name, parameter in network.parameters.items():
-        parameter.grad = gradients[name].clone()
-    optimizer.step()
-    for name, parameter in network.parameters.items():
-        decay = 0.5 if parameter.ndim > 1 else 0.0
-        # In the first step, both bias-corrected moments are the gradient and its square.
-        step = gradients[name] / (gradients[name].abs() + 1e-8)
-        expected = before[name] * (1 - 0.1 * decay) - 0.1 * step
-        torch.testing.assert_close(parameter.detach(), expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(parameter.detach(), expected[name], rtol=1e-5, atol=1e-6)
 
 
 def test_the_factor_of_the_loss_halves_after_an_overflow_and_doubles_later() -> None:
@@ -81,6 +92,20 @@ def test_the_factor_of_the_loss_halves_after_an_overflow_and_doubles_later() -> 
     off = LossScale(False)
     off.update(False)
     assert off.factor == 1.0
+
+
+def test_a_resume_may_change_the_layout_but_not_the_method() -> None:
+    data: Any = SimpleNamespace(name="text", vocabulary=257)
+    one = state.identity(BASE, data, None)
+    for name, value in {"strategy": "mesh", "tensor_parallel": 2, "data_parallel": "fsdp",
+                        "micro_batches": 4, "recompute": "full", "max_steps": 5}.items():
+        changes: dict[str, Any] = {name: value}
+        assert state.identity(dataclasses.replace(BASE, **changes), data, None) == one, name
+    for name, value in {"seed": 7, "batch_size": 4, "learning_rate": 2.0, "steps": 9, "clip": 2.0,
+                        "precision": "bf16", "document_mask": True, "lora_rank": 4}.items():
+        changes = {name: value}
+        assert state.identity(dataclasses.replace(BASE, **changes), data, None) != one, name
+    assert state.identity(BASE, data, "a digest") != one
 
 
 REFUSED = {

@@ -142,6 +142,16 @@ def test_weights_that_transformers_saves_come_back(kind: str, tmp_path: Path) ->
     )
 
 
+def test_the_digest_depends_on_shape_and_weights_but_not_on_the_place(tmp_path: Path) -> None:
+    shape, longer = KINDS["llama"], replace(KINDS["llama"], positions=128)
+    folders = [write(tmp_path / "a", network_of(shape)), write(tmp_path / "b", network_of(shape)),
+               write(tmp_path / "c", network_of(shape, 5)),
+               write(tmp_path / "d", network_of(longer))]
+    one, same, other, another = (opened(folder).digest for folder in folders)
+    assert one == same
+    assert len({one, other, another}) == 3
+
+
 def test_random_weights_of_transformers_are_read(tmp_path: Path) -> None:
     config = transformers.LlamaConfig(
         vocab_size=300, hidden_size=48, intermediate_size=80, num_hidden_layers=2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.distributed.tensor import Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from trainkit import ranks
 from trainkit.exits import ArgumentError
 from trainkit.pieces import Piece, Stored
 from trainkit.testing.refusals import refused
@@ -125,6 +127,40 @@ def test_weights_and_optimizer_come_back_with_the_same_bits(tmp_path: Any) -> No
     for name, weight in weights.items():
         assert torch.equal(loaded[other[name]]["mean"], states[weight]["mean"])
         assert loaded[other[name]]["step"].item() == 3
+
+
+def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> None:
+    """A checkpoint of one process is continued by the second of two ranks."""
+    strategy, whole, moments = TorchStrategy(), torch.randn(4, 3), torch.randn(4, 3)
+    at = sharded.places({"a": whole}, strategy)
+    states: dict[Tensor, Any] = {whole: {"step": torch.tensor(3.0), "mean": moments}}
+    own, loaded = torch.zeros(2, 3), dict[Tensor, Any]()
+    here = {"a": Place((4, 3), (2, 0), (2, 3), (1,))}
+    ShardedWeights({"a": own}, here, strategy).load_state_dict(
+        stored(ShardedWeights({"a": whole}, at, strategy).state_dict(), tmp_path)
+    )
+    kept = ShardedOptimizer(lambda: states, {"a": whole}, at, strategy).state_dict()
+    ShardedOptimizer(lambda: loaded, {"a": own}, here, strategy).load_state_dict(
+        stored(kept, tmp_path)
+    )
+    assert torch.equal(own, whole[2:])
+    assert torch.equal(loaded[own]["mean"], moments[2:])
+    assert loaded[own]["step"].item() == 3
+
+
+def test_one_of_the_holders_writes_a_piece() -> None:
+    """They share the writing: a hash of the name selects the holder."""
+    weights = {f"weight {n}": torch.ones(2) for n in range(40)}
+    at = dict.fromkeys(weights, Place((2,), (0,), (2,), (1, 3)))
+    owned = []
+    for rank in range(4):
+        strategy = TorchStrategy(ranks.Ranks("torchrun", rank, 4))
+        state = ShardedWeights(weights, at, strategy).state_dict()
+        owned.append({name for name, piece in state.items() if piece.owned})
+    assert not owned[0] | owned[2]
+    assert not owned[1] & owned[3]
+    assert owned[1] | owned[3] == weights.keys()
+    assert min(len(owned[1]), len(owned[3])) > 10
 
 
 def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
