@@ -91,7 +91,11 @@ def sent(operation: Any, args: Sequence[Any]) -> float:
 
 
 def _group_size(operation: Any, args: Sequence[Any]) -> int:
-    """Return the ranks of the group of an operation, which is an object, or a name at the end."""
+    """Return the number of ranks that take part in a collective operation.
+
+    An operation of `c10d` has their group among its arguments, any other has the name of the group
+    as its last argument.
+    """
     if operation.namespace == "c10d":
         groups = [value for value in args if type(value).__name__ == "ScriptObject"]
         return int(dist.ProcessGroup.unbox(groups[0]).size())

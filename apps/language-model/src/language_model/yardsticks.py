@@ -108,7 +108,7 @@ class NGrams:
 
 
 def grams_of(text: NDArray[np.uint8], length: int) -> NDArray[np.uint64]:
-    """Return all n-grams of `length` bytes as numbers, whose last byte is the lowest one."""
+    """Return each n-gram of `length` bytes as a number: its last byte is the lowest byte."""
     count = len(text) - length + 1
     grams = np.zeros(count, np.uint64)
     for at in range(length):
