@@ -86,7 +86,7 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
 @pytest.mark.engine("mpich")
 @pytest.mark.parametrize("strategy", ["horovod", pytest.param("ddp", marks=pytest.mark.long)])
 def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(strategy: str, folder: Path) -> None:
-    """It cannot start the Open MPI inside, whose ranks would each believe to be alone."""
+    """MPICH cannot connect ranks of the image's Open MPI, which Horovod needs and DDP does not."""
     apptainer = Apptainer()
     built = apptainer.build(definition.load(IMAGE), base=None, offline=False, reporter=Silent())
     packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())

@@ -153,7 +153,7 @@ def test_two_ranks_have_the_auroc_of_one(launcher: str, folder: Path, squares: P
 @pytest.mark.long
 @ranks_by
 def test_kerass_own_loop_averages_over_two_ranks(launcher: str, folder: Path) -> None:
-    """It ends with 70 where the ranks have different weights at its end."""
+    """The training ends with exit code 70 if the weights of the ranks differ at its end."""
     out = folder / f"{launcher}-fit"
     out.mkdir()
     run_inside(image(), out, [

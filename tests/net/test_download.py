@@ -190,7 +190,7 @@ def test_file_that_is_there_needs_no_source(get: Get, tmp_path: Path) -> None:
 def test_file_of_another_process_that_comes_at_the_last_moment_is_taken(
     get: Get, tmp_path: Path, told: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is there between the question for it and what is done because it was not."""
+    """The file appears after the check that it is missing, and before the download."""
     (tmp_path / "cache").mkdir()
     known = Path.is_file
 

@@ -149,7 +149,7 @@ def test_what_follows_a_video_is_predicted_beyond_its_end(
 def test_a_clip_begins_with_the_same_frame_however_long_it_is_gone_on_with(
     frames: int, there: int, run: Path, sequences: Path
 ) -> None:
-    """And what is known of its future is less where the sequence ends."""
+    """The clip has fewer frames of the real future if the sequence ends earlier."""
     model = restore.open_generator(run, None, torch.device("cpu"))
     clip = video_input.open_video_input(sequences, "train", model, frames, 1).read(4)
     assert np.array_equal(clip[..., 0], moving(16, 16, 1)[5 : 5 + there])

@@ -163,7 +163,7 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 
 
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
-    """And only there: with many clips on a rank, each has groups of its own."""
+    """With many clips on a rank, the groups do not extend over ranks."""
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
     assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
     assert not spread(4, "1").is_global(64)

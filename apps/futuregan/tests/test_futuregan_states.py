@@ -79,7 +79,7 @@ def test_the_discriminator_is_trained_from_the_end_of_the_pretraining_on(whole: 
 def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pretraining(
     program: Program, whole: Path, tmp_path: Path, begins: int
 ) -> None:
-    """And over a growth, with what joins decoder and encoder."""
+    """Trainings from step 2 or 3 also grow to 16x16 pixels, in networks with skip connections."""
     out = tmp_path / "run"
     program.train(out, "--resume", reading.checkpoints(whole)[begins - 1])
     assert reading.values(out, metrics.RESUMED) == [(begins, begins)]

@@ -168,7 +168,7 @@ def test_ranks_make_the_step_of_one_process(
 
 
 def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() -> None:
-    """They are those of fp32 between the clips that were made in bf16."""
+    """The penalty is computed in fp32, between clips that the generator made in bf16."""
     settings = dataclasses.replace(SETTINGS, precision="bf16")
     began, found = stepped(settings, (1, 1), [3])
     one = plain.batch([3])

@@ -260,7 +260,7 @@ def test_tied_weights_of_a_pipeline_get_the_gradients_of_both_ends(
 
 
 def test_the_passes_of_the_first_step_are_made_twice_to_order_the_buckets(start: Start) -> None:
-    """So a resumed training begins with the buckets of the uninterrupted one."""
+    """A resumed training thereby has the same buckets as an uninterrupted one."""
     layout = Layout(micro_batches=2)
     with start(layout, 2) as strategy:
         network, passes = Network(SHAPE, layout, strategy, 3), []

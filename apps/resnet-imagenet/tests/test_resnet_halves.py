@@ -33,7 +33,7 @@ class Overflowing(memory.Network):
 def test_the_scale_of_the_loss_stays_where_nothing_overflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It doubles after 2000 good steps, and not after each: that would soon skip every other."""
+    """The scale doubles after 2000 steps without overflow; doubling at each step would overflow."""
     asked = memory.settings(tmp_path / "run", precision="fp16", base_lr=0.05)
     found = memory.part(memory.train(asked, monkeypatch), "scaler")
     assert found == {

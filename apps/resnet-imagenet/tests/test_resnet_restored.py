@@ -119,7 +119,7 @@ def test_going_on_from_any_checkpoint_ends_with_the_same_state_and_metrics(
 def test_a_training_that_gets_another_state_back_ends_elsewhere(
     part: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So the test above would see that a part of the state is not restored."""
+    """This proves that the previous test fails if a part of the state is not restored."""
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     file = out / "checkpoints" / at(16)

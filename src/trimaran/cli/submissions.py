@@ -1,4 +1,4 @@
-"""The recipes of `submit`: one, a scaling series, or several as one job or one chain."""
+"""Select what `submit` queues: one recipe, a scaling series, or several as one job or a chain."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
 
 
 def _alone(text: str) -> list[str]:
-    """Return the lines of `text` with a single name, because some commands print further lines."""
+    """Return the lines of `text` that consist of one name; ignore others, such as warnings."""
     return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", text, re.M)
 
 

@@ -40,7 +40,7 @@ PEAK_MEMORY = "peak_memory_bytes"
 """Key in `metrics.jsonl` of the largest peak memory of a rank (the app contract)."""
 
 CAP_IPC_LOCK = 14
-"""Number of the capability with which the limit of locked memory does not apply."""
+"""Number of the Linux capability (CAP_IPC_LOCK) that lifts the limit of locked memory."""
 
 THREADS_PER_CPU = 4
 """Assumed number of threads of a run for each CPU: OpenMP, autograd, decoding, MPI or NCCL."""
@@ -117,7 +117,7 @@ def _resources(situation: Situation) -> Resources | None:
 
 
 def _meminfo(facts: NodeFacts, name: str) -> int | None:
-    """Return a row of /proc/meminfo: bytes, or a count for rows without a unit."""
+    """Return the value of a row of /proc/meminfo: bytes, or a count if the row has no unit."""
     match = re.search(rf"^{name}:\s+(\d+)( kB)?$", facts.text("meminfo") or "", re.MULTILINE)
     return int(match[1]) * (1024 if match[2] else 1) if match else None
 
@@ -136,7 +136,10 @@ def soft_limit(facts: NodeFacts, name: str) -> float | None:
 
 
 def memory(facts: NodeFacts) -> int | None:
-    """Return the bytes of memory that a run may use: the node's, or a smaller limit of a cgroup."""
+    """Return the memory in bytes that a run may use; None: it is unknown.
+
+    This is the memory of the node, or the limit of a cgroup if that is smaller.
+    """
     total = _meminfo(facts, "MemTotal")
     return None if total is None else min([total, *_counts(facts, "cgroup-memory")])
 

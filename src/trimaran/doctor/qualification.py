@@ -225,7 +225,7 @@ def _single(
     quantity: Quantity, nodes: Iterable[NodeRates], value: Callable[[NodeRates], float | None],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare one value of each node; a node without this value gets no finding."""
+    """Compare one value per node with the other nodes and `limit`; skip nodes without a value."""
     values = {node.name: [one] for node in nodes if (one := value(node)) is not None}
     return _compared(quantity, values, limit)
 
@@ -234,7 +234,7 @@ def _devices(
     quantity: Quantity, nodes: Iterable[NodeRates], values: Callable[[NodeRates], Sequence[float]],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare the values of all devices of all nodes."""
+    """Compare the values of all devices of all nodes with each other and with `limit`."""
     return _compared(quantity, {node.name: list(values(node)) for node in nodes}, limit)
 
 
@@ -283,7 +283,7 @@ def _worst(levels: Sequence[Level]) -> Level:
 
 
 def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str, Level]:
-    """Compare a value with the target's limit; return a text for the cause, and the level."""
+    """Compare a value with the target's limit; return a text for the finding, and its level."""
     if limit is None:
         return "", "ok"
     level: Level = "ok"
@@ -297,7 +297,7 @@ def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str
 
 
 def _pairs(measured: Qualification) -> dict[str, Finding]:
-    """Return one finding for each node about its all-reduces with single other nodes.
+    """Return one finding for each node about its all-reduces with one other node at a time.
 
     A node is at fault if the median bandwidth of its pairs is too low. If neither node of a slow
     pair is at fault, the findings of both nodes name the pair.

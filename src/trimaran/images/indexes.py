@@ -168,7 +168,7 @@ def _parse_html(text: str, page: str) -> list[File]:
 
 
 class _Entry(BaseModel):
-    """The keys of a file in the JSON form of an index that this module uses."""
+    """The description of a file in the JSON form of an index, with the keys that are used here."""
 
     filename: str
     url: str

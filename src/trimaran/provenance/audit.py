@@ -64,7 +64,7 @@ class Vulnerability:
 
 @dataclass(frozen=True)
 class Audit:
-    """The answer of the service.
+    """The result of a search for known vulnerabilities of the locked packages of an image.
 
     Attributes:
         checked: number of packages with an answer.
@@ -122,10 +122,10 @@ def requirements(image: Image) -> str:
 
 
 def read(result: process.Result) -> Audit:
-    """Return the answer that pip-audit printed.
+    """Return the vulnerabilities in pip-audit's JSON output.
 
     Raises:
-        RunError: The output is not an answer, or the answer covers no package.
+        RunError: the output is not such JSON, or no package was checked.
     """
     try:
         dependencies = _Answer.model_validate(parse_json(result.stdout)).dependencies

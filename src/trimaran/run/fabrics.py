@@ -164,7 +164,7 @@ def _in(name: str, *folders: str) -> tuple[str, ...]:
 
 
 def _plugin(*folders: str) -> tuple[Library, ...]:
-    """Return the plugin by which NCCL, or RCCL under another name, sends through libfabric."""
+    """Return the libfabric plugins of NCCL (NVIDIA) and RCCL (AMD), which differ in their names."""
     return (
         Library("libnccl-net.so", OFI_PLUGIN, _in("libnccl-net.so", *folders), ("nvidia",)),
         Library("librccl-net.so", OFI_PLUGIN, _in("librccl-net.so", *folders), ("amd",)),

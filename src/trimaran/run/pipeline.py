@@ -234,7 +234,9 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
 
 
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
-    """Verify the signature of the image; None: neither the recipe nor the site file demands one.
+    """Verify the signature of the image, and return a record of it.
+
+    The result is None if neither the recipe nor the site file demands a signature.
 
     Raises:
         RunError: the image is not signed, changed after it was signed, or signed by another key.

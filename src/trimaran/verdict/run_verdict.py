@@ -329,10 +329,11 @@ def chain_faults(
 
 
 def chain_notes(directory: Path) -> list[str]:
-    """Return a note for each link that began at an earlier step than the previous link had reached.
+    """Return a note for each job that began at an earlier step than its predecessor had reached.
 
-    The cause may be that the user removed checkpoints. The training is complete nevertheless, so
-    that this is a note and not a fault.
+    The jobs are the links of the job chain in `directory`: each continues the training of the
+    previous one. The cause may be that the user removed checkpoints. The training is complete
+    nevertheless, so that this is a note and not a fault.
     """
     return [
         f"link {link.number} began at step {link.step}, but the previous link ended at step"

@@ -54,7 +54,7 @@ def test_tokens_become_the_same_text_again(made: str, texts: list[str]) -> None:
 @settings(deadline=None)
 @given(TEXT)
 def test_bytes_are_the_tokens_that_the_library_gives(text: str) -> None:
-    """They are made without the library, which is slow with so many tokens."""
+    """Byte tokens are made without the library, which is slow with so many tokens."""
     reader = Tokenizer.from_buffer(file("bytes"))
     (tokens,) = Encoder(file("bytes"), PLACE).encode([text.encode()])
     assert tokens[:-1].tolist() == reader.encode(text).ids == list(text.encode())
@@ -106,7 +106,7 @@ def test_a_large_vocabulary_has_four_bytes_a_token() -> None:
 
 
 def test_truncation_and_padding_of_a_file_are_not_used() -> None:
-    """They would lose text, or add tokens that are not in it."""
+    """Truncation would lose text, and padding would add tokens that are not in the text."""
     tokenizer = Tokenizer.from_buffer(file("bpe:300"))
     plain = tokenizer.encode("the ship sails").ids
     tokenizer.enable_truncation(2)

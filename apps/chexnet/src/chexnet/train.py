@@ -113,7 +113,7 @@ class Training:
         return lambda logits, labels: method.losses(logits, labels, weighting)
 
     def run(self) -> None:
-        """Train until the last epoch, a stop by the validation, or a signal."""
+        """Train until the last epoch ends, the validation AUROC stalls, or a signal arrives."""
         with self.session.running():
             if self.trained.plateau.stopped:  # the run was killed after the decision to stop
                 self.session.end_here()

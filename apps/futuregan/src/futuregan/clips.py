@@ -52,7 +52,7 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C)."""
+        """Return the frames of clip `number`, 0..255, (T, H, W, C)."""
         ...
 
 
@@ -70,7 +70,7 @@ class FrameCache:
         return len(self._records)
 
     def read(self, sequence: int, frame: int) -> Frame:
-        """Return a frame, (H, W, C).
+        """Return frame `frame` of sequence `sequence`, 0..255, (H, W, C).
 
         Raises:
             DataError: the frame cannot be decoded; the message names the frame.
@@ -147,7 +147,7 @@ class Clips:
         return len(self._windows)
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C).
+        """Return the frames of clip `number`, 0..255, (T, H, W, C).
 
         Raises:
             DataError: a frame of the clip cannot be decoded.
@@ -155,7 +155,9 @@ class Clips:
         return self._read_window(number, self._span)
 
     def read_frames(self, number: int, frames: int) -> Frame:
-        """Return the first `frames` frames of a clip, or fewer if its sequence ends before.
+        """Return at most `frames` frames from the start of clip `number`, (T, H, W, C).
+
+        There are more than the clip has if `frames` is larger, and fewer if the sequence ends.
 
         Raises:
             DataError: one of the frames cannot be decoded.
@@ -187,7 +189,7 @@ class Synthetic:
         return self._samples
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C)."""
+        """Return the frames of clip `number`, 0..255, (T, H, W, C)."""
         return np.roll(self._clip, number, axis=1)
 
 

@@ -30,7 +30,7 @@ class VideoInput(Protocol):
     """A source of clips: input frames, then the true future frames, as far as it has them."""
 
     def read(self, number: int) -> Frame:
-        """Return a clip, (T, H, W, C); T is smaller near the end of the source.
+        """Return the frames of clip `number`, (T, H, W, C); T is smaller near the source's end.
 
         Raises:
             DataError: the clip cannot be decoded, or has too few frames to predict from.

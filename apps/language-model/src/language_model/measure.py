@@ -20,14 +20,14 @@ from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
 TIMED = 5
-"""Steps that are timed, without the counts, which take time of their own."""
+"""Number of timed steps. Memory and traffic are not counted in them: counting takes time."""
 
 
 def run(settings: EstimateSettings) -> tuple[Job, dict[str, Any]] | None:
     """Measure the layout on the ranks that a launcher started.
 
     Returns:
-        What was measured and its numbers on rank 0, None on the others.
+        On rank 0, the measured job and the result of `step_facts`; None on the other ranks.
     """
     layout = Layout.of(settings)
     strategy = start(settings.strategy, device=settings.device, axes=layout.axes)
@@ -40,9 +40,13 @@ def run(settings: EstimateSettings) -> tuple[Job, dict[str, Any]] | None:
 
 
 def step_facts(job: Job, strategy: TorchStrategy) -> dict[str, Any]:
-    """Return the peak and the states of each rank in bytes, the bytes sent, and the time of a step.
+    """Measure the memory, the communication and the time of a step.
 
-    On a GPU, the peak is that of PyTorch's allocator.
+    Returns:
+        `peak`: peak memory of each rank in bytes; on a GPU, as PyTorch's allocator counts it.
+        `states`: bytes of weights, gradients and optimizer state of each rank.
+        `sent`: bytes that each rank sends in a step.
+        `seconds`: mean time of a step, of the slowest rank.
     """
     with Footprint() as counts:
         network = Network(job.shape, job.layout, strategy, lora=job.lora)

@@ -101,7 +101,7 @@ def _zero_redundancy() -> Any:
 
 
 def clipping(norm: Tensor, most: float) -> Tensor:
-    """Return the factor of a gradient with the norm `norm`, so that it has at most the norm `most`.
+    """Return the factor that reduces a gradient of norm `norm` to at most the norm `most`, ().
 
     Pascanu et al., "On the difficulty of training recurrent neural networks", arXiv:1211.5063,
     algorithm 1. If `most` is 0, the factor is 1.

@@ -1,4 +1,4 @@
-"""The passes of one step: with micro-batches or a pipeline, in any layout."""
+"""The forward and backward passes of a step: with micro-batches or a pipeline, in any layout."""
 
 from __future__ import annotations
 

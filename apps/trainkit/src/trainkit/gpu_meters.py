@@ -19,8 +19,8 @@ class GpuMeter:
     Args:
         about: the description of the meter.
         device: zeus' object for the GPU.
-        every: zeus' object for all GPUs. The meter keeps it, because this object closes the
-            driver's library when it is garbage-collected.
+        every: zeus' object for all GPUs, or None if `device` was made without it. The meter keeps
+            the object, because it closes the driver's library when it is garbage-collected.
     """
 
     def __init__(self, about: About, device: Any, every: Any) -> None:
@@ -85,7 +85,8 @@ def nvidia_meter(gpu: Gpu) -> Meter:
 
     def opened() -> Iterator[Any]:
         for index in range(pynvml.nvmlDeviceGetCount()):
-            # The count includes GPUs of other jobs, which this job cannot open.
+            # The count includes GPUs that this process has no permission to open, such as the GPUs
+            # of other jobs if the batch system restricts access (NVML, nvmlDeviceGetCount_v2).
             with contextlib.suppress(ZeusBaseGPUError):
                 yield NVIDIAGPU(index)
 

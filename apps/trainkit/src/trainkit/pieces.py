@@ -4,9 +4,10 @@ The files have the format of safetensors (`tensorfile`). The metadata of a file 
 each whole array and the position of the piece in it.
 
 PyTorch can store sharded states in such files, too (`torch.distributed.checkpoint`, class
-`HuggingFaceStorageWriter`). It is not used, because its reader does not verify the content. The
-reader does not notice a missing file, either: it computes the shape of an array from the pieces
-that exist.
+`HuggingFaceStorageWriter`). That format is not used, because `HuggingFaceStorageReader` verifies no
+checksum and has no list of the files: it computes the shape of an array from the pieces that exist.
+If the last piece is missing, loading fails because of the shape. If a piece before the last one is
+missing, loading succeeds, and the values of this piece remain as they were before.
 """
 
 from __future__ import annotations

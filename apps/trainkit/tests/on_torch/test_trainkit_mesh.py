@@ -149,7 +149,7 @@ def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> Non
 
 
 def test_one_of_the_holders_writes_a_piece() -> None:
-    """They share the writing: a hash of the name selects the holder."""
+    """The ranks that hold a piece share the writing: a hash of its name selects the rank."""
     weights = {f"weight {n}": torch.ones(2) for n in range(40)}
     at = dict.fromkeys(weights, Place((2,), (0,), (2,), (1, 3)))
     owned = []

@@ -136,9 +136,11 @@ def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dic
 
 
 def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
-    """Return the content of a note if the hash of its shard is right, or None.
+    """Return the record of a finished shard if its files still have the recorded hashes, else None.
 
-    The task consists of the folder of the shard and the file with the note.
+    Args:
+        task: the folder of the shard, and the JSON file (note) with the record.
+        advance: called once, after the note is read.
     """
     folder, note = task
     content = parse_json(note.read_text(encoding="utf-8"))

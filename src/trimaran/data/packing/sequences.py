@@ -103,7 +103,10 @@ def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:
 
 
 def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
-    """Return the sample of a folder of frames, its stamp, and the names of its other files."""
+    """Return the sample of a folder of frames, its stamp, and the names of its other files.
+
+    The stamp has the name, size and modification time of each frame, to recognize changed files.
+    """
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: _natural(entry.name))
     leftovers.refuse_lost([fault for entry in found if (fault := leftovers.lost(entry))], PLACE)

@@ -168,9 +168,15 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield the shares of this rank that lane `lane` of `of` lanes processes, without end.
+        """Yield without end the shares of this rank that one lane (worker) processes.
 
-        The shares of step `first` of `epoch`, and of all later steps, go to the lanes in turn.
+        The lanes take turns: each share, from step `first` of `epoch` on, goes to the next lane.
+
+        Args:
+            epoch: the first epoch.
+            first: the first step in this epoch.
+            lane: number of the lane, from 0.
+            of: number of lanes.
         """
         turns = itertools.cycle(range(of))
         while True:

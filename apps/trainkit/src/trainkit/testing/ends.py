@@ -43,7 +43,7 @@ class EndContract(Fixtures):
     def test_a_second_training_in_a_folder_is_refused(
         self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """This happens if a batch job is started again before the first job has ended."""
+        """Two trainings share a folder if a batch job is restarted before the first one ends."""
         before = _content(unfinished)
         with (unfinished / outputs.METRICS).open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
