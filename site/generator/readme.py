@@ -1,4 +1,7 @@
-"""Write the table of results into the README; the home page has the same table."""
+"""Write the table of results into the README.
+
+The README stays short: only the home page also has the smoke runs, which take a minute each.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ def text(sources: Sources) -> str:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise UsageError(f"{path()}: the lines `{BEGIN}` and `{END}` are missing")
-    rows = [[f"`{name}`", *row] for name, *row in results.real(sources)]
+    rows = [
+        [f"`{name}`", *row] for name, *row in results.real(sources) if not name.endswith("-smoke")
+    ]
     table = markdown.table(results.REAL, rows)
     return f"{before}{BEGIN}\n\n{table}\n\n{results.CAPTION}\n\n{END}{after}"
 
