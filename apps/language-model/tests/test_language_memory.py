@@ -44,6 +44,7 @@ FOUR = {
 ONE = {
     "fp32": Layout(), "bf16": Layout(precision="bf16"), "full": Layout(recompute="full"),
     "selective": Layout(recompute="selective"), "micro-batches": Layout(micro_batches=4),
+    "fp8": Layout(precision="fp8"),
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from language_model import comparison
 from language_model.data import Sequences
 from language_model.inputs import open_text
-from language_model.layout import Layout
+from language_model.layout import Layout, without_training
 from language_model.settings import EvaluateSettings
 from language_model.state import load_weights, shape_of
 from language_model.steps import Network
@@ -101,7 +101,9 @@ def main(settings: EvaluateSettings) -> None:
                 f"checkpoint has {shape.vocabulary}",
                 code="data-mismatch",
             )
-        layout = dataclasses.replace(layout, precision=settings.precision or about["precision"])
+        layout = dataclasses.replace(layout, precision=without_training(
+            settings.precision, about["precision"]
+        ))
         layout.check(shape, strategy.size, about["sequence"], settings.batch_size)
         split, known = text.split(settings.split), None
         if settings.yardsticks and settings.data is not None:

@@ -8,14 +8,26 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.pipelining import Schedule1F1B
 
+from language_model import float8
 from language_model.settings import LayoutSettings
 from language_model.shapes import Shape
 from trainkit.exits import ArgumentError
 from trainkit.torch.mesh import REST
 
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-"""Precision -> type of matrix products; the weights that are updated stay in fp32."""
+HALF = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
+"""Precision -> type of matrix products; the weights that are updated stay in fp32. With fp8, it is
+the type of the products outside of the blocks, and of the results within them."""
 STAGES_PER_RANK = 2  # in an interleaved pipeline
+
+
+def without_training(chosen: str | None, trained: str) -> str:
+    """Return the precision of a command that does not train.
+
+    Args:
+        chosen: precision that the user chose; None: that of the training, but bf16 for fp8.
+        trained: precision of the training.
+    """
+    return chosen or ("bf16" if trained == "fp8" else trained)
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Layout:
         schedule: order of the passes of a pipeline: gpipe, 1f1b or interleaved.
         micro_batches: parts of the batch of a rank, one after the other.
         recompute: activations that the backward pass computes again: none, selective or full.
-        precision: fp32, bf16 or fp16.
+        precision: fp32, bf16, fp16 or fp8.
         compile: whether each block is compiled.
     """
 
@@ -133,6 +145,8 @@ class Layout:
                 "PyTorch's ZeroRedundancyOptimizer does not support them; use zero2 or fsdp",
                 code="layout-impossible",
             )
+        if self.precision == "fp8":
+            self._check_fp8(shape, ranks, sequence, batch)
         if self.compile and self.recompute == "selective":
             raise ArgumentError(
                 "--recompute selective cannot choose operations inside of the compiled blocks of "
@@ -152,3 +166,21 @@ class Layout:
                 "a multiple of this number, so that all of its stages have work",
                 code="layout-impossible",
             )
+
+    def _check_fp8(self, shape: Shape, ranks: int, sequence: int, batch: int) -> None:
+        if self.tensor > 1:
+            raise ArgumentError(
+                "--precision fp8 cannot divide matrices (--tensor-parallel): use bf16, or another "
+                "kind of parallelism",
+                code="layout-impossible",
+            )
+        tokens = batch // (self.data_ranks(ranks) * self.micro_batches) * sequence // self.context
+        for many, what in (
+            (shape.width, "the width of the network"), (shape.hidden, "its hidden units"),
+            (shape.key_heads * shape.head_width, "its keys"), (tokens, "tokens of a micro-batch"),
+        ):
+            if many % float8.MULTIPLE:
+                raise ArgumentError(
+                    f"--precision fp8: {what}, {many}, must be a multiple of {float8.MULTIPLE}",
+                    code="layout-impossible",
+                )

@@ -206,9 +206,10 @@ class Stage:
         if self.job.layout.half is None or self.job.layout.divides_weights:
             return 0
         table = ("embedding",) if self._tied and self.is_last else ()
+        blocks = () if self.job.layout.precision == "fp8" else ("blocks",)
         matrices = sum(
             math.prod(size) for name, size in self._divided.items()
-            if "norm" not in name and name.startswith(("blocks", "head", *table))
+            if "norm" not in name and name.startswith((*blocks, "head", *table))
         )
         return HALF * matrices
 

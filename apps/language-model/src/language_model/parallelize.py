@@ -41,6 +41,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from language_model import float8
 from language_model.layout import Layout
 from language_model.lora import Lora, adapt
 from language_model.model import Decoder
@@ -70,6 +71,8 @@ def stages(
             split_context(stage, strategy.mesh["context"])
         if lora is not None:
             adapt(stage, stage.blocks, lora)
+        if layout.precision == "fp8":
+            float8.convert(stage.blocks)
         recompute(stage, layout.recompute)
         if layout.compile:
             for block in stage.blocks.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from language_model import prompts, sampling, tokenizer
-from language_model.layout import Layout
+from language_model.layout import Layout, without_training
 from language_model.sampling import Method
 from language_model.settings import PredictSettings
 from language_model.state import load_weights, shape_of
@@ -46,7 +46,7 @@ def main(settings: PredictSettings) -> None:
         prompts.check_lengths(given, settings.tokens, shape.positions)
         layout = Layout(
             settings.data_parallel, settings.tensor_parallel,
-            precision=settings.precision or about["precision"],
+            precision=without_training(settings.precision, about["precision"]),
         )
         layout.check(shape, strategy.size, layout.tensor, strategy.size)
         network = Network(shape, layout, strategy)

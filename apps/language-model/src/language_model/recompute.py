@@ -14,6 +14,8 @@ from torch.utils.checkpoint import (
 
 from language_model.model import Decoder
 
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm")
+
 
 def recompute(stage: Decoder, kind: str) -> None:
     """Keep the inputs of each block only, and compute the rest again in the backward pass.
@@ -34,7 +36,7 @@ def selection() -> tuple[Any, Any]:
 
     def policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
         kept = "scaled_dot_product" in operation.name()
-        if operation.name() in ("aten::mm", "aten::addmm", "aten::bmm"):
+        if operation.name() in PRODUCTS:
             products[context.is_recompute] += 1
             kept = products[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE

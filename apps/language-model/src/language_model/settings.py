@@ -30,6 +30,7 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved")
 RECOMPUTE = ("none", "selective", "full")
 DECAYS = ("cosine", "linear", "constant")
 PRECISIONS = ("fp32", "bf16", "fp16")
+TRAINING_PRECISIONS = (*PRECISIONS, "fp8")
 RANKS = up_to(1 << 16)
 
 
@@ -116,9 +117,9 @@ class TrainSettings(LayoutSettings):
     # Precision, memory and speed.
     precision: str = option(
         AUTO,
-        "type of matrix products, weights stay fp32; fp16 scales the loss; auto: bf16 if all "
-        "devices have instructions for it, else fp32",
-        choices=(AUTO, *PRECISIONS),
+        "type of matrix products, weights stay fp32; fp16 scales the loss; fp8: in the blocks, on "
+        "GPUs that support it; auto: bf16 if all devices have instructions for it, else fp32",
+        choices=(AUTO, *TRAINING_PRECISIONS),
     )
     recompute: str = option(
         "none",
@@ -174,7 +175,8 @@ class EvaluateSettings(LayoutSettings):
     split: str | None = option(None, "split to evaluate on (default: val, else test)")
     batch_size: int = option(8, "sequences of a step on all ranks", up_to(1 << 24))
     precision: str | None = option(
-        None, "type of matrix products (default: that of the training)", choices=PRECISIONS
+        None, "type of matrix products (default: that of the training, bf16 for fp8)",
+        choices=PRECISIONS
     )
     yardsticks: bool = option(
         False, "also compute the scores of `xz -9e` and of an n-gram model on the split"
@@ -215,7 +217,7 @@ class EstimateSettings(LayoutSettings):
         "weights", non_negative_int,
     )
     batch_size: int = option(512, "sequences of a step on all ranks", up_to(1 << 24))
-    precision: str = option("bf16", "type of matrix products", choices=PRECISIONS)
+    precision: str = option("bf16", "type of matrix products", choices=TRAINING_PRECISIONS)
     recompute: str = option(
         "none", "activations that the backward pass computes again", choices=RECOMPUTE
     )
@@ -342,7 +344,8 @@ class PredictSettings(RankSettings):
     batch_size: int = option(8, "prompts that all ranks together continue at a time",
                              up_to(1 << 24))
     precision: str | None = option(
-        None, "type of matrix products (default: that of the training)", choices=PRECISIONS
+        None, "type of matrix products (default: that of the training, bf16 for fp8)",
+        choices=PRECISIONS
     )
     json: bool = common_options.json()
 

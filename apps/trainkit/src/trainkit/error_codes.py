@@ -64,6 +64,7 @@ CODES = {
     "rank-lost": "Another rank ended, hangs or cannot be reached.",
     # The measurement of communication
     "operation-missing": "The library or its backend does not have the operation.",
+    "precision-unsupported": "A device has no instructions for the precision.",
     "memory-insufficient": "The buffers or weights do not fit into the memory of a node or device.",
     "result-wrong": "An operation between the ranks gave a wrong result.",
     # The training

@@ -12,6 +12,7 @@ import os
 import torch
 
 from trainkit import provenance
+from trainkit.exits import ArgumentError
 from trainkit.torch import AUTO
 from trainkit.torch.strategy import TorchStrategy
 
@@ -23,7 +24,16 @@ def settle(precision: str, strategy: TorchStrategy) -> str:
     """Return `precision`; for "auto", bf16 if the devices of all ranks support it, else fp32.
 
     Rank 0 prints the selected precision.
+
+    Raises:
+        ArgumentError: "fp8", and the device of a rank has no instructions for it.
     """
+    if precision == "fp8" and not all(strategy.gather(has_fp8(strategy.device))):
+        raise ArgumentError(
+            "--precision fp8 needs GPUs with compute capability 8.9 or more (Ada, Hopper and "
+            "later) on all ranks: use bf16",
+            code="precision-unsupported",
+        )
     if precision != AUTO:
         return precision
     has = all(strategy.gather(has_bf16(strategy.device)))
@@ -49,6 +59,14 @@ def prepare(precision: str, device: torch.device, *, seed: int, deterministic: b
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
+
+
+def has_fp8(device: torch.device) -> bool:
+    """Return whether `device` has instructions for products in fp8, as NVIDIA's from 8.9 on."""
+    return (
+        device.type == "cuda" and torch.version.hip is None
+        and torch.cuda.get_device_capability(device) >= (8, 9)
+    )
 
 
 def has_bf16(device: torch.device) -> bool:
