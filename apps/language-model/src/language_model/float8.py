@@ -37,7 +37,8 @@ class Float8Linear(nn.Linear):
         rows = x.to(torch.bfloat16).flatten(0, -2)
         # Autocast would change the products, but not those of the backward pass.
         with torch.autocast(x.device.type, enabled=False):
-            result: Tensor = _Product.apply(rows, self.weight).unflatten(0, x.shape[:-1])
+            found: Tensor = _Product.apply(rows, self.weight)  # type: ignore[no-untyped-call]
+        result = found.unflatten(0, x.shape[:-1])
         return result if self.bias is None else result + self.bias.to(result.dtype)
 
 
