@@ -38,7 +38,7 @@ class Float8Linear(nn.Linear):
         # Autocast would change the products, but not those of the backward pass.
         with torch.autocast(x.device.type, enabled=False):
             found: Tensor = _Product.apply(rows, self.weight)  # type: ignore[no-untyped-call]
-        result = found.unflatten(0, x.shape[:-1])
+        result = found.reshape(*x.shape[:-1], -1)
         return result if self.bias is None else result + self.bias.to(result.dtype)
 
 
