@@ -187,7 +187,7 @@ def scheduler_of(record: RunRecord) -> Scheduler:
 
 
 def is_queueing(directory: Path) -> bool:
-    """Return whether the queue may contain a job of the run whose number is not recorded."""
+    """Return whether the queue may contain a job that the run has not recorded."""
     return (job_chain.place(directory) / QUEUEING).exists()
 
 

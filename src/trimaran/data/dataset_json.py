@@ -135,10 +135,10 @@ def verify_folder(
 
 
 def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return a fault if `digest`, the SHA-256 of `dataset.json`, differs from the contract.
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
 
-    A contract has a SHA-256 only for the format that it specifies, so that a data set in another
-    format never has this fault.
+    A contract has this SHA-256 only for its own format. A data set in another format therefore
+    never has this fault.
     """
     pinned = contract.packed if isinstance(contract, Contract) else None
     if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:

@@ -35,7 +35,7 @@ def names(kind: str) -> list[str]:
 
 
 def table(kind: str) -> list[Row]:
-    """Return one row for each definition of `kind`, with the columns of a table for people."""
+    """Return one row for each definition of `kind`, with the columns of the printed table."""
     if kind == "images":
         return [_image_row(row) for row in _images()]
     if kind == "recipes":  # the long name contains purpose and target
@@ -47,7 +47,7 @@ def table(kind: str) -> list[Row]:
 
 
 def complete(kind: str) -> list[Row]:
-    """Return one row for each definition of `kind`, with all columns for programs."""
+    """Return one row for each definition of `kind`, with all columns, for JSON."""
     rows = {"images": _images, "recipes": _recipes, "data": _data}
     return rows[kind]() if kind in rows else table(kind)
 

@@ -105,8 +105,8 @@ def criterion(points: int, ranges: int, squares: float) -> float:
 
     It is the criterion of Liu, Wu and Zidek ("On segmented multivariate regression", Statistica
     Sinica 7, 1997, with their constants 0.299 and 2.1). The Bayesian information criterion has a
-    smaller penalty, and finds breaks in noise if there are only some twenty points. A range has two
-    parameters, and each break is one more.
+    smaller penalty, and finds breaks in noise if there are only some twenty points. Each
+    range has two parameters, and each break is another parameter.
 
     Args:
         points: number of sizes.
@@ -122,7 +122,11 @@ def criterion(points: int, ranges: int, squares: float) -> float:
 
 
 def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
-    """Return the ranges with the smallest `criterion`, as pairs of indices (start, end)."""
+    """Divide the points into ranges so that `criterion` has its minimum.
+
+    Returns:
+        The indices (start, end) of each range.
+    """
     count = len(x)
 
     @cache
@@ -132,7 +136,7 @@ def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
 
     @cache
     def best(ranges: int, end: int) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """Divide the first `end` points into `ranges` ranges; return least squares and ranges."""
+        """Return the least sum of squares of `ranges` ranges up to `end`, and these ranges."""
         if ranges == 1:
             return squares(0, end), ((0, end),)
         return min(

@@ -28,7 +28,12 @@ def begin(folder: Path, environment: Mapping[str, Any]) -> MetricsLog:
 
 @contextlib.contextmanager
 def running(log: MetricsLog | None, nodes: Sequence[str]) -> Iterator[None]:
-    """Log the start of the run, and its end if the block fails; `nodes` are those of the ranks."""
+    """Log the start of the run, and its end if the `with` block raises an AppError.
+
+    Args:
+        log: the metrics log; None on all ranks except rank 0.
+        nodes: name of the node of each rank.
+    """
     if log is None:
         yield
         return

@@ -62,9 +62,10 @@ class Log:
 
 
 def classified(point: Point) -> dict[str, float]:
-    """Return the metrics of `app.yaml` that a point determines, by their keys, in GB/s or seconds.
+    """Return key -> value of the metrics of `app.yaml` that a point determines, in GB/s or seconds.
 
-    The keys of messages between two ranks lack the word `latency` or `busbw`.
+    A key consists of operation, quantity (`latency` or `busbw`) and size. The key of an operation
+    between two ranks has no quantity, because the operation itself is named after one.
     """
     operation, seconds = OPERATIONS[point.operation], point.seconds.median
     if not operation.is_sized:
@@ -108,7 +109,7 @@ def selecting(environment: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def running(log: Log | None, hosts: Sequence[str]) -> Iterator[None]:
-    """Log the start of the run, and its end if the measurement in the block fails."""
+    """Log the start of the run, and its end if the `with` block raises an AppError."""
     if log is None:
         yield
         return

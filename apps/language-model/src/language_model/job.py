@@ -36,7 +36,7 @@ class Job:
 
     @classmethod
     def of(cls, settings: EstimateSettings, ranks: int) -> Job:
-        """Return what the options describe, on `ranks` ranks.
+        """Return the training that the options describe, on `ranks` ranks.
 
         Raises:
             ArgumentError: the layout is impossible.
@@ -53,7 +53,10 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        """The tokens of a micro-batch of which a rank, or its tensor group, has the queries."""
+        """The number of tokens of a micro-batch that one rank processes.
+
+        The ranks of a tensor group process the same tokens. Context ranks divide each sequence.
+        """
         parts = self.layout.data_ranks(self.ranks) * self.layout.micro_batches
         return self.batch // parts * self.sequence // self.layout.context
 

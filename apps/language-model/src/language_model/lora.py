@@ -1,8 +1,8 @@
 """Low-rank adaptation, LoRA: Hu et al., arXiv:2106.09685, section 4.1.
 
-The weights are kept, and only products are trained that are added to the matrices W (outputs,
-inputs): W + (alpha / rank) B A, with A (rank, inputs) and B (outputs, rank). B is 0 at the start,
-so that the network begins as the one that is adapted. All matrices of the blocks are adapted, which
+The matrices W (outputs, inputs) do not change. A product of two trained matrices is added to each:
+W + (alpha / rank) B A, with A (rank, inputs) and B (outputs, rank). B is 0 at the start, so that
+the first outputs are those of the original network. All matrices of the blocks are adapted, which
 Dettmers et al., arXiv:2305.14314, section 4, found necessary for the results of full fine-tuning.
 """
 
@@ -32,8 +32,8 @@ class Lora:
     """The settings of a low-rank adaptation.
 
     Attributes:
-        rank: rank of the products.
-        alpha: rank times the factor of the products.
+        rank: number of rows of A and of columns of B.
+        alpha: the product B A is multiplied by alpha / rank.
     """
 
     rank: int
@@ -47,7 +47,7 @@ class Lora:
 
     @property
     def scale(self) -> float:
-        """The factor of the products."""
+        """The factor of each product B A: alpha / rank."""
         return self.alpha / self.rank
 
     def parameters(self, shape: Shape) -> int:
@@ -71,7 +71,7 @@ def adapt(stage: nn.Module, blocks: nn.Module, lora: Lora) -> None:
 
 
 class _Sum:
-    """A hook that adds the product to the result of a layer."""
+    """A forward hook that adds the scaled product B A x to the result of a layer."""
 
     def __init__(self, scale: float) -> None:
         self._scale = scale
@@ -82,7 +82,10 @@ class _Sum:
 
 
 def _part(weight: Tensor, size: Size, dimension: int) -> nn.Parameter:
-    """Return a new parameter, divided over tensor ranks if `weight` is in this dimension."""
+    """Return a new parameter of shape `size`, without values.
+
+    It is divided over the tensor ranks if `weight` is divided along `dimension`.
+    """
     part = torch.empty(size, device=weight.device)
     if not isinstance(weight, DTensor):
         return nn.Parameter(part)

@@ -28,11 +28,12 @@ Rotation = tuple[Tensor, Tensor]
 
 
 class Around(NamedTuple):
-    """What the attention of all blocks needs beside the hidden states.
+    """The inputs of the attention in every block, in addition to the hidden states.
 
     Attributes:
         rotation: rotation of each token; None: the positions are in the hidden states.
-        mask: where a token may see a key, (batch, 1, tokens, keys); None: all up to itself.
+        mask: whether each token may see each key, (batch, 1, tokens, keys); None: a token sees
+            itself and all earlier tokens.
         gather: joins the keys or values (batch, heads, tokens, width) of all parts of a sequence;
             None: the sequence is whole.
         cache: keys and values of the tokens of earlier passes; None: there were none.
@@ -187,7 +188,10 @@ class Decoder(nn.Module):
         return angles.cos(), angles.sin()
 
     def mask(self, positions: Tensor, documents: Tensor | None) -> Tensor | None:
-        """Return which keys each token may see, (batch, 1, tokens, keys); None: all before it."""
+        """Return whether each token may see each key, (batch, 1, tokens, keys).
+
+        None: a token sees itself and all earlier tokens.
+        """
         if self.cache is not None:
             return self.cache.mask(positions)
         if self.gather is None and documents is None:

@@ -78,7 +78,7 @@ class Trained:
     yardsticks: Yardsticks | None = None
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the parts of a checkpoint: the state that changes from step to step."""
         network, strategy = self.network, self.strategy
         return {
             "network": weights(network),

@@ -114,7 +114,7 @@ class Network:
             scale: factor of the loss, such as replicas / number of tokens.
 
         Returns:
-            This rank's share of the sum of the losses of all ranks, ().
+            This rank's share of the sum of the losses of all ranks, as a scalar tensor.
         """
         for stage in self.stages:
             stage.train()
@@ -132,7 +132,7 @@ class Network:
 
     @torch.no_grad()
     def loss(self, batch: Batch) -> Tensor:
-        """Return this rank's share of the sum of the losses of a batch, ()."""
+        """Return this rank's share of the sum of the losses of a batch, as a scalar tensor."""
         for stage in self.stages:
             stage.eval()
         self._scale = 1.0
@@ -153,7 +153,7 @@ class Network:
         return batch.part(index, self.layout.context).to(self.strategy.device)
 
     def _numbers(self) -> AbstractContextManager[Any]:
-        """Return the context of all passes: the precision, and a loss of divided logits."""
+        """Return the context of all passes: autocast, and a loss for logits on several ranks."""
         stack = ExitStack()
         half, device = self.layout.half, self.strategy.device.type
         stack.enter_context(torch.autocast(device, half, enabled=half is not None))
@@ -203,9 +203,10 @@ class Network:
         return [loss.detach() for loss in losses]
 
     def _share(self, losses: list[Tensor]) -> Tensor:
-        """Return the share of this rank in the sum over all ranks, ().
+        """Return this rank's share of the sum of the losses over all ranks, as a scalar tensor.
 
-        Tensor ranks have the same loss; the ranks of a pipeline but the last have none.
+        The ranks of a tensor group have the same loss, and each returns an equal fraction of it.
+        In a pipeline, only the last stage has losses; the ranks of the other stages return 0.
         """
         total = torch.zeros((), dtype=torch.float64, device=self.strategy.device)
         for loss in losses:

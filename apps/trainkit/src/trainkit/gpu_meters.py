@@ -170,7 +170,7 @@ def place(address: str) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Suppress the log lines of zeus, because the messages of MeterErrors have their content."""
+    """Suppress the log messages of zeus; a MeterError reports the same faults."""
     log = logging.getLogger("zeus")
     level = log.level
     log.setLevel(logging.CRITICAL)  # also clears caches, unlike assigning `level`

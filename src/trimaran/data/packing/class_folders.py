@@ -96,7 +96,15 @@ def refuse_within(root: Path, folder: Path) -> None:
 
 
 def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Found]:
-    """List the images of one class; the task has the root, the class folder and the label."""
+    """List the images of one class.
+
+    Args:
+        task: the folder of the data set, the class folder below it, and the label of the class.
+        advance: function that is called with 1 at the end.
+
+    Returns:
+        The class folder, as in `task`, and what was found in it.
+    """
     root, below, label = task
     samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())
     labels = (label,)  # all samples share one object, which saves memory

@@ -1,4 +1,4 @@
-"""The notes of a packing in its output folder; a repeated command resumes the packing with them."""
+"""Notes about an unfinished packing in its output folder; the same command resumes from them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refuse_used(folder: Path) -> None:
 def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the folder of notes, after checking that the notes belong to the same packing.
 
-    The folder stays locked in the meantime.
+    The output folder stays locked during the `with` block.
 
     Args:
         folder: a new or empty folder, or the folder of an unfinished packing.

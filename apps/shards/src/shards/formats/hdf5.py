@@ -157,7 +157,7 @@ class Reader:
         return f"{self.path}: record {number} (at byte {start} of 'images')"
 
     def _check(self, samples: int, kind: Kind) -> None:
-        """Raise ShardError if the tables contradict each other, the images or `dataset.json`."""
+        """Raise ShardError if a table contradicts another table, the images or `dataset.json`."""
         images = len(self._offsets) - 1
         fit = _parts(self._frames, samples, images)
         if kind.labels != "none":
