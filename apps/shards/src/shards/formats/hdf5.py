@@ -169,7 +169,7 @@ class Reader:
             )
         ordered = (np.diff(self._offsets) >= 0).all() and self._offsets[0] >= 0
         if not ordered or self._offsets[-1] > len(self._images):
-            raise ShardError(f"shard {self.path}: 'offsets' does not fit to 'images'")
+            raise ShardError(f"shard {self.path}: 'offsets' does not fit 'images'")
 
 
 def _table(file: Any, name: str) -> NDArray[np.int64]:
