@@ -140,7 +140,10 @@ def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
 
 
 def _facts(text: str) -> dict[str, dict[str, object]]:
-    """Return state, exit status and comment of each job from text or invalid JSON of qstat."""
+    """Return state, exit status and comment of each job in the output of qstat.
+
+    The output is text or JSON, which may be invalid. Jobs without a state are left out.
+    """
     jobs: dict[str, dict[str, object]] = {}
     facts: dict[str, object] = {}
     for match in _FACT.finditer(text.replace("\n\t", "")):  # qstat wraps long lines

@@ -147,7 +147,10 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return a row for each metric and moment that occurs in a verdict, from the first such run."""
+    """Return one row for each pair of metric and moment in the verdicts of the runs.
+
+    If several runs have such a row, it is the row of the first of them.
+    """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
         for row in side.verdict.rows:

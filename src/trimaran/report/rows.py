@@ -28,7 +28,14 @@ class Dot(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The values of one name, a marked value, and a text after the last value."""
+    """One row of the drawing.
+
+    Attributes:
+        name: name of the row.
+        dots: its values.
+        mark: its marked value; None: it has none.
+        text: text after the last value.
+    """
 
     name: str
     dots: Sequence[Dot]
@@ -55,7 +62,7 @@ class Table(NamedTuple):
 
     @property
     def values(self) -> Iterator[float]:
-        """All values, ends of ranges and marked values."""
+        """All numbers in the rows: the values, the ends of their ranges, and the marked values."""
         for row in self.rows:
             yield from (value for value in (row.mark,) if value is not None)
             for dot in row.dots:

@@ -188,9 +188,10 @@ def intervals(
 
 
 def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float | None]:
-    """Return a function that computes the AUROC of a bootstrap sample without sorting it again.
+    """Return a function that computes the AUROC of a bootstrap sample.
 
-    Its argument is how many times the sample contains each image.
+    The function takes, for each image, how many times the sample contains it. It returns None if
+    the sample has no positive or no negative image. The values are sorted once, for all samples.
     """
     order = np.argsort(values, kind="stable")
     first = np.flatnonzero(np.diff(values[order], prepend=np.nan))  # index of each distinct value

@@ -90,7 +90,7 @@ class Own:
 
 
 class Qualifier:
-    """One rank of a qualification."""
+    """Measures the nodes, together with the objects of this class on all other ranks."""
 
     def __init__(
         self, settings: QualifySettings, strategy: TorchStrategy, first_import: float

@@ -168,7 +168,7 @@ def critic_losses(loss: str, real: Tensor, fake: Tensor) -> Tensor:
 def generator_losses(loss: str, fake: Tensor) -> Tensor:
     """Return the loss of the generator for each fake clip, (n,).
 
-    The sources are those of `critic_losses`; `gan` is the non-saturating form of arXiv:1406.2661,
+    `critic_losses` names the papers. `gan` is the non-saturating form of arXiv:1406.2661,
     section 3.
 
     Args:

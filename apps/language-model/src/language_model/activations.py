@@ -57,7 +57,7 @@ class Activations:
 
     @property
     def boundary(self) -> float:
-        """The hidden state of a token between two blocks, which tensor ranks divide."""
+        """The bytes of the hidden state of a token between two blocks; tensor ranks divide it."""
         return self.shape.width * self.hidden_state / self.layout.tensor
 
     @property
@@ -98,7 +98,7 @@ class Activations:
 
     @property
     def _units(self) -> float:
-        """The hidden units of a rank, of a token: Llama has those of two matrices."""
+        """The number of hidden units of a token on a rank; Llama has those of two matrices."""
         number = self.shape.hidden * (1 if self.shape.family == "gpt2" else 2)
         return number / self.layout.tensor
 
@@ -115,7 +115,7 @@ class Activations:
 
     @property
     def mask(self) -> float:
-        """The mask of a token in the type of the products; causal attention needs none."""
+        """The bytes of the mask of a token: 0 unless `masked` is true or sequences are divided."""
         explicit = self.masked or self.layout.context > 1
         return self.sequence * self.product if explicit else 0.0
 
@@ -150,10 +150,10 @@ class Activations:
 
     @property
     def logits(self) -> float:
-        """The logits of a token in the type of the products."""
+        """The bytes of the logits of a token, in the type of the matrix products."""
         return self.shape.vocabulary * self.product / self.layout.tensor
 
     @property
     def probabilities(self) -> float:
-        """The logarithms of the probabilities of a token, which the loss keeps, in fp32."""
+        """The bytes of the log-probabilities of a token, which the loss keeps in fp32."""
         return self.shape.vocabulary * FULL / self.layout.tensor

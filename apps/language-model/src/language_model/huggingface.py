@@ -68,12 +68,12 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of a folder.
+    """A tensor in a folder of transformers, which contains one or several of our weights.
 
     Attributes:
-        weights: our names of its weights, whose outputs follow each other.
-        shape: its shape.
-        transposed: whether its last dimension has the outputs, not its first one.
+        weights: our names of the weights; they are joined in this order along the outputs.
+        shape: shape of the tensor.
+        transposed: whether the outputs are its last dimension; otherwise they are its first.
     """
 
     weights: tuple[str, ...]
@@ -83,7 +83,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class View:
-    """One of the weights in a tensor of a folder, in our form; see `Readable`.
+    """One of our weights, read as a part of the tensor that contains it; see `Readable`.
 
     Attributes:
         tensor: the tensor.
@@ -114,7 +114,7 @@ class View:
 
 
 def tensors(shape: Shape) -> dict[str, Tensor]:
-    """Return name -> tensor of the folder of a decoder."""
+    """Return the tensors of a decoder in a folder of transformers, by their names there."""
     with torch.device("meta"):
         decoder = Decoder(shape)
     found: dict[str, Tensor] = {}

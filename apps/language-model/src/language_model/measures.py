@@ -18,12 +18,13 @@ EVAL_BITS_PER_BYTE = "eval_bits_per_byte"
 
 
 def words(settings: TrainSettings, network: Network, data: Inputs) -> Words:
-    """Return the names of the measurements; samples are tokens.
+    """Return the names and units under which a training reports; its throughput counts tokens.
 
     Args:
-        settings: options of the training, which may have the peak of a device.
+        settings: options of the training. If they give the peak of a device, the model FLOPS
+            utilization is reported, too.
         network: the network.
-        data: the batches, whose length of sequences determines the operations per token.
+        data: the batches; the length of their sequences determines the operations per token.
     """
     each = method.operations_per_token(network.shape, data.train.length, network.lora)
     peak = (settings.peak_tflops or 0) * 1e12 * network.strategy.size

@@ -109,7 +109,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return the text `what`, followed by the first few `names`; empty if `names` is empty."""
+    """Return `what` and the first few `names` as one text; without names, an empty text."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

@@ -81,7 +81,7 @@ def storage(dtype: str) -> np.dtype[Any]:
 
 
 def bits(array: Array | Foreign) -> Array:
-    """Return an array itself, or the integers of an array of a type that NumPy lacks."""
+    """Return `array` as it is; for a type that NumPy lacks, the integers that store its bits."""
     return array.bits if isinstance(array, Foreign) else array
 
 

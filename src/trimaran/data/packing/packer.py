@@ -259,7 +259,7 @@ def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
 
 
 def _refuse_untaught(source: Listing, jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Check that every class of train still has an image if undecodable images are left out."""
+    """Raise RunError if a class in the split `train` has no image that can be decoded."""
     bad = {name for job in jobs if job.split == "train" for name, _ in finished[job.stem].bad}
     train = source.splits["train"] if bad else []
     left = {label for one in train if one.name not in bad for label in one.labels}

@@ -170,9 +170,9 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Look up the image in the registry: by the digest `pinned`, or by its tag without a digest.
+    """Return the image that the registry has under the digest `pinned`; None: under its tag.
 
-    With `pinned`, raise BuildError unless the image or its manifest has the digest `wanted`.
+    With `pinned`, raise BuildError unless `wanted` is the digest of the image or of its manifest.
     Without `pinned`, print a warning, because the tag may later point to another image.
     """
     reference = pinned or form.tag(image)

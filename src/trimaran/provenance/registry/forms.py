@@ -55,7 +55,10 @@ class Form(ABC):
 
     @abstractmethod
     def tag(self, image: Image) -> str:
-        """Return the tag of the image in this form; one repository holds both forms."""
+        """Return the tag of the image in this form.
+
+        The two forms have different tags, because one repository holds both.
+        """
 
     @abstractmethod
     def offer(self, client: Client, reference: str) -> Offer | None:
