@@ -57,19 +57,19 @@ def built() -> BuiltImage:
 
 
 def jobs(ranks: int, out: Path) -> Sequence[str]:
-    """Write the layouts of so many ranks for the worker; return its arguments."""
+    """Write the layouts for `ranks` ranks into a file; return the arguments of the worker."""
     wanted = [{"layout": layout, "steps": STEPS} for layout in LAYOUTS[ranks].values()]
     (out / "jobs.json").write_text(json.dumps(wanted))
     return ["/worker/layout_worker.py", "/out/jobs.json", "/out/results.json"]
 
 
 def results(ranks: int, out: Path) -> dict[str, dict[str, Any]]:
-    """Return name -> what the worker found of each layout."""
+    """Return name of a layout -> losses and gradient norms that the worker wrote."""
     return dict(zip(LAYOUTS[ranks], json.loads((out / "results.json").read_text()), strict=True))
 
 
 def by_torchrun(built: BuiltImage, ranks: int, out: Path) -> dict[str, dict[str, Any]]:
-    """Train all layouts of so many ranks in one container."""
+    """Train all layouts for `ranks` ranks in one container; return the result of each layout."""
     start = ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     run_inside(built, out, [*start, *jobs(ranks, out)], Mount(str(WORKER), "/worker"))
     return results(ranks, out)
@@ -77,7 +77,7 @@ def by_torchrun(built: BuiltImage, ranks: int, out: Path) -> dict[str, dict[str,
 
 @pytest.fixture(scope="module")
 def alone(built: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one process finds."""
+    """Losses and gradient norms of one process."""
     return by_torchrun(built, 1, tmp_path_factory.mktemp("alone"))["one process"]
 
 

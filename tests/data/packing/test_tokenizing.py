@@ -54,7 +54,7 @@ def test_tokens_become_the_same_text_again(made: str, texts: list[str]) -> None:
 @settings(deadline=None)
 @given(TEXT)
 def test_bytes_are_the_tokens_that_the_library_gives(text: str) -> None:
-    """Byte tokens are made without the library, which is slow with so many tokens."""
+    """The packer makes byte tokens itself, because the library takes much longer for them."""
     reader = Tokenizer.from_buffer(file("bytes"))
     (tokens,) = Encoder(file("bytes"), PLACE).encode([text.encode()])
     assert tokens[:-1].tolist() == reader.encode(text).ids == list(text.encode())

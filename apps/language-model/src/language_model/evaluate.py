@@ -10,9 +10,10 @@ from collections.abc import Callable
 
 from language_model import comparison
 from language_model.data import Sequences
-from language_model.inputs import open_text
+from language_model.inputs import Text, open_text
 from language_model.layout import Layout, without_training
 from language_model.settings import EvaluateSettings
+from language_model.shapes import Shape
 from language_model.state import load_weights, shape_of
 from language_model.steps import Network
 from trainkit import outputs
@@ -88,19 +89,7 @@ def main(settings: EvaluateSettings) -> None:
         )
         assert state is not None  # noqa: S101 - rank 0 shares the state
         shape, about = shape_of(state), state["about"]
-        text = open_text(settings.data, shape.vocabulary)
-        if text.tokenizer != about["tokenizer"]:
-            raise DataError(
-                f"{text.name} has another tokenizer ({text.tokenizer}) than the text of the "
-                f"training ({about['tokenizer']})",
-                code="data-mismatch",
-            )
-        if text.vocabulary > shape.vocabulary:
-            raise DataError(
-                f"{text.name} has {text.vocabulary} different tokens, and the network of the "
-                f"checkpoint has {shape.vocabulary}",
-                code="data-mismatch",
-            )
+        text = checked_text(settings, shape, about["tokenizer"])
         layout = dataclasses.replace(layout, precision=without_training(
             settings.precision, about["precision"]
         ))
@@ -130,3 +119,30 @@ def main(settings: EvaluateSettings) -> None:
             if known is not None:
                 print(f"on the same text, bits per byte: {known}")
         strategy.close()
+
+
+def checked_text(settings: EvaluateSettings, shape: Shape, tokenizer: str | None) -> Text:
+    """Return the text of the evaluation, whose tokens the network knows.
+
+    Args:
+        settings: the options of the command.
+        shape: shape of the network.
+        tokenizer: SHA-256 of the tokenizer of the training; None for a synthetic text.
+
+    Raises:
+        DataError: the text has another tokenizer, or more tokens than the network.
+    """
+    text = open_text(settings.data, shape.vocabulary)
+    if text.tokenizer != tokenizer:
+        raise DataError(
+            f"{text.name} has another tokenizer ({text.tokenizer}) than the text of the "
+            f"training ({tokenizer})",
+            code="data-mismatch",
+        )
+    if text.vocabulary > shape.vocabulary:
+        raise DataError(
+            f"{text.name} has {text.vocabulary} different tokens, and the network of the "
+            f"checkpoint has {shape.vocabulary}",
+            code="data-mismatch",
+        )
+    return text

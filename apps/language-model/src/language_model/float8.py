@@ -37,6 +37,7 @@ class Float8Linear(nn.Linear):
         rows = x.to(torch.bfloat16).flatten(0, -2)
         # Autocast would change the products, but not those of the backward pass.
         with torch.autocast(x.device.type, enabled=False):
+            # PyTorch does not annotate `apply`.
             found: Tensor = _Product.apply(rows, self.weight)  # type: ignore[no-untyped-call]
         result = found.reshape(*x.shape[:-1], -1)
         return result if self.bias is None else result + self.bias.to(result.dtype)

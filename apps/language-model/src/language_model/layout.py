@@ -116,6 +116,18 @@ class Layout:
         Raises:
             ArgumentError: something is not divisible; the message names both numbers.
         """
+        self._check_divisions(shape, ranks, sequence, batch)
+        if sequence > shape.positions:
+            raise ArgumentError(
+                f"--sequence {sequence}: the network has {shape.positions} positions; use at most "
+                "as many tokens",
+                code="layout-impossible",
+            )
+        if self.precision == "fp8":
+            self._check_fp8(shape, ranks, sequence, batch)
+        self._check_combinations()
+
+    def _check_divisions(self, shape: Shape, ranks: int, sequence: int, batch: int) -> None:
         data = self.data_ranks(ranks)
         for many, what, parts, option in (
             (shape.heads, "attention heads", self.tensor, "--tensor-parallel"),
@@ -133,20 +145,14 @@ class Layout:
                     f"{many}",
                     code="layout-impossible",
                 )
-        if sequence > shape.positions:
-            raise ArgumentError(
-                f"--sequence {sequence}: the network has {shape.positions} positions; use at most "
-                "as many tokens",
-                code="layout-impossible",
-            )
+
+    def _check_combinations(self) -> None:
         if self.data_parallel == "zero1" and self.tensor > 1:
             raise ArgumentError(
                 "--data-parallel zero1 cannot divide weights that --tensor-parallel divides: "
                 "PyTorch's ZeroRedundancyOptimizer does not support them; use zero2 or fsdp",
                 code="layout-impossible",
             )
-        if self.precision == "fp8":
-            self._check_fp8(shape, ranks, sequence, batch)
         if self.compile and self.recompute == "selective":
             raise ArgumentError(
                 "--recompute selective cannot choose operations inside of the compiled blocks of "

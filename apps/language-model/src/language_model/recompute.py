@@ -41,6 +41,7 @@ def selection() -> tuple[Any, Any]:
             kept = products[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
+    # PyTorch does not annotate this function.
     contexts: tuple[Any, Any] = create_selective_checkpoint_contexts(  # type: ignore[no-untyped-call]
         policy
     )
