@@ -136,7 +136,8 @@ def checked_text(settings: EvaluateSettings, shape: Shape, tokenizer: str | None
     if text.tokenizer != tokenizer:
         raise DataError(
             f"{text.name} has another tokenizer ({text.tokenizer}) than the text of the "
-            f"training ({tokenizer})",
+            f"training ({tokenizer}): pack it again with `trimaran data pack --tokenizer` and the "
+            "tokenizer.json in the folder of the run",
             code="data-mismatch",
         )
     if text.vocabulary > shape.vocabulary:
