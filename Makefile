@@ -20,7 +20,7 @@ export PATH := $(PATH):$(or $(TRIMARAN_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.ca
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dev site-setup site site-serve site-pictures quickstart test test-unit test-robustness test-apps test-apps-quick test-integration test-engines test-trainings test-alone test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
+.PHONY: help setup dev site-setup site site-serve site-pictures quickstart gpu-check test test-unit test-robustness test-apps test-apps-quick test-integration test-engines test-trainings test-alone test-site test-long test-faults mutants lint apptainer cluster cluster-stop generate generate-apps lock prune clean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r name text; do printf '  %-18s %s\n' "$$name" "$$text"; done
@@ -43,8 +43,11 @@ site-pictures: $(SITE_STAMP) ## Take the screenshots in site/docs/assets/screens
 quickstart: $(TOOL_STAMP) ## Train a ResNet on real images and judge it (ENGINE=apptainer|podman|host)
 	$(BIN)/trimaran run $(RECIPE) --engine $(ENGINE)
 
+gpu-check: ## Measure the GPU in 8 minutes; needs torch only (PYTHON=python3 CHECK="--device cpu")
+	$(PYTHON) benchmarks/gpu_check.py $(CHECK)
+
 test: ## Run all tests; says what each part took
-	@sh scripts/parts.sh $(MAKE) lint test-unit test-robustness test-apps test-site test-engines test-trainings test-alone
+	@sh scripts/parts.sh $(MAKE) lint:1 test-unit:5 test-robustness:1 test-apps:16 test-engines:14 test-trainings:7 test-alone:10 test-site:7
 
 # Many wait for a script that waits for a second to pass: more of them than cores run at a time.
 test-unit: $(DEV_STAMP) ## Run the tests of the tool and of shards; needs no engine, a minute or two
@@ -103,10 +106,12 @@ generate: $(DEV_STAMP) ## Write every generated file anew (image.def, Dockerfile
 	$(BIN)/trimaran schema
 	$(BIN)/python scripts/golden.py
 	$(BIN)/python scripts/build_site.py readme
+	$(BIN)/python scripts/shown_scripts.py
 
-generate-apps: $(TOOL_STAMP) ## Write options.json of each app anew from its settings, and estimates.json from its recipes
+generate-apps: $(TOOL_STAMP) ## Write options.json, estimates.json and work.json of the apps anew
 	$(APPS) options
 	$(BIN)/python scripts/estimates.py
+	$(BIN)/python scripts/work.py
 
 lock: $(DEV_STAMP) ## Resolve the tool's own packages anew (images: trimaran lock IMAGE)
 	$(BIN)/python scripts/lock_tool.py

@@ -5,6 +5,8 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa: F401 - pytest calls them
+
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)

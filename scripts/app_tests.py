@@ -220,21 +220,26 @@ def suites(
             yield [f"--confcutdir={place}", *ignored, *map(str, folders)]
 
 
-def run_tests(framework: Framework, *, quick: bool, neutral: bool) -> bool:
+def run_tests(framework: Framework, *, quick: bool, neutral: bool, left: int) -> bool:
     """Run the tests of trainkit and of the apps, with one call of pytest per folder of `PLACES`.
 
     Each call runs tests in two processes, and all tests of a module in one of them, because many
     share a training. OpenMP gets one thread in each process, because more threads would compete
-    for the cores.
+    for the cores. The time until `TEST_UNTIL`, if set, is shared by the `left` frameworks that are
+    not tested yet (see `time_limit.py`).
 
     Returns:
         Whether all tests passed.
     """
-    chosen = ["-n", "2", "--dist", "loadscope", "-m", "not slow" if quick else "not long"]
+    chosen = ["--durations=15", "-n", "2", "--dist", "loadscope",
+              "-m", "not slow" if quick else "not long"]
     places = PLACES[:1] if quick else PLACES  # toy apps do not affect verdicts
+    limit = {}
+    if end := os.environ.get("TEST_UNTIL"):
+        limit["TEST_UNTIL"] = str(time.time() + (float(end) - time.time()) / left)
     codes = {
         status([str(framework.python), "-m", "pytest", *chosen, *words], framework.root,
-               OMP_NUM_THREADS="1")
+               OMP_NUM_THREADS="1", **limit)
         for words in suites(framework, places, neutral=neutral)
     }
     return codes <= {0, NO_TESTS}
@@ -305,7 +310,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
         sys.stderr.write(f"error: {error}\n")
         return 2
     passed = True
-    for framework in found:
+    for place, framework in enumerate(found):
         with timed(f"{framework.name}: environment"):
             setup(framework)
         if asked.verb == "options":
@@ -315,9 +320,9 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
                 check_types(framework)
         if asked.verb == "test":
             with timed(f"{framework.name}: tests"):
-                # A quick run tests the neutral part of trainkit only once.
-                neutral = not asked.quick or framework == found[-1]
-                passed &= run_tests(framework, quick=asked.quick, neutral=neutral)
+                # The part of trainkit that serves all frameworks is tested with the last one.
+                passed &= run_tests(framework, quick=asked.quick, neutral=framework == found[-1],
+                                    left=len(found) - place)
     return 0 if passed else 1
 
 

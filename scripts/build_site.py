@@ -1,9 +1,13 @@
 """Build the site from definitions and evidence, or serve it on this machine.
 
     python scripts/build_site.py source    # write build/site-source only, for mike
-    python scripts/build_site.py readme    # write the tables in README.md and containers/README.md
+    python scripts/build_site.py readme    # write the tables in README.md, those of containers/ and
+                                           # of apps with variants
     python scripts/build_site.py build     # build build/site from build/site-source
     python scripts/build_site.py serve     # build the site, serve it at http://127.0.0.1:8000/
+
+With `--today YYYY-MM-DD`, evidence that is older than 12 months on that date is shown as stale; the
+default is the current date.
 
 Exit codes: 0 success; 1 the builder found a fault in a page, such as a broken link; 2 evidence, a
 definition or a page has faults, whose file, line and reason are printed.
@@ -12,6 +16,7 @@ definition or a page has faults, whose file, line and reason are printed.
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import functools
 import http.server
 import os
@@ -25,7 +30,13 @@ STARTED = time.monotonic()  # before the imports below, so that their time is in
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "site"))
 
-from generator import image_overview, readme, sources, tree  # noqa: E402 - found by the line above
+from generator import (  # noqa: E402 - found by the line above
+    image_overview,
+    readme,
+    sources,
+    tree,
+    variants,
+)
 from trimaran.errors import TrimaranError  # noqa: E402
 
 SOURCE, BUILT = ROOT / "build/site-source", ROOT / "build/site"
@@ -39,6 +50,13 @@ def written(write: Callable[[], None]) -> int:
         sys.stderr.write(f"{error.message}\n{error.hint or ''}".rstrip() + "\n")
         return 2
     return 0
+
+
+def write_tables() -> None:
+    """Write the tables of evidence into the READMEs."""
+    read = sources.read()
+    readme.write(read)
+    variants.write(read)
 
 
 def build() -> int:
@@ -70,10 +88,11 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("verb", choices=["readme", "source", "build", "serve"])
     parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--today", type=dt.date.fromisoformat, default=None)
     asked = parser.parse_args(words)
     if asked.verb == "readme":
-        return written(image_overview.write) or written(lambda: readme.write(sources.read()))
-    if code := written(lambda: tree.write(SOURCE)):
+        return written(image_overview.write) or written(write_tables)
+    if code := written(lambda: tree.write(SOURCE, asked.today)):
         return code
     if asked.verb != "source" and (code := build()):
         return code

@@ -32,7 +32,7 @@ class WarmPytest:
 
     def __init__(self, interpreter: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        for name in ("TRIMARAN_ROOT", "PYTHONDONTWRITEBYTECODE"):
+        for name in ("TRIMARAN_ROOT", "PYTHONDONTWRITEBYTECODE", "TEST_UNTIL"):
             environment.pop(name, None)
         self._interpreter = interpreter
         self._process = subprocess.Popen(

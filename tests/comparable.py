@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from finished import SIF, start
+from trimaran.evidence import writing
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
-from trimaran.report import report
 from trimaran.run import run_directory
 from trimaran.verdict import run_verdict
 
@@ -74,7 +74,7 @@ def _write(
 def publish(directory: Path) -> Path:
     """Write the evidence of a run next to its directory, and return the path of the file."""
     file, judged = directory.with_suffix(".json"), run_verdict.judge(directory)
-    report.write_evidence(directory, judged.record, judged.verdict, file)
+    writing.write(directory, judged.record, judged.verdict, file)
     return file
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from finished import write_recipe
 from sifs import TINY
+from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa: F401 - pytest calls them
 from trimaran import paths
 from trimaran.images import definition
 from trimaran.recipes.library import RecipeFile

@@ -77,7 +77,7 @@ class Place:
     def slurm(self, *words: str) -> str:
         """Run a command of Slurm, and return its output."""
         done = subprocess.run(list(words), env=self.env(), capture_output=True, text=True,
-                              check=True, cwd=self.root, timeout=60)
+                              check=True, cwd=self.root, timeout=300)
         return done.stdout.strip()
 
     def submit(self, *words: str, out: Path | None = None) -> Run:

@@ -50,6 +50,14 @@ def run() -> str:
     return f"RUN={shlex.quote(str(directory))}"
 
 
+def handin() -> str:
+    """Create a completed run of the quickstart, and a checkout without evidence."""
+    root = _checkout("checkout-evidence")
+    (root / "site").unlink()
+    (root / "site").mkdir()
+    return f"{run()}\nexport TRIMARAN_ROOT={shlex.quote(str(root))}"
+
+
 def stopped() -> str:
     """Create a run of the quickstart stopped by Ctrl-C; `$RUN` is its directory."""
     directory = Path("runs", QUICKSTART, "1").absolute()
@@ -75,12 +83,7 @@ def imagenet() -> str:
     from photos import TRUTH, official_tars
     from trimaran.files import md5
 
-    source, root = paths.repository(), Path("checkout").absolute()
-    root.mkdir()
-    for path in source.iterdir():
-        if path.name != "recipes":
-            (root / path.name).symlink_to(path)
-    shutil.copytree(source / "recipes", root / "recipes")
+    root = _checkout("checkout")
     official = official_tars(Path("official"), root)
     file = root / "recipes/data/imagenet-2012.yaml"
     contract = yaml.safe_load(file.read_text())
@@ -88,6 +91,28 @@ def imagenet() -> str:
     contract["splits"] = {"train": {"samples": 9}, "val": {"samples": len(TRUTH)}}
     file.write_text(yaml.safe_dump(contract))
     return f"export TRIMARAN_ROOT={shlex.quote(str(root))}"
+
+
+def cifar() -> str:
+    """Create `copy` with a tiny archive of CIFAR-10, and a checkout with its hashes."""
+    import cifars
+    import datasets
+
+    root = _checkout("checkout-cifar")
+    contract = cifars.document(Path("copy").absolute()) | {"name": "cifar-10"}
+    datasets.write(root / "recipes/data/cifar-10.yaml", contract)
+    return f"export TRIMARAN_ROOT={shlex.quote(str(root))}"
+
+
+def _checkout(name: str) -> Path:
+    """Create a checkout of links, whose recipes are copies."""
+    source, root = paths.repository(), Path(name).absolute()
+    root.mkdir()
+    for path in source.iterdir():
+        if path.name != "recipes":
+            (root / path.name).symlink_to(path)
+    shutil.copytree(source / "recipes", root / "recipes")
+    return root
 
 
 def clone() -> str:
@@ -126,7 +151,7 @@ def unjudged() -> str:
 
 GIVEN: dict[str, Callable[[], str]] = {
     one.__name__: one
-    for one in (photos, texts, run, stopped, imagenet, clone, dry, ended, unjudged)
+    for one in (photos, texts, run, handin, stopped, imagenet, cifar, clone, dry, ended, unjudged)
 }
 
 if __name__ == "__main__":

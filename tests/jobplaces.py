@@ -130,7 +130,7 @@ class Place:
     ) -> tuple[int, str]:
         """Run the job to its end; return its exit status and its output."""
         with self.start(act, number, script) as child:
-            said, _ = child.communicate(timeout=60)
+            said, _ = child.communicate(timeout=300)
         return child.returncode, said
 
     def recorded(self, name: str) -> list[str]:
@@ -206,11 +206,11 @@ def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
     """Run the job, and send its shell SIGUSR1, the signal before the time limit."""
     (place.out / "up").unlink(missing_ok=True)
     with place.start(f"touch up; {act}", number) as child:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 120
         while not (place.out / "up").exists() and time.monotonic() < end:
             time.sleep(0.05)
         os.kill(child.pid, signal.SIGUSR1)
-        said, _ = child.communicate(timeout=60)
+        said, _ = child.communicate(timeout=300)
     return child.returncode, said
 
 

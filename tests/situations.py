@@ -27,7 +27,7 @@ def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:
     """
     done = subprocess.run(
         [*words, "/bin/sh", "-s"], input=facts.probe_source(parameters, GROUPS), text=True,
-        check=True, stdout=subprocess.PIPE, timeout=60,
+        check=True, stdout=subprocess.PIPE, timeout=300,
     )
     return facts.parse(done.stdout)
 

@@ -116,8 +116,8 @@ def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[lis
     tested = [words[words.index("loadscope") + 1 :] for words in calls if "pytest" in words]
     assert {tuple(words[:2]) for words in tested} == {("-m", "not long")}
     assert [words[2:] for words in tested] == [
-        ["--confcutdir=apps", "--ignore=apps/trainkit/tests/on_torch", "apps/trainkit/tests",
-         "apps/words/tests"],
+        ["--confcutdir=apps", "--ignore=apps/trainkit/tests/on_torch",
+         "apps/trainkit/tests/on_tensorflow", "apps/words/tests"],
         ["--confcutdir=tests/toys/apps", "--ignore=apps/trainkit/tests/on_torch",
          "tests/toys/apps/toy/tests"],
         ["--confcutdir=apps", "--ignore=apps/trainkit/tests/on_tensorflow", "apps/trainkit/tests",

@@ -14,6 +14,7 @@ from generator.evidence import Ratio, Spread
 from refusals import refused
 from trimaran import paths
 from trimaran.errors import UsageError
+from trimaran.evidence.content import LISTED
 
 SOURCE = paths.repository() / "site/results"
 RUN = "resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
@@ -29,6 +30,7 @@ def results(checkout: Path) -> Path:
     for name in (RUN, BENCHMARK, IMAGE, SUITE):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes((SOURCE / name).read_bytes())
+    (folder / LISTED).write_bytes((SOURCE / LISTED).read_bytes())
     return folder
 
 

@@ -30,8 +30,9 @@ for name, *below in (
     ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
     ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
+    ("evidence", "report"), ("plan", "report"),
     ("inventory", "report"), ("doctor", "cluster"),
-    ("cli", "bundles", "doctor", "compare", "inventory"),
+    ("cli", "bundles", "doctor", "compare", "evidence", "inventory", "plan"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 

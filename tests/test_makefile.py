@@ -104,10 +104,10 @@ def test_all_tests_say_what_each_part_took_also_when_one_fails(tmp_path: Path) -
     def run(*targets: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*words, *targets], capture_output=True, text=True, check=False)
 
-    good = run("lint", "unit")
+    good = run("lint:1", "unit:2")
     assert good.returncode == 0
     assert [line.split()[0] for line in good.stdout.splitlines()[-2:]] == ["lint", "unit"]
-    bad = run("bad", "unit", "bad")
+    bad = run("bad:1", "unit:2", "bad:1")
     assert bad.returncode == 1
     assert [line.split()[0] for line in bad.stdout.splitlines()[-4:-1]] == ["bad", "unit", "bad"]
     assert bad.stdout.splitlines()[-1] == "failed: bad bad"

@@ -51,7 +51,7 @@ def test_no_yaml_takes_long(text: str) -> None:
     begin = time.monotonic()
     with pytest.raises(Malformed):
         parse_yaml(text + "\n[")
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 40
 
 
 @pytest.mark.parametrize("text", hostile.YAML)

@@ -54,7 +54,7 @@ def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
 
 def is_alive(pid: int) -> bool:
     """Return whether a process is there and no zombie, as soon as it has had time to end."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
@@ -132,7 +132,7 @@ def test_a_child_that_exceeds_its_time_limit_is_stopped() -> None:
     with refused("program-timeout", "within 0.5 s"):
         process.stream([sys.executable, "-c", FAMILY], None, Silent(), on_line=lines.append,
                        seconds=0.5)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 50
     assert not any(is_alive(int(line)) for line in lines)
     assert process.stream(["true"], None, Silent(), seconds=60) == 0
 
@@ -149,7 +149,7 @@ def test_a_child_that_ignores_the_stop_is_killed(monkeypatch: pytest.MonkeyPatch
             [sys.executable, "-c", code], None, Silent(),
             on_line=lambda line: later(signal.SIGINT),
         )
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 50
 
 
 def test_a_log_that_cannot_be_written_ends_the_child_and_is_named(

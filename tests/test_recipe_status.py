@@ -15,6 +15,7 @@ from generator import evidence, recipe_status
 from refusals import refused
 from samples import GOOD
 from trimaran.errors import UsageError
+from trimaran.evidence import writing
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
@@ -41,7 +42,7 @@ def add_run(checkout: Path, recipe: RecipeFile, accuracy: float, **changed: int)
     directory = checkout / f"run-{accuracy}"
     record = finish(directory, recipe, accuracy, dict(changed), SIF)
     file = checkout / evidence.RESULTS / recipe.name / f"{record.started.date()}-a-{accuracy}.json"
-    report.write_evidence(directory, *report.write(directory), file)
+    writing.write(directory, *report.write(directory), file)
     return file
 
 

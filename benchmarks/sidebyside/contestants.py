@@ -24,7 +24,7 @@ because the first layer needs no gradient of its input.
 APP = "resnet_imagenet"
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 """torchrun for two ranks on this machine, on a free port."""
-MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n", "2")
+MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n")
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ def training(
     return Contestant(name, argv, environment, read, unit)
 
 
-def launched(one: Contestant) -> Contestant:
-    """Return a copy of the contestant whose command Open MPI starts on two ranks."""
+def launched(one: Contestant, ranks: int = 2) -> Contestant:
+    """Return a copy of the contestant whose command Open MPI starts on several ranks."""
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    return replace(one, argv=lambda folder: [*MPIRUN, *root, *one.argv(folder)])
+    return replace(one, argv=lambda folder: [*MPIRUN, str(ranks), *root, *one.argv(folder)])
 
 
 def throughput(metrics: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generator import learning, markdown
+from generator import learning, markdown, variants
 from generator.adopt import Library
 from generator.pages import Page, fill
 from generator.recipes import best_status
@@ -42,10 +42,11 @@ def _page(app: str, sources: Sources, known: Library) -> Page:
          "on its own hardware only" if metric.hardware_bound else "anywhere", f"`{metric.key}`"]
         for name, metric in card.metrics.items()
     ]
+    document, compared = variants.adopted(known.page(f"apps/{app}/README.md"), own, app, sources)
     text = fill(
-        "app.md.j2", own, document=known.page(f"apps/{app}/README.md"),
+        "app.md.j2", own, document=document,
         recipes=markdown.table(["recipe", "what it is", "status"], recipes),
         metrics=markdown.table(["metric", "unit", "better", "judged", "in metrics.jsonl"], metrics),
         verbs=card.verbs, curves="\n\n".join(plot.markdown(own) for plot in drawn),
     )
-    return Page(own, text, card.title, "", plots=tuple(drawn))
+    return Page(own, text, card.title, "", plots=(*drawn, *compared))

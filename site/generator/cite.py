@@ -22,8 +22,10 @@ from generator.sources import Sources
 from trimaran.errors import UsageError
 from trimaran.report.run_evidence import RunEvidence
 
-_HOW = re.compile(r"^<!-- (?:real|small|given).*?-->\n", re.MULTILINE)
-"""Comments that tell tests how to run a block of commands; they are removed from the page."""
+_HOW = re.compile(
+    r"^<!-- (?:real|small|given|/?script|/?diff).*?-->\n", re.MULTILINE
+)
+"""Comments for tests and for generated parts, which are removed from the page."""
 
 
 _LONG = 600

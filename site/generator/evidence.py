@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,13 @@ from pydantic import Field, model_validator
 
 from trimaran import paths, strict
 from trimaran.errors import UsageError
+from trimaran.evidence import content as contents
+from trimaran.evidence.check import DATED
+from trimaran.parsing import parse_json
 from trimaran.provenance.inspection import Examination
 from trimaran.report.history import RESULTS
-from trimaran.report.run_evidence import Finite, Machine, RunEvidence
-from trimaran.strict import Digest
+from trimaran.report.run_evidence import Machine, RunEvidence
+from trimaran.strict import Digest, Finite
 
 Moment = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2} [+-]\d{4}$")]
 """Date and time in evidence of benchmarks and suites: `2026-11-22 05:39 +0000`."""
@@ -168,9 +170,6 @@ class Suite(strict.Model):
         return dt.date.fromisoformat(self.date[:10])
 
 
-DATED = re.compile(r"(\d{4}-\d{2}-\d{2})-[a-z0-9][A-Za-z0-9._-]*\.json")
-"""File name of evidence: date, host, and a suffix if there are several files of one day."""
-
 D = TypeVar("D", Benchmark, ImageEvidence, RunEvidence, Suite)
 
 
@@ -208,22 +207,28 @@ def read() -> AllEvidence:
     """
     faults: list[str] = []
     shelf = AllEvidence({}, {}, {}, {})
-    files = [path for path in (paths.repository() / RESULTS).rglob("*") if path.is_file()]
+    files = [path for path in (paths.repository() / RESULTS).rglob("*")
+             if path.is_file() and path.name != contents.LISTED]
+    unhashed = contents.listed()
     for path in sorted(files, key=lambda path: (path.name, path), reverse=True):
         try:
-            _add(shelf, path)
+            _add(shelf, path, unhashed)
         except UsageError as error:
             faults.append(error.message)
     if faults:
         raise UsageError(
             "\n".join(reversed(faults)), code="evidence-invalid",
-            hint="do not edit evidence: write it again (trimaran report, inspect), or remove it",
+            hint="do not edit evidence: write it again (trimaran evidence add, inspect), or remove"
+            " it",
         )
     return shelf
 
 
-def _add(shelf: AllEvidence, path: Path) -> None:
-    """Read one file, and add it to the evidence of the kind that its folder determines."""
+def _add(shelf: AllEvidence, path: Path, unhashed: frozenset[str]) -> None:
+    """Read one file, and add it to the evidence of the kind that its folder determines.
+
+    `unhashed` has the hashes of the older files of runs that contain no hash themselves.
+    """
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:
         _put(shelf.benchmarks, path, Benchmark, lambda one: one.benchmark)
@@ -234,9 +239,21 @@ def _add(shelf: AllEvidence, path: Path) -> None:
     elif len(rest) == 1:
         _put(shelf.runs, path, RunEvidence, lambda one: one.run.recipe.name,
              folder=f"{kind}/{rest[0]}")
+        _refuse_edited(path, unhashed)
     else:
         raise UsageError(f"{path}:1: no kind of evidence belongs into this folder",
                          code="evidence-invalid")
+
+
+def _refuse_edited(path: Path, unhashed: frozenset[str]) -> None:
+    """Check that the content of the evidence of a run has the hash that it states.
+
+    Raises:
+        UsageError: the file was edited, or has no hash and is not one of the older files.
+    """
+    raw = path.read_bytes()
+    if edited := contents.fault(parse_json(raw), raw, unhashed):
+        raise UsageError(f"{path}:1: {contents.HASH}: {edited}", code="evidence-invalid")
 
 
 def _put(

@@ -14,8 +14,14 @@ from trimaran.report.panels import Line, Panel, drawable
 from trimaran.report.rows import Dot, Row, Table
 from trimaran.report.run_evidence import RunEvidence
 
+CurvePoint = tuple[int, float, float]
+"""Step, seconds since the start of the run, and value of the metric."""
+
 LEAST = 2
 """Minimum number of points of a curve; the table of evidence shows single values."""
+
+IN_TABLE = 5
+"""Maximum number of points of a curve in the table of a page; the CSV file has all points."""
 
 
 def curves_of(name: str, points: Sequence[RecipeStatus]) -> list[Plot]:
@@ -79,18 +85,30 @@ def _curves(
     days = sorted({str(piece.content.day) for _, piece, _ in drawn})
     machines = sorted({piece.content.run.host.text for _, piece, _ in drawn})
     lasts = [points[-1][2] for _, _, points in drawn]
+
+    def rows(by: charts.By, count: int | None) -> list[list[object]]:
+        return [
+            [label, _seed(piece), seconds if by == "time" else step, value, piece.content.day]
+            for label, piece, points in drawn for step, seconds, value in _spread(points, count)
+        ]
+
     return [
         Plot(
             f"curve-{name.replace('/', '-')}-{metric}-{over}", Lines(panel, by),
             f"{metric} of {len(lasts)} runs of {name} over {over}; the last values are"
             f" {min(lasts):.5g} to {max(lasts):.5g} {unit}".rstrip() + ".",
             f"{metric} over {over}; measured {' and '.join(days)} on {'; '.join(machines)}.",
-            ["run", "seed", f"{over}:", f"{title}:", "date"],
-            [[label, _seed(piece), seconds if by == "time" else step, value, piece.content.day]
-             for label, piece, points in drawn for step, seconds, value in points],
+            ["run", "seed", f"{over}:", f"{title}:", "date"], rows(by, None), rows(by, IN_TABLE),
         )
         for by, over in OVER.items()
     ]
+
+
+def _spread(points: Sequence[CurvePoint], count: int | None) -> Sequence[CurvePoint]:
+    """Return `count` of the points, evenly spaced from the first to the last; None: all points."""
+    if count is None or len(points) <= count:
+        return points
+    return [points[round(place * (len(points) - 1) / (count - 1))] for place in range(count)]
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:

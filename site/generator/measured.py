@@ -1,4 +1,4 @@
-"""Compute the throughput of published runs: the median for each recipe, machine and day."""
+"""Compute the throughput of published runs by recipe, machine, day and framework version."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ METRIC = "throughput"
 
 @dataclass(frozen=True)
 class Measured:
-    """The throughput of the runs of an unchanged recipe on one machine and one day.
+    """The throughput of an unchanged recipe on one machine, one day and one framework version.
 
     Attributes:
         recipe: name of the recipe, with the point of a series.
-        devices: number of ranks, each on its own device or cores.
+        devices: number of ranks, each on its own device or cores, or of GPUs if ranks have several.
         machine: short description of the machine.
         device: kind of the devices, without their number; scaling is plotted for each kind.
+        framework: the framework of the app.
+        version: version of the framework; None: the app has not recorded it.
         day: day of the runs.
         rates: throughput of each run, in `unit`.
         unit: unit of the rates.
@@ -36,6 +38,8 @@ class Measured:
     devices: int
     machine: str
     device: str
+    framework: str
+    version: str | None
     day: dt.date
     rates: Sequence[float]
     unit: str
@@ -53,6 +57,11 @@ class Measured:
         return recipe_status.show(rate, "", self.digits)
 
     @property
+    def software(self) -> str:
+        """The framework and its version."""
+        return f"{self.framework} {self.version or '(version not recorded)'}"
+
+    @property
     def cited(self) -> str:
         """The source: number of runs, machine, date and files."""
         runs = f"median of {len(self.rates)} runs" if len(self.rates) > 1 else "one run"
@@ -60,13 +69,18 @@ class Measured:
 
 
 def rates_of(one: RecipeStatus) -> list[Measured]:
-    """Return the throughput of the published runs of a recipe by machine and day, newest first."""
+    """Return the throughput of a recipe's published runs in groups, the newest day first.
+
+    The runs of a group have the same machine, framework version and day.
+    """
     groups: dict[tuple[object, ...], list[tuple[Piece[RunEvidence], JudgedRow]]] = {}
+    framework = one.file.card.card.framework
     for piece in one.own_runs():
         row = piece.content.row(METRIC)
         if row is not None and row.measured is not None:
             ran = piece.content.run
-            key = ran.recipe.nodes, ran.machine, piece.content.day
+            key = (ran.recipe.nodes, ran.machine, piece.content.day,
+                   ran.version_of(framework))
             groups.setdefault(key, []).append((piece, row))
     return [_group(one, found) for found in groups.values()]
 
@@ -77,9 +91,11 @@ def _group(one: RecipeStatus, found: Sequence[tuple[Piece[RunEvidence], JudgedRo
     known = one.file.card.card.metrics[METRIC]
     rates = [row.measured for _, row in found if row.measured is not None]
     return Measured(
-        recipe=one.name, devices=(ran.recipe.nodes or wanted.nodes) * wanted.tasks_per_node,
+        recipe=one.name, devices=(ran.recipe.nodes or wanted.nodes) * wanted.devices_per_node,
         machine=ran.machine,
         device=" and ".join(dict.fromkeys(ran.host.accelerators)) or ran.host.text,
+        framework=one.file.card.card.framework,
+        version=ran.version_of(one.file.card.card.framework),
         day=piece.content.day, rates=rates, unit=known.unit, digits=known.digits,
         on_target=all(row.outcome != "NO REFERENCE" for _, row in found),
         files=[piece.path for piece, _ in found],

@@ -43,7 +43,8 @@ class Plot:
         alternative: alternative text for readers who do not see the plot.
         caption: how to read the plot, and the source of its numbers.
         head: heads of the table with the same numbers; a head with `:` at its end is numeric.
-        rows: rows of the table.
+        rows: rows of the CSV file.
+        brief: fewer rows for the table on the page; None: the table has all rows.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Plot:
     caption: str
     head: Sequence[str]
     rows: Sequence[Row]
+    brief: Sequence[Row] | None = None
 
     def markdown(self, page: str) -> str:
         """Return the Markdown of the plot for `page`: drawings, caption, CSV and table."""
@@ -63,9 +65,18 @@ class Plot:
             f"<figcaption markdown>\n{self.caption}\n"
             f'<span class="files">[CSV]({place}.csv)</span>\n</figcaption>',
             "</figure>",
-            markdown.folded("The same as a table", markdown.table(self.head, [
-                [_linked(page, one) for one in row] for row in self.rows]), "table"),
+            markdown.folded(self._title(), markdown.table(self.head, [
+                [_linked(page, one) for one in row] for row in self._shown()]), "table"),
         ])
+
+    def _shown(self) -> Sequence[Row]:
+        return self.rows if self.brief is None else self.brief
+
+    def _title(self) -> str:
+        """Return the title of the table, which says so if the CSV file has more rows."""
+        shown, rows = len(self._shown()), len(self.rows)
+        return "The same as a table" if shown == rows else (
+            f"As a table: {shown} of the {rows} rows of the CSV file")
 
     def html(self, width: int) -> str:
         """Return the drawing with its title and legend."""

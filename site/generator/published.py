@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from trimaran import paths, strict
-from trimaran.report.run_evidence import Finite
+from trimaran.strict import Finite
 
 FILE = "site/published.yaml"
 

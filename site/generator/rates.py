@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from generator.measured import METRIC, rates_of
 from generator.plots import Plot
 from generator.recipe_status import RecipeStatus
 from generator.sources import Sources
+from trimaran.evidence import age
 from trimaran.report.rows import Dot, Row, Table
 
 
@@ -37,9 +39,12 @@ def _of_recipes(sources: Sources) -> Iterator[Rate]:
             if number.expected.metric == METRIC:
                 whose = "published" if number.date is None else "measured here"
                 yield Rate(_label(own, one), number.expected.value, whose, number.cited, one.name)
-        for ran in rates_of(one):
+        measured = rates_of(one)
+        several = len({ran.version for ran in measured}) > 1
+        for ran in measured:
             where = own if ran.on_target else ran.machine
-            yield Rate(f"{_label(where, one)}, {ran.day}", ran.rate, "measured here", ran.cited,
+            when = f"{ran.software}, {ran.day}" if several else f"{ran.day}"
+            yield Rate(f"{_label(where, one)}, {when}", ran.rate, "measured here", ran.cited,
                        one.name)
 
 
@@ -90,13 +95,18 @@ def throughput(sources: Sources) -> Plot:
     )
 
 
+def _dated(day: dt.date, today: dt.date) -> str:
+    return f"{day} (stale)" if age.is_stale(day, today) else f"{day}"
+
+
 def ran(sources: Sources) -> Plot:
     """Return a plot of the throughput of published runs: medians by recipe, machine and day."""
     found = [one for standing in sources.standings.values() for one in rates_of(standing)]
     dots: dict[str, list[Dot]] = {}
     for one in found:
         few, many = min(one.rates), max(one.rates)
-        runs = f"{one.shown(one.rate)} {one.unit}, {len(one.rates)} runs, {one.machine}, {one.day}"
+        runs = (f"{one.shown(one.rate)} {one.unit}, {len(one.rates)} runs, {one.machine},"
+                f" {one.software}, {one.day}")
         dots.setdefault(one.recipe, []).append(Dot(one.rate, runs, one.machine, few, many))
     rows = [Row(recipe, some) for recipe, some in dots.items()]
     machines = list(dict.fromkeys(one.machine for one in found))
@@ -106,10 +116,12 @@ def ran(sources: Sources) -> Plot:
         f"Throughput of {sum(len(one.rates) for one in found)} runs in evidence, of"
         f" {len(rows)} recipes on {len(machines)} machines: the median of each day, and from the"
         " slowest run to the fastest.",
-        "A dot for the median of a recipe, a machine and a day, a line from the slowest run to"
-        " the fastest. Recipes differ in network and images: compare each with itself. Dates and"
-        " files are in the table.",
-        ["recipe", "median:", "slowest:", "fastest:", "unit", "runs:", "machine", "date", "source"],
+        "A dot for the median of a recipe, a machine, a framework version and a day, a line from"
+        " the slowest run to the fastest. Recipes differ in network and images: compare each with"
+        " itself. Dates and files are in the table.",
+        ["recipe", "median:", "slowest:", "fastest:", "unit", "runs:", "machine",
+         "framework", "date", "source"],
         [[one.recipe, *map(one.shown, (one.rate, min(one.rates), max(one.rates))), one.unit,
-          len(one.rates), one.machine, one.day, " ".join(one.files)] for one in found],
+          len(one.rates), one.machine, one.software, _dated(one.day, sources.today),
+          " ".join(one.files)] for one in found],
     )

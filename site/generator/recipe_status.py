@@ -17,8 +17,8 @@ from trimaran.errors import UsageError
 from trimaran.parsing import Location
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.cards import Card
+from trimaran.recipes.expectation import Expectation
 from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.recipe import Expectation
 from trimaran.recipes.targets import Target
 from trimaran.report.run_evidence import RunEvidence
 from trimaran.strict import Sha256
@@ -126,6 +126,12 @@ class RecipeStatus:
         """The number of ranks."""
         wanted = self.file.recipe.resources
         return wanted.nodes * wanted.tasks_per_node
+
+    @property
+    def devices(self) -> int:
+        """The number of devices that compute: GPUs or ranks."""
+        wanted = self.file.recipe.resources
+        return wanted.nodes * wanted.devices_per_node
 
     @property
     def hardware(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import html
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from generator import commands, learning, markdown, recipe_status, scaling
 from generator.evidence import Piece
@@ -15,7 +16,9 @@ from generator.sources import Sources
 from trimaran.data.cache import getting
 from trimaran.data.contracts import load as contract
 from trimaran.data.weights import load as weights
+from trimaran.evidence import age
 from trimaran.recipes import cards, targets
+from trimaran.recipes.recipe import Recipe
 from trimaran.report.run_evidence import RunEvidence
 
 FOLDER = "recipes"
@@ -99,9 +102,10 @@ def _page(sources: Sources, name: str) -> Page:
         "recipe.md.j2", own, name=name, recipe=recipe, points=points, first=first,
         status=best_status(points), meaning=STATUS, about=markdown.comment(text),
         yaml=text[text.index("schema:"):], file=recipe_status.relative(first.file.path),
-        expected=_expected(points), ways=_ways(points), facts=_facts(first),
-        target=targets.load(recipe.target), data=_data(first), before=commands.first(first),
-        runs=_runs(own, runs), plots="\n\n".join(plot.markdown(own) for plot in drawn),
+        expected=_expected(points), assumed=_assumed(points), ways=_ways(points),
+        facts=_facts(points), target=targets.load(recipe.target), data=_data(first),
+        before=commands.first(first), runs=_runs(own, runs, sources.today),
+        plots="\n\n".join(plot.markdown(own) for plot in drawn),
         card=sources.cards[recipe.app], escape=html.escape, memory=_memory(points),
     )
     return Page(own, body, name.partition("/")[2], recipe.app, tuple(drawn))
@@ -119,6 +123,17 @@ def _expected(points: Sequence[RecipeStatus]) -> str:
             rows.append(row if one.point is None else [f"`@{one.point}`", *row])
     head = ["metric", "expected:", "accepted", "when", "source"]
     return markdown.table(head if points[0].point is None else ["point", *head], rows)
+
+
+def _assumed(points: Sequence[RecipeStatus]) -> str:
+    """Return the table of the values that no source states, each with the reason for it."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for one in points:
+        for line in one.file.recipe.assumptions():
+            rows.setdefault(line, []).append(f"@{one.point}")
+    said = [[f"`{value}`" + ("" if len(where) == len(points) else f" ({', '.join(where)})"), reason]
+            for (value, reason), where in rows.items()]
+    return markdown.table(["value", "assumed, because"], said) if said else ""
 
 
 def _ways(points: Sequence[RecipeStatus]) -> str:
@@ -144,15 +159,21 @@ def _blocks(lines: Sequence[str]) -> str:
     return f"{markdown.code(first, title='trimaran submit')}\n\n{after}"
 
 
-def _facts(one: RecipeStatus) -> list[tuple[str, str]]:
-    recipe, node = one.file.recipe, one.target.node
-    wanted = recipe.resources
-    ranks = "one for each point" if one.point else f"{wanted.tasks_per_node} per node"
+def _facts(points: Sequence[RecipeStatus]) -> list[tuple[str, str]]:
+    recipe, node = points[0].file.recipe, points[0].target.node
+
+    def fact(read: Callable[[Recipe], object]) -> str:
+        values = list(dict.fromkeys(str(read(one.file.recipe)) for one in points))
+        return values[0] if len(values) == 1 else "by the point"
+
     return [
-        ("app", recipe.app), ("image", recipe.image.name), ("launcher", recipe.launcher),
-        ("nodes", "by the point" if one.point else str(wanted.nodes)), ("ranks", ranks),
-        ("cores per rank", str(wanted.cpus_per_task)),
-        ("accelerators per rank", str(wanted.gpus_per_task)), ("time limit", wanted.walltime),
+        ("app", recipe.app), ("image", recipe.image.name),
+        ("launcher", fact(lambda one: one.launcher)),
+        ("nodes", fact(lambda one: one.resources.nodes)),
+        ("ranks per node", fact(lambda one: one.resources.tasks_per_node)),
+        ("cores per rank", fact(lambda one: one.resources.cpus_per_task)),
+        ("accelerators per rank", fact(lambda one: one.resources.gpus_per_task)),
+        ("time limit", fact(lambda one: one.resources.walltime)),
         ("cores of the machine", str(node.cores or "any number")),
         ("memory of the machine",
          "not said" if node.memory_gib is None else f"{node.memory_gib:g} GiB or more"),
@@ -200,13 +221,16 @@ def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
     return found
 
 
-def _runs(page: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]]) -> str:
+def _runs(
+    page: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]], today: dt.date
+) -> str:
     rows = [
-        [_when(page, piece), f"`@{one.point}`", _changes(one, piece),
+        [" ".join([_when(page, piece), *_age(one, piece, today)]), f"`@{one.point}`",
+         _changes(one, piece),
          "<br>".join(f"{row.metric} {markdown.whole(row.measured_text)}"
                      for row in piece.content.verdict.rows),
          _outcome(piece), piece.content.run.host.text,
-         f"`{piece.content.run.image.digest[7:19]}`"]
+         f"{_software(one, piece)}<br>`{piece.content.run.image.digest[7:19]}`"]
         for one, piece in runs
     ]
     head = ["run", "point", "changed", "result", "verdict", "machine", "image"]
@@ -218,6 +242,20 @@ def _runs(page: str, runs: Sequence[tuple[RecipeStatus, Piece[RunEvidence]]]) ->
 
 def _when(page: str, piece: Piece[RunEvidence]) -> str:
     return f"[{markdown.moment(piece.content.day)}]({markdown.link(page, f'files/{piece.path}')})"
+
+
+def _age(one: RecipeStatus, piece: Piece[RunEvidence], today: dt.date) -> list[str]:
+    """Return chips that name evidence older than a year, or of another version of the recipe."""
+    return [
+        *([markdown.chip("stale", "stale")] if age.is_stale(piece.content.day, today) else []),
+        *([markdown.chip("older", "older")]
+          if piece.content.run.recipe.sha256 != one.file.sha256 else []),
+    ]
+
+
+def _software(one: RecipeStatus, piece: Piece[RunEvidence]) -> str:
+    framework = one.file.card.card.framework
+    return f"{framework} {piece.content.run.version_of(framework) or '(not recorded)'}"
 
 
 def _changes(one: RecipeStatus, piece: Piece[RunEvidence]) -> str:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from statistics import median
 
-from generator import benchmarks, learning, markdown, rates, recipe_status, scaling
+from generator import (
+    benchmarks,
+    learning,
+    markdown,
+    predictions,
+    rates,
+    recipe_status,
+    releases,
+    scaling,
+)
 from generator.pages import Page, fill
 from generator.recipe_status import RecipeStatus
 from generator.recipes import place as recipe_page
 from generator.sources import Sources
-from trimaran.report.run_evidence import JudgedRow
+from trimaran.evidence import age
+from trimaran.report.run_evidence import JudgedRow, RunEvidence
 
 FOLDER = "results"
 
@@ -19,20 +30,20 @@ def pages(sources: Sources) -> list[Page]:
     """Return the pages below `results/`."""
     return [
         _overview(sources), _throughput(sources), _scaling(sources), _accuracy(sources),
-        _benchmarks(sources),
+        _benchmarks(sources), predictions.page(),
     ]
 
 
 def _overview(sources: Sources) -> Page:
     page = f"{FOLDER}/index.md"
-    rows = [row for one in sources.standings.values() for row in _rows(page, one)]
+    rows = [row for one in sources.standings.values() for row in _rows(page, one, sources.today)]
     head = ["recipe and metric", "expected, and its source", "result:", "verdict", "run"]
     plot = learning.reached(sources.standings.values())
     text = fill("results.md.j2", page, rows=markdown.table(head, rows), plot=plot.markdown(page))
     return Page(page, text, "Overview", plots=(plot,))
 
 
-def _rows(page: str, one: RecipeStatus) -> list[list[str]]:
+def _rows(page: str, one: RecipeStatus, today: dt.date) -> list[list[str]]:
     runs = one.own_runs()
     rows = []
     for number in one.numbers:
@@ -45,9 +56,20 @@ def _rows(page: str, one: RecipeStatus) -> list[list[str]]:
             f"**{number.text}**<br><small>{source}</small>",
             _middle(one, metric, found) if found else "",
             _verdicts(found) or markdown.chip(one.status, one.status),
-            markdown.moment(runs[0].content.day) if found else "",
+            _when(one, runs[0].content, today) if found else "",
         ])
     return rows
+
+
+def _when(one: RecipeStatus, newest: RunEvidence, today: dt.date) -> str:
+    """Return the day and the framework of the newest run; its age, if it is stale."""
+    framework = one.file.card.card.framework
+    version = newest.run.version_of(framework)
+    return " ".join([
+        markdown.moment(newest.day),
+        *([markdown.chip("stale", "stale")] if age.is_stale(newest.day, today) else []),
+        *([f"<small>{framework} {version}</small>"] if version else []),
+    ])
 
 
 def _middle(one: RecipeStatus, metric: str, rows: Sequence[JudgedRow]) -> str:
@@ -101,9 +123,15 @@ the recipe as it was then; runs of a recipe without a bound are not counted."""
 
 def _throughput(sources: Sources) -> Page:
     page = f"{FOLDER}/throughput.md"
-    published, ran = rates.throughput(sources), rates.ran(sources)
-    text = fill("throughput.md.j2", page, plot=published.markdown(page), ran=ran.markdown(page))
-    return Page(page, text, "Throughput", plots=(published, ran))
+    plots = [rates.throughput(sources), rates.ran(sources)]
+    compared = releases.releases(sources)
+    text = fill(
+        "throughput.md.j2", page, plot=plots[0].markdown(page), ran=plots[1].markdown(page),
+        versions=releases.plot(compared).markdown(page) if compared else "",
+        slower=[one for one in compared if one.slower],
+    )
+    plots += [releases.plot(compared)] if compared else []
+    return Page(page, text, "Throughput", plots=tuple(plots))
 
 
 def _scaling(sources: Sources) -> Page:
@@ -118,6 +146,8 @@ def _accuracy(sources: Sources) -> Page:
     page = f"{FOLDER}/accuracy.md"
     parts, plots = [], []
     for name, points in sources.recipes.items():
+        if points[0].file.recipe.purpose == "smoke":
+            continue  # a few steps, often on random images: their curves are on the recipe's page
         drawn = learning.curves_of(name, points)
         for one in points:
             varied = {learning.label_of(one, piece) for piece in one.runs}

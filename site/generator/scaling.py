@@ -86,7 +86,7 @@ def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
         for number in one.numbers:
             if number.expected.metric == METRIC:
                 value = number.expected.value
-                size = Size(one.ranks, value, f"{value:,.10g}", number.cited)
+                size = Size(one.devices, value, f"{value:,.10g}", number.cited)
                 origin = "published" if number.date is None else "measured before"
                 found.setdefault(origin, []).append(size)
     return found
@@ -95,10 +95,12 @@ def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
 def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
     """Return the measured sizes of each origin (a kind of device), the smallest size first."""
     found: dict[str, dict[int, Size]] = {}
-    for one in points:
-        for ran in rates_of(one):
-            size = Size(ran.devices, ran.rate, ran.shown(ran.rate), ran.cited)
-            found.setdefault(f"measured on {ran.device}", {}).setdefault(ran.devices, size)
+    measured = [ran for one in points for ran in rates_of(one)]
+    several = len({ran.version for ran in measured}) > 1
+    for ran in measured:
+        size = Size(ran.devices, ran.rate, ran.shown(ran.rate), ran.cited)
+        origin = f"measured on {ran.device}" + (f", {ran.software}" if several else "")
+        found.setdefault(origin, {}).setdefault(ran.devices, size)
     return {origin: [sizes[devices] for devices in sorted(sizes)]
             for origin, sizes in found.items()}
 
@@ -115,7 +117,7 @@ def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
     lines = lines_of(name, points)
     if not lines:
         return []
-    line, unit = lines[0], lines[0].unit
+    line, unit, devices = lines[0], lines[0].unit, _devices(points)
     first, last = line.first, line.sizes[-1]
     perfect = {size.devices: first.rate * size.devices / first.devices
                for one in lines for size in one.sizes}
@@ -126,16 +128,24 @@ def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
     ]
     return [Plot(
         f"scaling-{name.replace('/', '-')}",
-        Lines(Panel(unit, "log", drawn), unit="ranks", doubling=True),
-        f"{unit} of {name} on {line.sizes[0].devices} to {last.devices} ranks, beside perfect"
-        f" scaling from the first: {last.rate:,.0f} of {perfect[last.devices]:,.0f} at the last.",
+        Lines(Panel(unit, "log", drawn), unit=devices, doubling=True),
+        f"{unit} of {name} on {line.sizes[0].devices} to {last.devices} {devices}, beside"
+        f" perfect scaling from the first: {last.rate:,.0f} of {perfect[last.devices]:,.0f} at the"
+        " last.",
         f"Source: {first.source}.",
-        ["numbers", *_HEAD],
+        ["numbers", *_head(devices)],
         [[one.origin, *_row(one, size)] for one in lines for size in one.sizes],
     )]
 
 
-_HEAD = ("ranks:", "rate:", "unit", "speed-up:", "efficiency:", "against:", "source")
+def _devices(points: Sequence[RecipeStatus]) -> str:
+    """Return what the devices of a recipe are: GPUs, or ranks without GPUs of their own."""
+    resources = points[0].file.recipe.resources
+    return "GPUs" if resources.gpus_per_task and not resources.mps else "ranks"
+
+
+def _head(devices: str) -> list[str]:
+    return [f"{devices}:", "rate:", "unit", "speed-up:", "efficiency:", "against:", "source"]
 
 
 def _row(line: Line, size: Size) -> list[object]:
@@ -170,12 +180,12 @@ def speedups(sources: Sources, *, efficiency: bool) -> Plot:
     lowest, at = min(shown, key=lambda one: one[0].efficiency(one[1]))
     experiments = {line.experiment for line in lines}
     return Plot(
-        what, Lines(panel, unit="devices or ranks", doubling=True),
+        what, Lines(panel, unit="GPUs or ranks", doubling=True),
         f"{what.capitalize()} over the number of devices for {len(experiments)} experiments;"
         f" the lowest efficiency is {lowest.efficiency(at):.0%}, of"
         f" {lowest.experiment} on {at.devices}.",
         "Each against its own smallest size, where a machine has but one against the published"
         " one; sources and years are in the table.",
-        ["experiment", "numbers", *_HEAD],
+        ["experiment", "numbers", *_head("GPUs or ranks")],
         [[line.experiment, line.origin, *_row(line, size)] for line, size in shown],
     )

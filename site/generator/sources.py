@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from generator import evidence, published, recipe_status
@@ -26,6 +27,7 @@ class Sources:
         images: image definitions, framework images first.
         cards: app cards, by app.
         published: published numbers that are in no recipe.
+        today: the date that determines which evidence is stale.
     """
 
     shelf: AllEvidence
@@ -33,6 +35,7 @@ class Sources:
     images: list[Image]
     cards: Mapping[str, Card]
     published: Published
+    today: dt.date = field(default_factory=dt.date.today)
 
     @cached_property
     def recipes(self) -> dict[str, list[RecipeStatus]]:
@@ -43,8 +46,11 @@ class Sources:
         return found
 
 
-def read() -> Sources:
+def read(today: dt.date | None = None) -> Sources:
     """Read all sources.
+
+    Args:
+        today: the date that determines which evidence is stale; None: the current date.
 
     Raises:
         UsageError: A file has faults; the message has file, line and reason.
@@ -56,5 +62,5 @@ def read() -> Sources:
         standings={one.name: one for one in recipe_status.all_of(found)},
         images=sorted(images, key=lambda image: (image.kind == "app", image.name)),
         cards={name: cards.load(name).card for name in cards.names()},
-        published=published.load(),
+        published=published.load(), today=today or dt.date.today(),
     )

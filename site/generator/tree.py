@@ -5,6 +5,7 @@ The source is plain Markdown with a `mkdocs.yml`, so that the site builder can b
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import shutil
 from pathlib import Path
@@ -35,14 +36,18 @@ from trimaran import paths
 from trimaran.parsing import parse_yaml
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, today: dt.date | None = None) -> None:
     """Write the source of the site into `folder`; its previous content is deleted.
+
+    Args:
+        folder: the folder to write.
+        today: the date that determines which evidence is stale; None: the current date.
 
     Raises:
         UsageError: Evidence, a definition or a page has faults; the message has file, line and
             reason.
     """
-    read = sources.read()
+    read = sources.read(today)
     known = documents.library(read)
     made = pages(read, known)
     files = _files(made, read.shelf, known)

@@ -19,6 +19,7 @@ CODES = {
     "app-missing": "The image has no app to launch.",
     "mount-unsupported": "The engine cannot show a path in a container.",
     "recipe-unsupported": "The recipe needs what the command or engine cannot do.",
+    "plan-impossible": "A fact that a prediction needs is missing.",
     "registry-missing": "No registry is configured.",
     # The system
     "disk-full": "The file system or the quota has too little free space.",
@@ -142,6 +143,11 @@ CODES = {
     "runs-incomparable": "The runs have different apps, or no metric in common.",
     "run-repeated": "One run is named twice.",
     # evidence
+    "evidence-edited": "The content of evidence does not have the hash that the file states.",
+    "evidence-unhashed": "Evidence has no hash, and is not among the older files without a hash.",
+    "evidence-private": "Evidence contains a path, a user, a host, an address or a secret.",
+    "evidence-contradicts": "A value in evidence contradicts its verdict, curve, time or recipe.",
+    "evidence-misplaced": "The place or name of a file contradicts the evidence in it.",
     # Basic modules
     "file-not-plain": "A path is a link, a directory or a special file, not a plain file.",
     "name-invalid": "A name contains characters that are not allowed.",

@@ -14,7 +14,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of `trimaran`, as site/docs/reference/exit-codes.md documents them."""
+    """The exit codes of `trimaran`, as site/docs/reference/exit-codes.md documents them."""
 
     PASS = 0
     FAIL = 1
@@ -51,13 +51,13 @@ class UsageError(TrimaranError):
 
 
 class BuildError(TrimaranError):
-    """An image or its wheelhouse could not be fetched, locked or built."""
+    """The error that an image or its wheelhouse could not be fetched, locked or built."""
 
     exit_code = ExitCode.BUILD
 
 
 class RunError(TrimaranError):
-    """A run could not be prepared (data, engine, space) or ended with an error."""
+    """The error that a run could not be prepared (data, engine, space) or ended with an error."""
 
     exit_code = ExitCode.RUN
 
@@ -70,7 +70,7 @@ class Fault(TrimaranError):  # noqa: N818 - the term in messages to the user
 
 
 class Interrupted(TrimaranError):  # noqa: N818 - requested by the user, not an error
-    """The user stopped the command; no incomplete files are left."""
+    """The interruption of a command by the user; no incomplete files are left."""
 
     exit_code = ExitCode.INTERRUPTED
     code = "stopped"
@@ -158,7 +158,7 @@ def unreadable(
 
 
 def of_system(error: OSError) -> TrimaranError | None:
-    """Convert an error of the operating system; None if only a fault of Trimaran can cause it."""
+    """Convert an operating system error; return None if only a Trimaran fault can cause it."""
     if error.errno in _WRONG_NAMES and error.filename is not None:
         code = "file-missing" if error.errno == errno.ENOENT else "argument-invalid"
         return UsageError(f"{error.filename}: {error.strerror}", code=code, hint=way_out(error))

@@ -344,7 +344,7 @@ def is_still(file: IO[Any], path: Path) -> bool:
 
 
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
-    """Return the SHA-256 of a file in hexadecimal; `advance` receives the number of bytes."""
+    """Return the SHA-256 of a file in hexadecimal; `advance` is called with the number of bytes."""
     return _hashed(hashlib.sha256(), path, advance)
 
 

@@ -21,6 +21,7 @@ FLAGS = {
         "amx_int8",
     ),
     "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
+    "ppc64le": (),  # its /proc/cpuinfo lists no instruction sets
 }
 """Architecture -> instruction sets that speed up deep learning on CPUs, and are recorded.
 

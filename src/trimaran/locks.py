@@ -29,7 +29,7 @@ STALE_SECONDS = 24 * 3600
 
 
 class InUseError(BuildError):
-    """Another process uses the item."""
+    """The error that another process uses the item."""
 
     code = "in-use"
 

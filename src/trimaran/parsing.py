@@ -35,7 +35,7 @@ DIGITS = 100
 
 
 class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always handles
-    """The text is not YAML or JSON, or exceeds a limit.
+    """The error that a text is not YAML or JSON, or exceeds a limit.
 
     Attributes:
         line: the line of the problem, counted from 1 (None: unknown).
@@ -47,7 +47,7 @@ class Malformed(ValueError):  # noqa: N818 - an outcome that the caller always h
 
 
 class NotYaml(Malformed):
-    """The text violates the grammar of YAML, for example by a word such as `@a`."""
+    """The error that a text violates the grammar of YAML, for example by a word such as `@a`."""
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ _JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_int=_integer)
 
 
 class _Loader(Composer, yaml.CSafeLoader):
-    """Load safe YAML, record the line and key of each node, and enforce the limits.
+    """A loader of safe YAML that records the line and key of each node, and enforces the limits.
 
     A repeated key is an error. The C library libyaml scans the text, because a command reads dozens
     of files and would spend most of its time there; the nodes are composed in Python.

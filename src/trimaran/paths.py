@@ -95,7 +95,7 @@ class Definitions:
     name: Callable[[Path], str | None] = lambda path: path.stem
 
     def files(self) -> dict[str, Path]:
-        """Return name -> file, sorted by name.
+        """Return the definition files by name, sorted by name.
 
         Raises:
             UsageError: two files define the same name; neither takes precedence.
@@ -120,7 +120,7 @@ class Definitions:
         """Return the file that defines `name`.
 
         Raises:
-            UsageError: no file defines it; the hint lists similar names.
+            UsageError: no file defines `name`; the hint lists similar names.
         """
         files = self.files()
         if name not in files:
@@ -140,7 +140,7 @@ def app(name: str) -> Path:
 
 
 def is_installed(path: Path) -> bool:
-    """Return True if `path` was installed from a wheel, so that users must not edit it."""
+    """Return True if `path` was installed from a wheel; users must not edit such a file."""
     return path.resolve().is_relative_to(SHARE)
 
 

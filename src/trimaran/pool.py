@@ -34,7 +34,8 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
             second argument with the amount of work done since the last call.
         tasks: the tasks, which must be picklable.
         workers: number of processes; with one process or one task, this process does the work.
-        advance: is called in this process with the amount of work that the workers have done.
+        advance: function that is called in this process with the amount of work that the workers
+            have done.
 
     Raises:
         RunError: a worker process was killed.
@@ -72,7 +73,7 @@ def run(work: Work[T, R], tasks: Sequence[T], workers: int, advance: Advance) ->
 
 
 class _Stopped(BaseException):
-    """Raised in a worker process to end its task after the pool was cancelled."""
+    """The exception that ends the task of a worker process after the pool was cancelled."""
 
 
 _shared: dict[str, Any] = {}

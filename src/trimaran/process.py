@@ -125,7 +125,7 @@ def run(
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """Return the output of git in the checkout of `folder`; None without a checkout or git."""
+    """Return the output of git in the checkout of `folder`, or None without checkout or git."""
     if shutil.which("git") is None or paths.is_installed(folder):
         return None
     result = run(["git", "-C", str(folder), *words])
@@ -177,7 +177,7 @@ def ask(
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Delay the first signal of `STOPS` to the end of the block; a second signal interrupts it.
+    """Delay the first signal of `STOPS` to the end of the block; the second interrupts the block.
 
     Raises:
         KeyboardInterrupt: a signal arrived, and the block did not fail.
@@ -197,7 +197,7 @@ def put_off() -> Iterator[None]:
 
 @contextmanager
 def handling(handler: Any) -> Iterator[None]:
-    """Within the `with` block, let `handler` handle those signals of `STOPS` that are not ignored.
+    """Install `handler` within the `with` block for the signals of `STOPS` that are not ignored.
 
     The command nohup, for example, ignores SIGHUP.
     """
@@ -237,7 +237,8 @@ def stream(
         env: the complete environment of the program (None: inherited).
         cwd: working directory.
         log: file to which the output is appended.
-        on_line: is called with each line of output (None: the bar shows the last line).
+        on_line: function that is called with each line of output (None: the bar shows the last
+            line).
         keep_open: descriptors that the child process inherits.
         seconds: time after which the child process is stopped as by a signal; None: no limit.
 
@@ -358,10 +359,11 @@ def _drain(child: subprocess.Popen[str]) -> None:
 
 
 class _Stopper:
-    """Executes the next of `_STEPS` for each signal, in a thread, because a handler must not wait.
+    """A context manager whose thread executes the next of `_STEPS` for each signal.
 
-    Python writes the number of each signal to a pipe at once. The main thread reads the output, and
-    would handle the signal only at the end of the child process.
+    A thread is used because a signal handler must not wait. Python writes the number of each signal
+    to a pipe at once. The main thread reads the output, and would handle the signal only at the end
+    of the child process.
 
     Attributes:
         stopped: whether a signal arrived, or `stop` was called.
@@ -427,7 +429,10 @@ class _Stopper:
             wait = GRACE_SECONDS
 
     def _send(self, signum: signal.Signals) -> None:
-        """Send `signum` to the process group; SIGKILL also to descendants that have left it."""
+        """Send `signum` to the process group.
+
+        SIGKILL is also sent to descendants that have left the group.
+        """
         assert self._child is not None  # noqa: S101 - narrows the type; `watch` set it
         others: list[psutil.Process] = []
         if signum == signal.SIGKILL:

@@ -15,7 +15,7 @@ Advance = Callable[[float], None]
 
 
 class Reporter(Protocol):
-    """Receives notes, warnings and progress."""
+    """A receiver of notes, warnings and progress."""
 
     def note(self, text: str) -> None:
         """Show a line of information."""
@@ -27,7 +27,7 @@ class Reporter(Protocol):
         """Show a line of output of a child process permanently (such as a training log)."""
 
     def detail(self, text: str) -> None:
-        """Show a line of output of a child process beside the progress bar, until the next line."""
+        """Show a line of a child process's output next to the progress bar, until the next line."""
 
     def bar(
         self, description: str, total: float | None, *, unit: str = "", done: float = 0
@@ -42,7 +42,7 @@ class Reporter(Protocol):
         """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
-        """Show the title of step `number` of `of` steps, and its wall time at the end."""
+        """Show the title of step `number` of `of` steps, and the wall time when the step ends."""
 
 
 class Silent:

@@ -177,14 +177,14 @@ class Cluster(strict.Model):
         gres: Slurm's name of a GPU, such as `gpu` or `gpu:a100`.
         modules: environment modules that a job loads, such as Apptainer's.
         apptainer: path of Apptainer on the nodes, if it is not on PATH.
-        flags: options that Apptainer needs on the nodes, in addition to those of every run.
+        flags: options that Apptainer needs on the nodes, in addition to the options of every run.
         mpi: value of `srun --mpi=` for Open MPI; `srun --mpi=list` lists the choices.
         devices: device files below /dev that jobs of several nodes pass to the containers, in
-            addition to those of known fabrics; `*` stands for any characters.
+            addition to the devices of known fabrics; `*` stands for any characters.
         fabric: network between the nodes; jobs on several nodes use the profile of this fabric.
             None: the devices of known fabrics are passed to the containers, and nothing else is set
             or checked.
-        fabric_missing: what a job does if a node lacks a device or library of the fabric: it
+        fabric_missing: reaction of a job if a node lacks a device or library of the fabric: it
             refuses to start ranks, or warns and continues over TCP, which fails the verdict on
             throughput.
         fabric_folders: folders of the nodes that are searched first for libraries of the fabric.
@@ -239,7 +239,8 @@ class Site(strict.Model):
 
     Attributes:
         registry: registry to push and pull images, `HOST[:PORT]/NAMESPACE`.
-        ca_bundle: PEM file with the trusted certificates, which replace those of the system.
+        ca_bundle: PEM file with the trusted certificates, which replace the certificates of the
+            system.
         proxy: address of the proxy for all downloads.
         signatures: the required signatures of images.
         recipes: folders with the user's own recipes, targets, data sets, apps and images.
@@ -313,7 +314,7 @@ def apply(site: Site, ca_bundle: Path | None, environ: MutableMapping[str, str])
     Args:
         site: the site file; `ca_bundle` and `proxy` set only variables that are not yet set.
         ca_bundle: file from the command line, which overrides the environment.
-        environ: changed in place, usually `os.environ`.
+        environ: the environment variables to change, usually `os.environ`.
 
     Raises:
         UsageError: a file contains no certificates or cannot be read, or a variable contains an

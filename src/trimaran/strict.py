@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, NamedTuple, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from trimaran import parsing
 from trimaran.errors import UsageError, unreadable
@@ -18,11 +18,13 @@ DIGEST = r"^sha256:[0-9a-f]{64}$"
 Digest = Annotated[str, Field(pattern=DIGEST)]
 """Digest of an image in a registry, a recipe or a record."""
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Model(BaseModel):
-    """Base class of all models of files: frozen, and unknown keys are errors."""
+    """The base class of all models of files: frozen, and unknown keys are errors."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=False, populate_by_name=True,
@@ -34,6 +36,22 @@ M = TypeVar("M", bound=Model)
 
 HIDDEN = "hidden"
 """Type of a PydanticCustomError whose message must not contain the input."""
+
+CONTRADICTION = "contradiction"
+"""Type of a PydanticCustomError for values that have the right form but contradict each other."""
+
+
+class Problem(NamedTuple):
+    """A fault of a content: its key path, its text, and the type of pydantic's error."""
+
+    where: Location
+    text: str
+    type: str
+
+
+def contradiction(text: str) -> PydanticCustomError:
+    """Return the error of a validator that found values which contradict each other."""
+    return PydanticCustomError(CONTRADICTION, "{text}", {"text": text})
 
 
 def load(model: type[M], path: Path) -> M:
@@ -83,7 +101,16 @@ def load_json(model: type[M], path: Path) -> M:
     try:
         return model.model_validate(content)
     except ValidationError:
-        return _validated(model, content, _lines_of_json(path), path)
+        return _validated(model, content, lines_of_json(path), path)
+
+
+def problems(model: type[M], content: object) -> list[Problem]:
+    """Return the faults of a parsed content; [] if `model` accepts it."""
+    try:
+        model.model_validate(content)
+    except ValidationError as error:
+        return [_problem(fault, model) for fault in error.errors()]
+    return []
 
 
 def read_json(path: Path) -> object:
@@ -104,12 +131,13 @@ def refuse_json(path: Path, faults: Sequence[tuple[Location, str]]) -> NoReturn:
     Raises:
         UsageError: always; each line has file, key and problem, and the line if it is known.
     """
-    lines = _lines_of_json(path)
+    lines = lines_of_json(path)
     raise UsageError("\n".join(_line(path, lines, where, problem) for where, problem in faults),
                      code="file-invalid")
 
 
-def _lines_of_json(path: Path) -> dict[Location, int] | None:
+def lines_of_json(path: Path) -> dict[Location, int] | None:
+    """Return the line of each key of a JSON file; None if the YAML parser cannot read the file."""
     try:
         return parsing.parse_yaml(_read(path, parsing.JSON_BYTES)).lines
     except parsing.Malformed:
@@ -138,13 +166,12 @@ def _validated(model: type[M], content: object, lines: dict[Location, int] | Non
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        faults = [_describe(path, lines, fault, model) for fault in error.errors()]
+        found = [_problem(fault, model) for fault in error.errors()]
+        faults = [_line(path, lines, one.where, one.text) for one in found]
         raise UsageError("\n".join(faults), code="file-invalid") from error
 
 
-def _describe(
-    path: Path, lines: dict[Location, int] | None, fault: ErrorDetails, model: type[Model]
-) -> str:
+def _problem(fault: ErrorDetails, model: type[Model]) -> Problem:
     where: Location = tuple(part for part in fault["loc"] if part != "[key]")
     problem = fault["msg"].removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
@@ -154,7 +181,7 @@ def _describe(
         problem = "is missing"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
         problem = f"{problem} (found: {excerpt(fault['input'])})"
-    return _line(path, lines, where, problem)
+    return Problem(where, problem, fault["type"])
 
 
 def _line(path: Path, lines: dict[Location, int] | None, where: Location, problem: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import variantapp
 from comparable import leave
 from finished import start
 from trimaran import cli
@@ -43,6 +44,31 @@ def test_json_is_all_of_it(runs: list[str]) -> None:
     assert code == 0
     assert [run["source"] for run in found["runs"]] == runs
     assert found["metrics"][0]["differences"][0]["outcome"] == "not known"
+
+
+def test_variants_have_a_table_and_drawings(checkout: Path, own_place: Path) -> None:
+    variantapp.write(checkout)
+    sloop = variantapp.recipe(checkout)
+    ketch = variantapp.recipe(checkout, "cpu-2core-ketch-smoke", rig="ketch")
+    paths = [
+        str(variantapp.leave(own_place / "a", sloop, (0.5, 0.7), (99, 40), sent=0, size=1)),
+        str(variantapp.leave(own_place / "b", ketch, (0.4, 0.8), (99, 16), sent=2.5e6, size=2)),
+    ]
+    code, said = ask(*paths, "--html", "page.html")
+    assert code == 0
+    [row] = [line for line in said.splitlines() if "│ ketch" in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")] == [
+        "ketch", "B", "2", "16.0", "2.50", "2.50", "3", "40.0, 80.0"]
+    assert "score, %, after epochs 1, 2" in said
+    page = (own_place / "page.html").read_text()
+    assert "<h2>By rig</h2>" in page
+    for text in ("score, % over epochs: sloop from 50 to 70; ketch from 40 to 80",
+                 "score, % over time in min: sloop from 50 to 70; ketch from 40 to 80",
+                 "lap, s: sloop 40.0, 1.00x; ketch 16.0, 2.50x"):
+        assert f'aria-label="{text}"' in page
+    code, said = ask(*paths, "--json")
+    [first, second] = json.loads(said)["variants"]["groups"]
+    assert (first["time"], second["speedup"], second["lines"]) == (40, 2.5, 3)
 
 
 def test_a_page_is_written_and_replaces_no_link(runs: list[str], own_place: Path) -> None:

@@ -24,7 +24,7 @@ def reporter_on(out: io.StringIO, *, tty: bool) -> Terminal:
 
 
 def wait_for(out: io.StringIO, lines: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while out.getvalue().count("\n") < lines and time.monotonic() < deadline:
         time.sleep(0.005)
 

@@ -229,7 +229,7 @@ def ended_by_slurm(child: subprocess.Popen[str]) -> None:
 
 
 def wait_for(file: Path) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while not file.exists():
         assert time.monotonic() < until
         time.sleep(0.05)

@@ -87,7 +87,7 @@ def test_mpirun_is_told_again_until_its_ranks_listen(tmp_path: Path) -> None:
         "trap : USR1 URG", "trap '[ ! -e listening ] || touch told' URG"
     ))
     with place.start(f"touch up; {LISTENS.format(late=2)}", "7.server") as child:
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while not (place.out / "up").exists() and time.monotonic() < until:
             time.sleep(0.05)
         os.kill(child.pid, signal.SIGUSR1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from comparable import Make, noise, publish
 from refusals import refused
-from trimaran.compare import comparison
+from trimaran.compare import comparison, sources
 from trimaran.compare.comparison import compare
 from trimaran.compare.noise import METHODS, NONE, STRETCHES
 from trimaran.compare.result import Comparison, Metric
@@ -109,6 +110,31 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
                                           ("A", 4, 3.6, 0.9)]
     untold = publish(make("a"))  # evidence without the number of ranks
     assert compare([untold, make("b", size=2, epochs=3)])[0].scaling == []
+
+
+def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
+    """One process with 1, 2 and 4 GPUs, as in a series over `gpus`."""
+    found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
+                             make("two", speeds=[1900.0], size=1, cores=2),
+                             make("four", speeds=[3600.0], size=1, cores=4)])
+    assert found.scaling == []
+    counted = {name: [replace(side, devices=devices) for side in groups[name]]
+               for name, devices in zip("ABC", (1, 2, 4), strict=True)}
+    assert [(one.group, one.ranks, one.devices, round(one.efficiency, 3))
+            for one in comparison._scaling(counted, found.metrics)] == [
+        ("A", 1, 1, 1.0), ("B", 1, 2, 0.95), ("C", 1, 4, 0.9)]
+
+
+def test_the_devices_of_evidence_are_not_guessed(make: Make) -> None:
+    file = publish(make("a", size=2))
+    assert sources.load(file).devices == 2
+    content = json.loads(file.read_text())
+    content["run"]["recipe"]["sha256"] = "0" * 64  # a recipe that is not here
+    file.write_text(json.dumps(content))
+    assert sources.load(file).devices == 2  # a machine without accelerators
+    content["run"]["host"]["accelerators"] = ["Tesla V100-SXM2-16GB"] * 4
+    file.write_text(json.dumps(content))
+    assert sources.load(file).devices is None
 
 
 def test_scaling_may_begin_at_several_ranks_and_nodes_do_not_count(make: Make) -> None:

@@ -14,7 +14,7 @@ import datasets
 from refusals import refused
 from shards.description import DATASET
 from trimaran import paths
-from trimaran.data import cache, dataset_json, sources
+from trimaran.data import archives, cache, dataset_json, sources
 from trimaran.data.packing.idx import Images
 from trimaran.errors import Interrupted
 from trimaran.reporting import Silent
@@ -85,9 +85,9 @@ def test_files_of_a_source_that_fails_midway_are_kept(
     (place / "site/test-labels.gz").unlink()
     unpacked = []
     monkeypatch.setattr(
-        sources, "_unpack",
-        lambda stream, sent_as, *rest, real=sources._unpack: (
-            unpacked.append(sent_as), real(stream, sent_as, *rest),
+        archives, "unpack",
+        lambda stream, sent_as, *rest, real=archives.unpack, **more: (
+            unpacked.append(sent_as), real(stream, sent_as, *rest, **more),
         ),
     )
     get()

@@ -98,7 +98,7 @@ def test_get_makes_what_a_recipe_needs(checkout: Path, small: AnyContract) -> No
     (["nothing", "--for", RECIPE], "reads no data set 'nothing'"),
     (["--for", "resnet-imagenet/nothing"], "unknown recipe"),
     (["nothing"], "unknown data set"),
-    (["--for", RECIPE, "--from", "x"], "--from: "),
+    (["--for", RECIPE, "--from", "x"], "--from: x does not exist"),
 ])
 def test_mistakes_are_named(
     checkout: Path, small: AnyContract, words: list[str], message: str

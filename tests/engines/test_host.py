@@ -75,7 +75,7 @@ def start(view: Path) -> subprocess.Popen[str]:
 
 
 def until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not happened():
         assert time.monotonic() < deadline
         time.sleep(0.005)

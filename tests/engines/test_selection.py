@@ -20,6 +20,7 @@ from trimaran.doctor.findings import Finding
 from trimaran.engines import BuiltImage, image_contents, podman, selection
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError
+from trimaran.evidence import writing
 from trimaran.images import bases, definition, render, wheelhouse
 from trimaran.inventory import cache_usage, catalog
 from trimaran.launch.specification import Mount
@@ -129,7 +130,7 @@ def test_a_run_of_a_new_engine_is_judged_and_evidence(
     finish(directory, library.load(recipe.name), engine)
     record, judged = report.write(directory)
     assert judged.outcome == "PASS"
-    report.write_evidence(directory, record, judged, file)
+    writing.write(directory, record, judged, file)
     found = RunEvidence.model_validate_json(file.read_text())
     assert (found.run.image.engine, found.verdict.outcome) == ("barge", "PASS")
     raft = file.read_text().replace('"engine": "barge"', '"engine": "raft"')

@@ -41,7 +41,7 @@ def same_cache(own_place: Path, engine_cache: Path, monkeypatch: pytest.MonkeyPa
 def apptainer(*words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Apptainer().executable, "--quiet", *words], capture_output=True, text=True, env=env,
-        check=False, timeout=120,
+        check=False, timeout=300,
     )
 
 
@@ -54,7 +54,7 @@ def run(
     )
     return subprocess.run(
         exact.argv, env={**exact.env, **(extra or {})}, capture_output=True, text=True,
-        check=False, timeout=120,
+        check=False, timeout=300,
     )
 
 
@@ -223,7 +223,7 @@ def test_an_interrupted_build_leaves_nothing(
                 break
         time.sleep(1)
         child.send_signal(signum)
-        _, errors = child.communicate(timeout=60)
+        _, errors = child.communicate(timeout=300)
     assert "Interrupted" in errors
     assert list((cache / "images").iterdir()) == []
     assert list(scratch.iterdir()) == []

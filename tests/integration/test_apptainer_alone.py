@@ -27,7 +27,7 @@ def sif(trimaran: Trimaran) -> Path:
 def apptainer(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [Apptainer().executable, *words], cwd=cwd, env={**os.environ, **env},
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=300,
     )
 
 

@@ -36,14 +36,14 @@ def test_a_run_that_is_stopped_says_so(place: Path, engine_cache: Path, tmp_path
     )
     out = tmp_path / "run"
     with subprocess.Popen(["sh", str(script), "--out", str(out)]) as child:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         log = out / "log.txt"
         while not log.exists() or "mounted" not in log.read_text():
             assert time.monotonic() < deadline
             assert child.poll() is None
             time.sleep(0.2)
         child.send_signal(signal.SIGTERM)
-        code = child.wait(timeout=60)
+        code = child.wait(timeout=300)
     record = json.loads((out / "run.json").read_text())
     assert record["status"] == "interrupted"
     assert record["exit_status"] == code != 0

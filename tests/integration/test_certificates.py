@@ -108,7 +108,7 @@ def fetch(index: str, *options: str, **env: str) -> subprocess.CompletedProcess[
          *options],
         env={**own, "PIP_INDEX_URL": index, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull,
              "no_proxy": "localhost", **env},
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=300,
     )
 
 

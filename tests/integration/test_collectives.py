@@ -100,7 +100,7 @@ def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> 
         ["unshare", "--user", "--map-root-user", "--net", "--mount", sys.executable, str(script),
          "--delay-ms", str(DELAY_MS), "--rate-mbit", str(RATE_MBIT), "--", *argv],
         env={**env, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
-        capture_output=True, text=True, check=False, timeout=200,
+        capture_output=True, text=True, check=False, timeout=400,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     [fit] = [fit for fit in content(tmp_path / "run")["fits"] if fit["operation"] == "latency"]

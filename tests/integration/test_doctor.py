@@ -70,7 +70,7 @@ def test_a_node_that_hangs_is_a_finding_and_no_hang(
         )
     finally:
         os.kill(second, signal.SIGCONT)
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < 100
     assert [one.node for one in answers] in (["n1"], [])  # srun may wait for both
     assert "n2" in silent
     assert "n2" in caused("node-silent", [nodes.silent("n2")], "fail").cause

@@ -36,7 +36,7 @@ def execute(sif: Path, *words: str, options: tuple[str, ...] = ()) -> None:
     """Run `words` in the image as the documentation says."""
     done = subprocess.run(
         [Apptainer().executable, "--quiet", "exec", *options, str(sif), *words],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=300,
     )
     assert done.returncode == 0, done.stderr
 

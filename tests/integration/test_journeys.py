@@ -93,7 +93,7 @@ def test_ctrl_c_ends_the_children_and_the_run_goes_on_to_its_verdict(tmp_path: P
         [*TRIMARAN, "run", RECIPE, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True,
     ) as child:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 400
         while not (out / "metrics.jsonl").exists() or not losses(out):
             assert time.monotonic() < deadline
             assert child.poll() is None
@@ -101,10 +101,10 @@ def test_ctrl_c_ends_the_children_and_the_run_goes_on_to_its_verdict(tmp_path: P
         family = psutil.Process(child.pid).children(recursive=True)
         assert family
         child.send_signal(signal.SIGINT)
-        said = child.communicate(timeout=60)[0]
+        said = child.communicate(timeout=300)[0]
     assert child.returncode == 130
     assert f"trimaran resume {out}" in said.replace("\n", " ")
-    _, alive = psutil.wait_procs(family, timeout=10)
+    _, alive = psutil.wait_procs(family, timeout=30)
     assert alive == []
     stopped = json.loads((out / "run.json").read_text())
     assert stopped["status"] == "interrupted"

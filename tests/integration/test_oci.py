@@ -36,7 +36,7 @@ def run(built: BuiltImage, script: str, *mounts: Mount, **env: str) -> str:
     exact = command(Podman(), built, ["-c", script], mounts, env, workdir)
     done = subprocess.run(
         exact.argv, env={**exact.env, "HOSTVAR": "1"}, capture_output=True, text=True,
-        check=False, timeout=120,
+        check=False, timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -194,7 +194,7 @@ def interrupt(
             assert time.monotonic() < limit
             time.sleep(0.02)
         ranks(launched)[1].send_signal(number)
-        said = launched.communicate(timeout=200)[0]
+        said = launched.communicate(timeout=400)[0]
     finally:
         launched.kill()
     return launched.returncode, said

@@ -72,7 +72,7 @@ def first_on_path(place: Place) -> None:
 
 
 def wait(until: Callable[[], bool]) -> None:
-    end = time.monotonic() + 90
+    end = time.monotonic() + 300
     while not until():
         assert time.monotonic() < end
         time.sleep(0.5)

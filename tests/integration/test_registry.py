@@ -97,7 +97,7 @@ def trimaran(
     ) as child:
         if watch is not None:
             threading.Thread(target=_watch, args=(child, watch), daemon=True).start()
-        out, err = child.communicate(timeout=120)
+        out, err = child.communicate(timeout=300)
     assert "Traceback" not in err
     return subprocess.CompletedProcess(words, child.returncode, out, " ".join(err.split()))
 
@@ -140,7 +140,7 @@ class TestSif:
         subprocess.run(
             [Apptainer().executable, "--quiet", "pull", "--no-https", str(tmp_path / "got.sif"),
              f"oras://{harbour.namespace}/tiny:{TAG}"],
-            check=True, timeout=60,
+            check=True, timeout=300,
         )
         assert f"sha256:{sha256(tmp_path / 'got.sif')}" == sif.digest
 
@@ -397,7 +397,7 @@ def test_an_unknown_certificate_is_refused_and_a_named_one_trusted(
 def log_in(host: str, password: str, *program: str) -> None:
     subprocess.run(
         [*program, "--username", USER, "--password-stdin", host], input=password, text=True,
-        check=True, capture_output=True, timeout=60,
+        check=True, capture_output=True, timeout=300,
     )
 
 
@@ -459,11 +459,11 @@ class TestOci:
         subprocess.run(
             [Apptainer().executable, "--quiet", "pull", "--no-https", str(tmp_path / "got.sif"),
              f"docker://{harbour.namespace}/tiny@{manifest}"],
-            check=True, timeout=120,
+            check=True, timeout=300,
         )
         answer = subprocess.run(
             [Apptainer().executable, "run", str(tmp_path / "got.sif"), "--version"],
-            check=True, capture_output=True, text=True, timeout=60,
+            check=True, capture_output=True, text=True, timeout=300,
         )
         assert "Python 3.11" in answer.stdout
         words = ("pull", "tiny", "--registry", harbour.namespace, "--digest")
@@ -493,7 +493,7 @@ class TestOci:
         # The storage is one for both "machines", so the image has to go first.
         subprocess.run(
             ["podman", "--storage-driver", "vfs", "rmi", "--force", str(oci.digest)[7:]],
-            check=True, capture_output=True, timeout=120,
+            check=True, capture_output=True, timeout=300,
         )
         done = trimaran("pull", "tiny", "--engine", "podman", cache=away)
         assert done.returncode == 0, done.stderr

@@ -69,7 +69,7 @@ def standing(trimaran: tinyapp.Trimaran, folder: Path) -> list[dict[str, Any]]:
 
 def ended(trimaran: tinyapp.Trimaran, folder: Path) -> list[str]:
     """Return the states of all runs when each of them has ended."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 400
     while not set(states := [row["state"] for row in standing(trimaran, folder)]) <= {*watch.ENDED}:
         assert time.monotonic() < end, states
         time.sleep(0.5)
@@ -149,7 +149,7 @@ def ends(run: Path) -> list[int]:
 
 
 def wait(until: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 400
     while not until():
         assert time.monotonic() < end
         time.sleep(0.3)

@@ -97,7 +97,7 @@ def no_passphrase() -> str:
 def trimaran(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
-        input=stdin, capture_output=True, text=True, check=False, timeout=120,
+        input=stdin, capture_output=True, text=True, check=False, timeout=300,
     )
 
 
@@ -201,7 +201,7 @@ def test_an_unknown_signer_is_refused_without_asking_a_key_server(
     assert asked == []
     # The proxy does see who asks: Apptainer by itself goes to a key server.
     subprocess.run([Apptainer().executable, "verify", str(signed)], check=False,
-                   capture_output=True, timeout=60)
+                   capture_output=True, timeout=300)
     assert asked
 
 
@@ -296,7 +296,7 @@ def test_a_passphrase_is_asked_for_unseen_on_a_terminal(
         while termios.tcgetattr(ours)[3] & termios.ECHO:
             time.sleep(0.05)  # what is typed before the echo is off is thrown away
         os.write(ours, f"{PASSPHRASE}\n".encode())
-        assert child.wait(timeout=60) == 0
+        assert child.wait(timeout=300) == 0
         said += os.read(ours, 4096)
     os.close(ours)
     assert b"signed by" in said

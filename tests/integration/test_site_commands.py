@@ -19,6 +19,7 @@ LONG = {
     "guides/strategies.md", "tutorials/own-recipe.md",
     "tutorials/air-gapped.md",  # as test_bundle.py
     "tutorials/cluster.md",  # as with a small app, below
+    "tutorials/own-script.md",  # as test_own_script.py and test_own_script_nodes.py
 }
 """Pages whose commands are several whole trainings, or what another test does, too."""
 IMAGE = "resnet-imagenet-torch-cpu"

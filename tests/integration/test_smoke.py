@@ -24,8 +24,8 @@ SMOKE = sorted(
     for file in (paths.repository() / "recipes").glob("*/cpu-*smoke.yaml")
     if file.parent.name != WHOLE and "2node" not in file.stem
 )
-LAUNCHERS = {"mpirun": "Open MPI", "torchrun": "torchrun"}
-"""Launcher of a recipe -> its name in `environment.json`."""
+LAUNCHERS = {"mpirun": "Open MPI", "torchrun": "torchrun", "none": None}
+"""Launcher of a recipe -> its name in `environment.json`; None: one process."""
 
 
 @pytest.mark.trains

@@ -84,7 +84,7 @@ def carried(oci: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> BuiltI
 
 
 def run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -130,7 +130,7 @@ def test_the_entry_point_does_the_same(
         exact = command(engine, built, words)
         done = subprocess.run(
             exact.argv, env=dict(exact.env), capture_output=True, text=True, check=False,
-            timeout=120,
+            timeout=300,
         )
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)

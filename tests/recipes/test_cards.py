@@ -19,8 +19,11 @@ from trimaran.recipes.cards import AppOptions, Metric
 CARD: dict[str, Any] = {
     "schema": 1, "title": "A made-up app", "framework": "torch", "module": "made_up",
     "verbs": {"train": "train it"}, "data": {"kinds": ["class"], "sets": "one"},
-    "metrics": {"psnr": {"key": "eval_psnr", "unit": "dB", "better": "higher"}},
+    "metrics": {"psnr": {"key": "eval_psnr", "unit": "dB", "better": "higher"},
+                "lap": {"key": "lap_seconds", "unit": "s", "better": "lower"}},
 }
+VARIANTS = {"option": "rig", "files": {"sloop": "src/sloop.py"}, "per_epoch": "psnr",
+            "time": "lap", "sent": "psnr"}
 
 
 def load(checkout: Path, content: dict[str, Any], options: str | None = None) -> cards.CardFile:
@@ -36,6 +39,13 @@ def load(checkout: Path, content: dict[str, Any], options: str | None = None) ->
 def test_there_is_a_framework_image_for_each_app(name: str) -> None:
     image = definition.load(f"{cards.load(name).card.framework}-cpu")
     assert image.kind == "framework"
+
+
+@pytest.mark.parametrize("name", cards.names())
+def test_the_files_of_variants_are_there(name: str) -> None:
+    variants = cards.load(name).card.variants
+    for file in variants.files.values() if variants else ():
+        assert (paths.repository() / "apps" / name / file).is_file(), file
 
 
 @pytest.mark.parametrize("name", cards.names())
@@ -72,6 +82,12 @@ def test_what_is_left_out_has_a_default(checkout: Path) -> None:
         ({"metrics": {"psnr": {"key": "a", "better": "higher", "shown": "now"}}}, r"psnr\.shown: "),
         ({"metrics": {"psnr": {"key": "a", "better": "higher", "least": 2, "most": 1}}},
          r"metrics\.psnr: least: 2 .*most: 1"),
+        ({"variants": {**VARIANTS, "time": "lapp"}}, "variants: no metric 'lapp' .*lap"),
+        ({"variants": {**VARIANTS, "sent": "psnrr"}}, "variants: no metric 'psnrr' .*psnr"),
+        ({"variants": {**VARIANTS, "time": "psnr"}}, "variants: psnr is not a time"),
+        ({"variants": {**VARIANTS, "files": {}}}, r"variants\.files: "),
+        ({"variants": {**VARIANTS, "files": {"sloop": "../a.py"}}}, r"variants\.files\.sloop: "),
+        ({"variants": {**VARIANTS, "files": {"sloop": "/a.py"}}}, r"variants\.files\.sloop: "),
         ({"data": {"kinds": [], "sets": "one"}}, "data: kinds: none .*sets: one"),
         ({"data": {"kinds": ["class"], "sets": "zero"}}, "data: kinds: class .*sets: zero"),
         ({"data": {"kinds": ["class"], "sets": "two"}}, r"sets: .*'zero', 'one' or 'several'"),
@@ -89,7 +105,14 @@ def test_faults_are_refused_with_file_and_line(
     ("change", "message"),
     [
         ({"neutral_options": ["seed", "wachdog"]},
-         r"19: neutral_options\.1: .*'wachdog' .*watchdog"),
+         r"23: neutral_options\.1: .*'wachdog' .*watchdog"),
+        ({"variants": {**VARIANTS, "option": "rigg"}},
+         r"\d+: variants\.option: .*'rigg' .*rig"),
+        ({"variants": {**VARIANTS, "further": ["seed", "sail"]}},
+         r"\d+: variants\.further\.1: .*'sail'"),
+        ({"variants": {**VARIANTS, "follow": ["mast"]}}, r"\d+: variants\.follow\.0: .*'mast'"),
+        ({"variants": {**VARIANTS, "files": {"sloop": "a.py", "sloup": "b.py"}}},
+         r"\d+: variants\.files\.sloup: rig must be one of sloop, ketch; got sloup"),
         ({"verbs": {"train": "train it", "evaluat": "look at it"}},
          r"7: verbs\.evaluat: .*'evaluat' .*evaluate"),
         ({"verbs": {"evaluate": "look at it"}}, "5: verbs: .*train"),
@@ -99,7 +122,9 @@ def test_a_card_that_does_not_agree_with_the_options_is_refused_with_its_line(
     checkout: Path, change: dict[str, Any], message: str
 ) -> None:
     option = {"type": "integer", "description": "how"}
-    verbs = {"train": {"description": "train it", "options": {"seed": option, "watchdog": option}},
+    rig = {"type": "string", "enum": ["sloop", "ketch"], "description": "which boat"}
+    options = {"seed": option, "watchdog": option, "rig": rig}
+    verbs = {"train": {"description": "train it", "options": options},
              "evaluate": {"description": "look at it", "options": {}}}
     described = json.dumps({"schema": 1, "verbs": verbs})
     card = {**CARD, "verbs": {"train": "a", "evaluate": "b"}}
@@ -125,9 +150,10 @@ def test_units_and_what_depends_on_the_machine() -> None:
     units = {name: metric.unit for name, metric in found.metrics.items() if metric.unit}
     energy = {"energy_per_sample": "J/sample", "mean_power": "W", "energy": "kJ",
               "host_energy": "kJ", "power": "W"}
-    assert units == {"val_top1": "%", "val_top5": "%", "throughput": "img/s", **energy}
+    time = {"epoch_time": "s", "time_to_train": "h", "peak_memory": "GB"}
+    assert units == {"val_top1": "%", "val_top5": "%", **time, "throughput": "img/s", **energy}
     bound = [name for name, metric in found.metrics.items() if metric.hardware_bound]
-    assert bound == ["throughput", *energy]
+    assert bound == [*time, "throughput", *energy]
     assert found.neutral_options == ["seed", "watchdog"]
 
 

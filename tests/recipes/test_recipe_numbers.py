@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from samples import GOOD
-from trimaran.recipes.recipe import Expectation, Recipe, Resources, Series
+from trimaran.recipes.expectation import Expectation
+from trimaran.recipes.recipe import Recipe, Resources, Series
 
 
 def resources(**more: Any) -> Resources:

@@ -9,10 +9,11 @@ import pytest
 import yaml
 
 from refusals import refused
-from samples import GOOD
+from samples import CARD_FILE, GOOD
 from trimaran.errors import UsageError
 from trimaran.inventory import catalog
 from trimaran.recipes import library
+from trimaran.verdict.metrics import judge_metrics
 
 NAME = "resnet-imagenet/cpu-smoke"
 
@@ -67,6 +68,27 @@ def test_a_point_over_nodes_has_all_tasks_of_each(checkout: Path) -> None:
     assert (resources.nodes, resources.tasks_per_node) == (3, 2)
 
 
+def test_a_point_over_gpus_has_them_in_each_rank(checkout: Path) -> None:
+    """For strategies in which one process uses several GPUs."""
+    write(checkout, {
+        **SERIES, "resources": GOOD["resources"], "launcher": "none",
+        "series": {"over": "gpus", "points": {1: {"expected": expected(80)}, 4: {"expected": []}}},
+    })
+    resources = library.load(f"{NAME}@4").recipe.resources
+    assert (resources.nodes, resources.tasks_per_node) == (1, 1)
+    assert {resources.gpus_per_task, resources.gpus_per_node, resources.devices_per_node} == {4}
+
+
+def test_a_point_without_a_reference_says_so(checkout: Path) -> None:
+    """Often only some of the sizes are published: the others can be run all the same."""
+    write(checkout, {**SERIES, "series": {"over": "ranks", "points": {
+        2: {"expected": expected(81)}, 4: {"launcher": "srun", "expected": []},
+    }}})
+    recipe = library.load(f"{NAME}@4").recipe
+    verdict = judge_metrics(recipe, CARD_FILE.card, [], changed=[], unlike=[])
+    assert (recipe.expected, verdict.outcome) == ([], "NO REFERENCE")
+
+
 @pytest.mark.parametrize("name", [NAME, f"{NAME}@3", f"{NAME}@"])
 def test_without_a_point_of_it_the_points_are_named(checkout: Path, name: str) -> None:
     write(checkout, SERIES)
@@ -94,10 +116,11 @@ def test_a_series_is_listed_once_and_shown_with_its_points(checkout: Path) -> No
     [
         ({3: {"expected": expected(80)}}, r"series\.points: 3 ranks .* 2 ranks"),
         ({1: {"expected": expected(80)}}, r"points\.1: launcher: 'mpirun' .* 1 "),
-        ({2: {"expected": []}}, r"series\.points\.2\.expected: "),
+        ({2: {}}, r"series\.points\.2\.expected: is missing"),
         ({2: {"expected": expected(80), "resources": {"nodes": 2}}},
          r"series\.points\.2\.resources\.nodes: "),
         ({2: {"expected": expected(80, metric="top")}}, r"points\.2\.expected\.0\.metric: "),
+        ({2: {"expected": expected(80, at="epoch-0")}}, r"points\.2\.expected\.0\.at: "),
         ({0: {"expected": expected(80)}}, r"series\.points\.0"),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from finished import SIF, finish
 from samples import CARD
+from trimaran.evidence import writing
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import panels, report
 from trimaran.verdict.metrics import Event
@@ -46,7 +47,7 @@ def test_without_a_start_no_seconds_are_known() -> None:
 def test_evidence_has_the_curves(recipe: RecipeFile, own_place: Path) -> None:
     directory, file = own_place / "run", own_place / "evidence.json"
     finish(directory, recipe, 0.95, image=SIF)
-    report.write_evidence(directory, *report.write(directory), file)
+    writing.write(directory, *report.write(directory), file)
     curves = {one["metric"]: one["points"] for one in json.loads(file.read_text())["curves"]}
     assert curves["val_top1"][-1][2] == 95
 

@@ -10,6 +10,7 @@ import pytest
 
 from finished import SIF, finish
 from trimaran import paths
+from trimaran.evidence import writing
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import history, report
 from trimaran.verdict import run_verdict
@@ -30,11 +31,12 @@ def publish(
 ) -> Path:
     """Write evidence like that of `judged`, with another day and accuracy."""
     file = folder / "site/results" / NAME / f"{name}.json"
-    report.write_evidence(judged.directory, judged.record, judged.verdict, file)
+    writing.write(judged.directory, judged.record, judged.verdict, file)
     content = json.loads(file.read_text())
     content["run"]["started"] = f"2026-01-{day:02}T00:00:00Z"
     content["run"]["recipe"]["changed"] = changed
     content["verdict"]["rows"][0]["measured"] = top1
+    content["curves"] = []  # they end with another accuracy
     file.write_text(json.dumps(content))
     return file
 
@@ -58,7 +60,7 @@ def test_runs_are_found_with_the_newest_first_and_seeds_change_nothing(
 
 def test_its_own_evidence_is_not_earlier(judged: JudgedRun, checkout: Path) -> None:
     file = checkout / "site/results" / NAME / "own.json"
-    report.write_evidence(judged.directory, judged.record, judged.verdict, file)
+    writing.write(judged.directory, judged.record, judged.verdict, file)
     assert find(judged).runs == []
 
 

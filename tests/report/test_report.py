@@ -20,6 +20,7 @@ from refusals import refused
 from samples import GOOD, write_outcome
 from trimaran.cli.terminal import show_verdict
 from trimaran.errors import RunError, UsageError
+from trimaran.evidence import writing
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import report
@@ -88,7 +89,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     )
     write_outcome(directory, 0.95)
     run_directory.finish(directory, record, "completed", 0)
-    report.write_evidence(directory, *report.write(directory), file)
+    writing.write(directory, *report.write(directory), file)
     text = file.read_text()
     assert str(own_place) not in text
     assert record.host.hostname not in text
@@ -97,7 +98,7 @@ def test_evidence_names_no_folder_and_no_host(recipe: RecipeFile, own_place: Pat
     assert kept["run"]["recipe"]["changed"] == {"seed": 3}
     assert kept["verdict"]["outcome"] == "PASS"
     with pytest.raises(UsageError, match=file.name):
-        report.write_evidence(directory, *report.write(directory), file)
+        writing.write(directory, *report.write(directory), file)
 
 
 def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place: Path) -> None:
@@ -115,7 +116,7 @@ def test_a_modified_run_says_so_and_is_no_evidence(recipe: RecipeFile, own_place
     said = "the image was modified (venv /my/venv): not publishable as evidence"
     assert said in (directory / "report.md").read_text()
     with refused("run-unpublishable", "venv /my/venv", kind=UsageError):
-        report.write_evidence(directory, *judged, own_place / "evidence.json")
+        writing.write(directory, *judged, own_place / "evidence.json")
     assert not (own_place / "evidence.json").exists()
 
 
@@ -124,7 +125,7 @@ def test_a_run_outside_a_container_is_no_evidence(recipe: RecipeFile, own_place:
     finish(directory, recipe, 0.95)
     judged = report.write(directory)
     with refused("run-unpublishable", recipe.name, kind=UsageError):
-        report.write_evidence(directory, *judged, own_place / "evidence.json")
+        writing.write(directory, *judged, own_place / "evidence.json")
 
 
 def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
@@ -231,7 +232,7 @@ def test_a_flag_in_run_json_makes_no_evidence(recipe: RecipeFile, own_place: Pat
     (directory / "run.json").write_text(text.replace('"publishable": false', '"publishable": true'))
     judged = report.write(directory)
     with refused("run-unpublishable", recipe.name, kind=UsageError):
-        report.write_evidence(directory, *judged, own_place / "evidence.json")
+        writing.write(directory, *judged, own_place / "evidence.json")
 
 
 @pytest.mark.parametrize("known", ["sha256", "earlier", "not"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from trimaran.bundles.pack import Manifest
 from trimaran.compare import comparison
 from trimaran.compare import explain as comparison_page
 from trimaran.data import contracts, dataset_json
+from trimaran.errors import UsageError
+from trimaran.evidence import check as check_evidence
+from trimaran.evidence.content import sealed
 from trimaran.images import definition, indexes, lock
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
@@ -59,7 +63,7 @@ SITE = {
 PUBLISHED_RUN = REPOSITORY / (
     "site/results/resnet-imagenet/cpu-quickstart/2026-11-23-epyc-avx2-2core-seed17.json"
 )
-CURVES = [{"metric": "val_top1", "unit": "%", "points": [[1, 0.5, 10.0], [2, 1.0, 90.0]]},
+CURVES = [{"metric": "val_top1", "unit": "%", "points": [[1, 0.5, 10.0], [2, 1.0, 90.5]]},
           {"metric": "throughput", "unit": "img/s", "points": [[1, 0.5, 1.0], [2, 1.0, 2.0]]}]
 PUBLISHED = Publication(
     image="a", form="sif", reference="a.example/b:c", digest=HASH, manifest=HASH, size=1,
@@ -125,6 +129,13 @@ def of_evidence(model: type[strict.Model]) -> Callable[[Path], object]:
     return lambda path: strict.load_json(model, path)
 
 
+def handed_in(path: Path) -> object:
+    """Check a file as `trimaran evidence check` does, and raise its first fault."""
+    for fault in check_evidence.check(path, date(2026, 11, 28), ["alice"], frozenset()).faults:
+        raise UsageError(fault.text(path), code=fault.code)
+    return None
+
+
 # What is read as JSON, the same way.
 JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
     "data set": ("dataset.json", DATASET, lambda path: dataset_json.read(path.parent)),
@@ -134,6 +145,7 @@ JSON_FILES: dict[str, tuple[str, Any, Callable[[Path], object]]] = {
         "evidence.json", json.loads(PUBLISHED_RUN.read_text()) | {"curves": CURVES},
         lambda path: comparison_page.render(*comparison.compare([PUBLISHED_RUN, path])),
     ),
+    "evidence that is handed in": ("run.json", sealed(EVIDENCE["run"]), handed_in),
     "evidence of a run": ("run.json", EVIDENCE["run"], of_evidence(RunEvidence)),
     "evidence of a benchmark": (
         "benchmark.json", EVIDENCE["benchmark"], of_evidence(evidence.Benchmark)),
@@ -199,7 +211,9 @@ def test_what_is_spoiled_was_sound_but_for_the_files_that_it_names(
     place: Path, kind: str
 ) -> None:
     name, sound, read = {**YAML_FILES, **JSON_FILES}[kind]
-    (place / name).write_text(json.dumps(sound, default=str))
+    # YAML does not read all numbers of JSON: 1e-09 is a text.
+    text = yaml.safe_dump(sound) if name.endswith(".yaml") else json.dumps(sound, default=str)
+    (place / name).write_text(text)
     error = hostile.refusal(lambda: read(place / name))
     assert error is None or "files: " in error.message
 

@@ -14,6 +14,7 @@ from refusals import refused
 from samples import write_outcome
 from trimaran import site_file
 from trimaran.errors import RunError, UsageError
+from trimaran.evidence import writing
 from trimaran.recipes.library import RecipeFile
 from trimaran.report import history, report, run_evidence
 from trimaran.run import run_directory
@@ -148,7 +149,7 @@ def test_evidence_names_what_was_changed_and_no_folder_and_no_value(
     finish(own_place / "run", recipe, EVIL)
     record, verdict = report.write(own_place / "run")
     file = own_place / "evidence.json"
-    report.write_evidence(own_place / "run", record, verdict, file)
+    writing.write(own_place / "run", record, verdict, file)
     text = file.read_text()
     assert "hush" not in text
     assert "/home/me" not in text
@@ -176,7 +177,7 @@ def test_evidence_of_a_changed_experiment_is_not_among_the_earlier(
     record, verdict = report.write(own_place / "run")
     file = checkout / "site/results" / recipe.name / "2026-01-01-here.json"
     file.parent.mkdir(parents=True)
-    report.write_evidence(own_place / "run", record, verdict, file)
+    writing.write(own_place / "run", record, verdict, file)
     finish(own_place / "other", recipe, SiteSettings())
     other = run_directory.load(own_place / "other")
     found = history.find(recipe, {}, other.started)

@@ -18,12 +18,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from served import DESK, PHONE, Open
 from trimaran import paths
 
 ROOT = paths.repository()
+PATIENCE = 120_000
+"""Milliseconds for a page or an element to appear: some machines are slow."""
+
+expect.set_options(timeout=PATIENCE)
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -94,6 +98,7 @@ def visit(browser: Browser, address: str) -> Iterator[Open]:
             permissions=["clipboard-read", "clipboard-write"], has_touch=phone,
         )
         contexts.append(context)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(str(error)))

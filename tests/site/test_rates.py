@@ -17,6 +17,7 @@ from generator import sources as everything
 from generator.measured import rates_of
 from generator.plots import Lines, Plot
 from trimaran import paths
+from trimaran.evidence.content import sealed
 from trimaran.report.rows import Table
 
 RESULTS = "site/results"
@@ -53,7 +54,7 @@ def add(root: Path, name: str, rate: float, host: str, expected: float | None = 
     content |= {"verdict": content["verdict"] | {"rows": [row], "outcome": outcome}, "curves": []}
     place = f"{RESULTS}/{name.partition('@')[0]}/2026-11-24-{host}.json"
     (root / place).parent.mkdir(exist_ok=True)
-    (root / place).write_text(json.dumps(content))
+    (root / place).write_text(json.dumps(sealed(content)))
     return place
 
 
@@ -97,6 +98,10 @@ def test_a_measured_point_of_a_series_stands_beside_the_published_ones(root: Pat
     drawn = lines(own_page)
     assert drawn["measured on Tesla V100-SXM2-16GB"] == [(2, 640)]
     assert drawn["perfect scaling"] == [(1, 334), (2, 668)]
+    assert own_page.head[1] == "GPUs:"
+    assert isinstance(own_page.drawing, Lines)
+    assert own_page.drawing.unit == "GPUs"
+    assert "on 1 to 2 GPUs," in own_page.alternative
     assert own_page.rows[2][:3] == ["measured on Tesla V100-SXM2-16GB", 2, "640"]
 
 
@@ -105,7 +110,8 @@ def test_sizes_of_one_machine_are_against_its_own_smallest(root: Path) -> None:
     add(root, f"{SERIES}@2", 627, "dgx-2", 632.8)
     rows = [row for row in table(scaling.speedups(everything.read(), efficiency=False))
             if row["numbers"].startswith("measured")]
-    assert [(row["ranks"], row["speed-up"], row["efficiency"], row["against"]) for row in rows] == [
+    heads = ("GPUs or ranks", "speed-up", "efficiency", "against")
+    assert [tuple(row[head] for head in heads) for row in rows] == [
         ("1", "1.00", "100.0%", "1"), ("2", "1.90", "95.0%", "1")]
 
 
@@ -159,4 +165,4 @@ def test_without_evidence_only_published_numbers_are_drawn(root: Path) -> None:
     shutil.rmtree(root / RESULTS / "resnet-imagenet")
     series = scaling.series_of(everything.read())
     assert {line.origin for line in series} == {"published"}
-    assert len({line.experiment for line in series if line.experiment.startswith("resnet-")}) == 4
+    assert len({line.experiment for line in series if line.experiment.startswith("resnet-")}) == 6

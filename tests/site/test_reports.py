@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import comparable
 import nodemodules
+import variantapp
 from trimaran.compare import comparison
 from trimaran.compare import explain as comparison_page
 from trimaran.recipes.library import RecipeFile
@@ -25,13 +26,13 @@ HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 Look = Callable[..., Page]
 """Opens the page of a file; keywords `dark`, `phone`, `scripts`."""
 
-kinds = pytest.mark.parametrize("kind", ["report", "comparison"])
+kinds = pytest.mark.parametrize("kind", ["report", "comparison", "variants"])
 colours = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 
 @pytest.fixture
-def files(recipe: RecipeFile, own_place: Path) -> dict[str, Path]:
-    """A report and a comparison, of runs whose machines have names that are more than names."""
+def files(recipe: RecipeFile, checkout: Path, own_place: Path) -> dict[str, Path]:
+    """A report and comparisons, of runs whose machines have names that are more than names."""
     speeds = comparable.noise(1, 1000, count=200)
     scores = [1 - 0.85**step for step in range(1, 21)]
     runs = [
@@ -45,7 +46,19 @@ def files(recipe: RecipeFile, own_place: Path) -> dict[str, Path]:
     report.write(runs[0])
     page = own_place / "comparison.html"
     page.write_text(comparison_page.render(*comparison.compare(runs)))
-    return {"report": runs[0] / "report.html", "comparison": page}
+    variants = own_place / "variants.html"
+    variants.write_text(comparison_page.render(*comparison.compare(boats(checkout, own_place))))
+    return {"report": runs[0] / "report.html", "comparison": page, "variants": variants}
+
+
+def boats(checkout: Path, own_place: Path) -> list[Path]:
+    """Make a run of each of two variants of an app."""
+    variantapp.write(checkout)
+    return [
+        variantapp.leave(own_place / rig, variantapp.recipe(checkout, f"cpu-2core-{rig}-smoke",
+                         rig=rig), (0.5, 0.6, 0.7), (99, lap, lap), sent=1e6)
+        for rig, lap in (("sloop", 40), ("ketch", 25))
+    ]
 
 
 @pytest.fixture

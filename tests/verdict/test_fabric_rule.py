@@ -14,6 +14,7 @@ from finished import DATA, SIF, launch
 from refusals import refused
 from samples import CARD, GOOD, write_outcome
 from trimaran.errors import RunError
+from trimaran.evidence import writing
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.report import report, run_evidence
@@ -127,7 +128,7 @@ def test_the_networks_stand_in_run_json_report_and_evidence(
         text = (run / name).read_text().replace("\\", "")
         assert "InfiniBand in the site file; used: NCCL: IB on mlx5_0" in text
     file = own_place / "evidence.json"
-    report.write_evidence(run, record, verdict, file)
+    writing.write(run, record, verdict, file)
     found = json.loads(file.read_text())
     assert found["run"]["fabric"] == expected
     run_evidence.RunEvidence.model_validate(found)
@@ -167,7 +168,7 @@ def test_evidence_with_a_fault_agrees_with_its_networks(
     row = verdict.rows[0].model_copy(update={"fault": slow, "outcome": "FAIL"})
     failed = verdict.model_copy(update={"rows": [row], "outcome": "FAIL"})
     file = own_place / "evidence.json"
-    report.write_evidence(run, record, failed, file)
+    writing.write(run, record, failed, file)
     found = json.loads(file.read_text())
     run_evidence.RunEvidence.model_validate(found)
     found["verdict"]["rows"][0]["outcome"] = found["verdict"]["outcome"] = "PASS"

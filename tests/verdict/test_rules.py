@@ -42,6 +42,25 @@ def test_measures_end_best_and_median_after_an_epoch() -> None:
     assert measure(events, CARD.metrics["throughput"], "median-after-epoch-3") is None
 
 
+@pytest.mark.parametrize(("epoch", "value"), [(1, 3.0), (2, 2.0), (10, 1.0), (3, None)])
+def test_the_value_of_an_epoch_is_its_last_one(epoch: int, value: float | None) -> None:
+    events = [
+        event("throughput", speed, epoch_num=number)
+        for number, speed in [(1, 9.0), (1, 3.0), (2, 2.0), (10, 1.0)]
+    ]
+    assert measure(events, CARD.metrics["throughput"], f"epoch-{epoch}") == value
+
+
+def test_a_metric_may_be_expected_at_several_epochs() -> None:
+    wanted = [{**ACCURACY, "at": f"epoch-{epoch}", "value": value, "lower": -0.01}
+              for epoch, value in ((1, 50.0), (2, 90.0))]
+    events = [event("eval_accuracy", 0.5, epoch_num=1), event("eval_accuracy", 0.8, epoch_num=2)]
+    verdict = judge_metrics(recipe(*wanted), CARD, events, changed=[], unlike=[])
+    assert [(row.at, row.measured, row.outcome) for row in verdict.rows if row.required] == [
+        ("epoch-1", 50.0, "PASS"), ("epoch-2", 80.0, "FAIL"),
+    ]
+
+
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, -math.inf, 10**400, 1.01, -0.1, True, "0.95", None]
 )

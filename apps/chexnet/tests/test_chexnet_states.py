@@ -133,7 +133,7 @@ from chexnet import __main__ as app, inputs
 from trainkit import session, watchdog
 
 class OfTwo(watchdog.Watchdog):
-    def __init__(self, rank, size, folder, patience):
+    def __init__(self, rank, size, folder, patience, writers):
         super().__init__(rank, 2, folder, patience)
 
 def hanging(self, epoch, first=0):
@@ -148,7 +148,7 @@ sys.exit(app.main(sys.argv[1:]))
 
 
 def test_a_rank_that_hangs_ends_the_job_and_is_named(program: Program, tmp_path: Path) -> None:
-    words = program.words(tmp_path / "run", "--watchdog", "2")
+    words = program.words(tmp_path / "run", "--watchdog", "5")
     done = subprocess.run(
         [sys.executable, "-c", HANGING, *words], env=os.environ | VARIABLES, check=False,
         capture_output=True, text=True, timeout=200,

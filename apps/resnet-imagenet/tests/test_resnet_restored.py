@@ -85,7 +85,7 @@ def flat(value: Any, name: str = "") -> dict[str, Any]:
     return {k: v for key, item in pairs for k, v in flat(item, f"{name}/{key}").items()}
 
 
-TIMES = ("seconds", "waiting", "communicating", "metrics_offset", "identity/")
+TIMES = ("seconds", "epoch_began", "waiting", "communicating", "metrics_offset", "identity/")
 
 
 def differences(one: Path, two: Path) -> list[str]:

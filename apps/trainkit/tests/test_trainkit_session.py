@@ -115,7 +115,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 def told(out: Path) -> list[Any]:
     """Return all metrics but those of time, and where the training went on."""
     timed = {"throughput", "data_wait_fraction", "communication_fraction", "training_seconds",
-             "peak_memory_bytes", "resumed_from_step", "not_readable"}
+             "epoch_seconds", "peak_memory_bytes", "resumed_from_step", "not_readable"}
     return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
             if x["key"] not in timed]
 
@@ -145,6 +145,19 @@ def test_a_run_tells_means_over_samples_and_ends_with_a_result(whole: Path) -> N
     assert names == [f"step-{step:08d}.npz" for step in (3, 5, 6, 9, 10, 12, 15)]
 
 
+def check_epoch_seconds(out: Path) -> None:
+    """Assert that each epoch was logged once, and that they took the time of the training."""
+    found = [(x["metadata"]["epoch_num"], x["value"]) for x in lines(out)
+             if x["key"] == "epoch_seconds"]
+    (total,) = (x["value"] for x in lines(out) if x["key"] == "training_seconds")
+    assert [epoch for epoch, _ in found] == [1, 2, 3]
+    assert sum(seconds for _, seconds in found) == pytest.approx(total)
+
+
+def test_the_times_of_the_epochs_add_up(whole: Path) -> None:
+    check_epoch_seconds(whole)
+
+
 @pytest.mark.parametrize("step", [3, 5, 6, 12])
 def test_it_goes_on_from_any_checkpoint_to_the_same_end(
     step: int, whole: Path, tmp_path: Path
@@ -157,6 +170,7 @@ def test_it_goes_on_from_any_checkpoint_to_the_same_end(
     assert again.out.state is not None
     assert again.out.state["mine"] == "é"
     assert told(out) == told(whole)
+    check_epoch_seconds(out)
     assert [x["value"] for x in lines(out) if x["key"] == "resumed_from_step"] == [step]
 
 

@@ -1,4 +1,4 @@
-"""Read and write the tar file of a bundle, whose first member lists the hashes of the others.
+"""Read and write the tar file of a bundle; its first member lists the hashes of the other members.
 
 Because the list comes first, one pass through the tar file checks each member. All members are in
 one folder. The tar file is not compressed, because SIF files are compressed already.
@@ -248,7 +248,7 @@ def opened(file: Path) -> Iterator[Archive]:
 
 
 class _Hashed:
-    """A file that hashes the bytes that are read or written, and reports those that are written."""
+    """A file that hashes all bytes, and calls `advance` with the number of written bytes."""
 
     def __init__(self, file: IO[bytes], advance: Advance = lambda amount: None) -> None:
         self.file = file

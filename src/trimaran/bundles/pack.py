@@ -45,7 +45,7 @@ STEPS = 3
 
 
 class BundledImage(PublishedImage, store.History, frozen=True):
-    """The image in the bundle: its record in the cache without the path, and its signature.
+    """The image in the bundle, with its signature and its cache record without the path.
 
     Attributes:
         name: as in `PublishedImage`; it determines the file name of the unpacked image.
@@ -74,7 +74,7 @@ class BundledData(strict.Model):
 
 
 class Manifest(strict.Model):
-    """The content of `bundle.json`: the origin of everything in the bundle."""
+    """The content of `bundle.json`, which records the origin of all parts of the bundle."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     folder: FileName

@@ -60,7 +60,7 @@ class Contents:
 
     @property
     def getting(self) -> dict[str, str]:
-        """The command that downloads and packs each data set, by the name of the data set."""
+        """The commands that download and pack the data sets, by the name of the data set."""
         used = self.recipe.recipe.data
         return {name: cache.getting(contracts.load(name), used[name].format)
                 for name in self.datasets}

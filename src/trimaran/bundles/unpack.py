@@ -42,7 +42,8 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
 
     Args:
         file: the bundle.
-        to: a folder that does not exist or is empty; None: the name of the folder in the bundle.
+        to: a folder that does not exist or is empty; None: a folder with the name that the bundle
+            gives to its folder.
         reporter: shows progress.
 
     Returns:
@@ -158,7 +159,7 @@ def _manifest(file: Path, bundle: Archive) -> Manifest:
 
 
 def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
-    """Return the SHA-256 of each file that `bundle.json` or `dataset.json` names."""
+    """Return the SHA-256 of each file that `bundle.json` or `dataset.json` lists."""
     listed = {
         IMAGE: manifest.image.digest.removeprefix("sha256:"),
         run_directory.RECIPE: manifest.recipe.sha256,
@@ -175,7 +176,7 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
 
 
 def _shards(file: Path, bundle: Archive, folder: str) -> dict[str, str]:
-    """Return the SHA-256 of each file that `dataset.json` in `folder` of the bundle names."""
+    """Return the SHA-256 of each file that `dataset.json` in `folder` of the bundle lists."""
     with tempfile.TemporaryDirectory() as place:
         text = bundle.text(f"{folder}/{DATASET}")
         (Path(place) / DATASET).write_bytes(text)

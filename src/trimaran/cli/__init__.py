@@ -17,7 +17,9 @@ from trimaran.cli import (  # noqa: F401
     containers,
     data,
     doctor,
+    evidence,
     inspect,
+    planning,
     runs,
     supply_chain,
 )

@@ -45,11 +45,11 @@ def cache_prune(
     site: Site,
     yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
 ) -> None:
-    """List and remove what the current definitions do not use.
+    """List and remove items that the current definitions do not use.
 
     Images of the current definitions, published and pinned images, and all data sets stay. Files
-    that a process uses stay, too. A stopped run cannot be resumed without its image: finish runs
-    of older definitions first. On a compute node, leftovers of ended jobs on its own disk are
+    that a process uses stay, too. A stopped run cannot be resumed without its image: finish runs of
+    older definitions first. On a compute node, leftovers of ended jobs on the disk of the node are
     removed.
 
     Example: trimaran cache prune --yes

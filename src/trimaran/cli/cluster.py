@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ from trimaran.cli.common import (
     command,
     emit,
     say,
+    show_assumptions,
     terminal,
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder, refuse_folder
@@ -24,7 +26,8 @@ from trimaran.cli.submissions import Ways, folders
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from trimaran.site_file import Site
+    from trimaran.run.pipeline import Request
+    from trimaran.site_file import Cluster, Site
 
 LAST = 50
 """Maximum number of ended runs that `status` shows."""
@@ -141,14 +144,14 @@ def submit(
 ) -> None:
     """Submit a recipe, or several, to the cluster's batch system.
 
-    The site file names Slurm, PBS or LSF. Data and image are made first, on this machine. The
-    compute nodes need Apptainer and the file system of the run directory, but no Python. A job
-    that reaches its time limit is queued again and continues. `trimaran report RUN` prints the
-    verdict. The quick checks of `trimaran doctor` come first.
+    The site file names Slurm, PBS or LSF. The quick checks of `trimaran doctor` run first. Then the
+    data and the image are prepared on this machine. The compute nodes need Apptainer and the file
+    system of the run directory, but no Python. A job that reaches its time limit is queued again
+    and continues. `trimaran report RUN` prints the verdict.
 
     With --together, each training gets an equal share of the cores and one GPU at most, and has a
-    verdict of its own; image and data are copied to the node once. With --chain, a run is queued
-    when the one before it has completed.
+    verdict of its own; the image and the data are copied to the node once. With --chain, each run
+    is queued when the run before it has completed.
 
     Example: trimaran submit resnet-imagenet/cpu-2node-smoke
 
@@ -178,8 +181,7 @@ def submit(
         for file, changes in trainings
     ]
     if dry_run:
-        for text in ways.previews(requests, facts):
-            say(text.removesuffix("\n"))
+        _preview(ways, requests, facts)
         return
     ways.check_requests(requests, facts)
     if not force:
@@ -189,14 +191,22 @@ def submit(
     say(ways.submit(requests, name, facts, terminal()))
 
 
+def _preview(ways: Ways, requests: Sequence[Request], cluster: Cluster) -> None:
+    for request in requests:
+        show_assumptions(request.recipe.recipe)
+    for text in ways.previews(requests, cluster):
+        say(text.removesuffix("\n"))
+
+
 @command(app)
 def status(site: Site, runs: RunDirectories = None, as_json: Json = False) -> None:
     """Show the state of submitted runs: queued, running or ended.
 
-    Without arguments: all runs below runs/ and in the clusters' scratch folders that are queued or
-    running, and the 50 runs that were submitted last. For a scaling series, and for the folder of
-    runs that were submitted together or as a chain, all its runs are shown. The state of a run
-    whose batch system does not answer is unknown; if you named that run, the exit code is 4.
+    Without arguments, the command lists the queued and running runs below runs/ and in the
+    clusters' scratch folders, and the 50 runs that were submitted last. For a scaling series, and
+    for the folder of runs that were submitted together or as a chain, all its runs are shown. The
+    state of a run whose batch system does not answer is unknown; if you named that run, the exit
+    code is 4.
 
     Example: trimaran status
     """

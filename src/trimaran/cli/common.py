@@ -20,6 +20,7 @@ from trimaran.errors import Interrupted, TrimaranError
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
+    from trimaran.recipes.recipe import Recipe
     from trimaran.site_file import Site
 
 EPILOG = (
@@ -31,7 +32,7 @@ EPILOG = (
 
 
 GROUPS = {
-    "Run and judge": ("run", "resume", "report", "compare"),
+    "Run and judge": ("plan", "run", "resume", "report", "compare", "evidence"),
     "Cluster": ("submit", "status", "logs", "cancel", "site"),
     "Data": ("data",),
     "Images": ("build", "test-image", "extend", "lock", "fetch", "render"),
@@ -277,6 +278,12 @@ def terminal() -> Any:
     return Terminal()
 
 
+def show_assumptions(recipe: Recipe) -> None:
+    """Print a line on standard error for each value of `recipe` that no source states."""
+    for value, reason in recipe.assumptions():
+        terminal().note(f"assumed: {value} ({reason})")
+
+
 def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     """Print rows with equal keys as a table with a title, or as JSON."""
     listed = list(rows)
@@ -287,6 +294,21 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
 
     columns = list(listed[0]) if listed else ["nothing here"]
     show_table(title, columns, [[str(row[column]) for column in columns] for row in listed])
+
+
+def _help_without_reference(directory: Path, record: Any) -> None:
+    """Print the nearest target with a reference, a prediction, and how to hand in the run."""
+    from trimaran.plan import nearest
+
+    name = record.recipe.name
+    try:
+        lines = list(nearest.sentences(name, record.hosts))
+    except TrimaranError:
+        return  # such as a recipe that this checkout lacks; the verdict is complete without it
+    for line in lines:
+        say(line)
+    if lines:
+        say(f"To hand in this run as evidence for other users: trimaran evidence add {directory}")
 
 
 def conclude(
@@ -304,6 +326,8 @@ def conclude(
         say(report.Evidence(run=record, verdict=verdict).model_dump_json(indent=2))
     else:
         show_verdict(verdict, record.recipe.name, report.notes(record))
+        if verdict.outcome == "NO REFERENCE":
+            _help_without_reference(directory, record)
         if written:
             say(f"report  {directory / 'report.html'}")
     raise typer.Exit(VERDICT_CODES[verdict.outcome])

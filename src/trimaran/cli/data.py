@@ -49,7 +49,9 @@ def data_get(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="DIR", help="Folder with the files of a data set under licence."
+            "--from", metavar="PATH",
+            help="Your copy of the files: their folder, or an archive as the publisher sends it. A"
+            " licensed data set needs the folder.",
         ),
     ] = None,
     kind: Annotated[
@@ -68,6 +70,7 @@ def data_get(
     """Download, verify and pack a data set.
 
     A licensed data set is not downloaded: without --from, the command prints how to get its files.
+    With --from, nothing is downloaded.
     Several formats of one data set can be on one machine.
 
     Example: trimaran data get fashion-mnist
@@ -82,7 +85,7 @@ def data_get(
 def _asked(
     name: str | None, kind: FormatName | None, recipe: str | None
 ) -> Mapping[str, FormatName | None]:
-    """Return name -> format of the data sets to get; the format None is the default format."""
+    """Return the format of each data set to get, by name; None is the default format."""
     from trimaran.recipes import library
 
     if recipe is None:

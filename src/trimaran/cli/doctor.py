@@ -1,4 +1,4 @@
-"""The command `doctor`: whether this machine, a recipe and the nodes of a cluster fit together."""
+"""The command `doctor`: check whether this machine, a recipe and cluster nodes fit together."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def examine_machine(
 ) -> None:
     """Check this machine, a recipe, and the nodes of a cluster.
 
-    Without arguments: whether this machine builds images and runs recipes. With a recipe: whether
-    its image fits the drivers, libraries and MPI that are found. With --cluster NAME --nodes N: on
-    N nodes of the cluster, too. With --measure, nodes that deviate from the others are named. Exits
-    with 4 when something that runs need is broken, or a node hangs. The reference lists all
-    findings.
+    Without arguments, the command checks whether this machine can build images and run recipes.
+    With a recipe, it also checks whether the image fits the drivers, libraries and MPI of the
+    machine. With --cluster NAME --nodes N, it also checks N nodes of the cluster. With --measure,
+    it lists nodes that deviate from the other nodes. Exits with 4 when something that runs need is
+    broken, or a node hangs. The reference lists all findings.
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """

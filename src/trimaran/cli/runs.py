@@ -20,6 +20,7 @@ from trimaran.cli.common import (
     emit,
     load_image,
     say,
+    show_assumptions,
     terminal,
 )
 from trimaran.engines import selection
@@ -77,10 +78,10 @@ def run(
     venv: Venv = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Run a recipe and judge the run: data, image, training, verdict.
+    """Prepare data and image, run a recipe, and judge the run.
 
-    Missing data and images are made first. The run directory gets run.json, metrics.jsonl, the log,
-    the checkpoints and the report.
+    Missing data and images are prepared first. The run directory gets run.json, metrics.jsonl, the
+    log, the checkpoints and the report.
 
     Example: trimaran run resnet-imagenet/cpu-quickstart
     """
@@ -99,6 +100,7 @@ def run(
     if dry_run:
         with terminal().bar("looking for data and image", None):
             planned = pipeline.plan(request)
+        show_assumptions(file.recipe)
         say(pipeline.script(planned))
         return
     _judge(pipeline.execute(request, terminal()))
@@ -131,7 +133,8 @@ def refuse_folder(path: Path, what: str) -> None:
 
     Args:
         path: the path that the user gave.
-        what: what each run of such a folder has, for the message, such as "a separate log".
+        what: the item that each run of such a folder has, in the words of the message, such as "a
+            separate log".
 
     Raises:
         UsageError: `path` is a folder of several runs; the hint names these runs.
@@ -161,7 +164,8 @@ def report_run(
     as_json: Json = False,
     evidence: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the evidence, to publish in site/results/."),
+        typer.Option(metavar="FILE", help="Also write the evidence to FILE; `evidence add` names "
+                                          "the file itself."),
     ] = None,
 ) -> None:
     """Judge a finished run again and rewrite its report.
@@ -170,6 +174,7 @@ def report_run(
 
     Example: trimaran report runs/resnet-imagenet/cpu-quickstart/20261121-120000
     """
+    from trimaran.evidence import writing
     from trimaran.report import report, scaling
 
     if (run_dir / scaling.FILE).is_file():
@@ -177,7 +182,7 @@ def report_run(
     refuse_folder(run_dir, "a verdict of its own")
     record, verdict, written = report.write_if_allowed(run_dir, terminal())
     if evidence is not None:
-        report.write_evidence(run_dir, record, verdict, evidence)
+        writing.write(run_dir, record, verdict, evidence)
     conclude(run_dir, record, verdict, as_json, written=written)
 
 
@@ -231,8 +236,10 @@ def compare_runs(
     """Compare runs, and judge whether differences are more than noise.
 
     Runs of one recipe, machine and image form a group of repeats. The group of the first run is the
-    baseline of the others. Exits with 0 whatever differs, with 2 when runs cannot be compared or
-    are not finished, and with 4 when the files of a run disagree.
+    baseline of the others. If the app card names variants, such as strategies, groups are also
+    compared in time per epoch, accuracy, bytes sent and lines of code. Exits with 0 even if runs
+    differ, with 2 when runs cannot be compared or are not finished, and with 4 when the files of a
+    run disagree.
 
     Example: trimaran compare runs/a runs/b site/results/resnet-imagenet/cpu-quickstart/*.json
     """

@@ -1,4 +1,4 @@
-"""Select what `submit` queues: one recipe, a scaling series, or several as one job or a chain."""
+"""Select the jobs of `submit`: one recipe, a scaling series, or several recipes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ways:
         nodes: value of `--nodes`.
         seeds: value of `--seeds`.
         together: whether all trainings share one job.
-        chain: whether each recipe starts from the one before it.
+        chain: whether each recipe starts from the recipe before it.
         form: value of `--form`.
     """
 
@@ -148,7 +148,7 @@ class Ways:
 def folders(
     file: RecipeFile, files: Sequence[RecipeFile], words: Sequence[str]
 ) -> dict[str, Path]:
-    """Return the folders that `--data` gives for the data sets of one of several recipes, by name.
+    """Return the `--data` folders of the data sets that one of several recipes reads, by name.
 
     A data set that only other recipes read is left out.
 

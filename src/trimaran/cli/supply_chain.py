@@ -113,10 +113,10 @@ def push(
 ) -> None:
     """Publish a built image, and record its digest.
 
-    The engine decides the form: apptainer pushes the SIF (oras://), podman the OCI image
+    The engine determines the form: apptainer pushes the SIF (oras://), podman the OCI image
     (docker://). The digest that the registry confirms is recorded in
-    ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with `apptainer
-    registry login` or `podman login`.
+    ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with `apptainer registry
+    login` or `podman login`.
 
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
@@ -232,7 +232,7 @@ def verify(
 
 
 def _file(name: str) -> Path:
-    """Return a SIF file: `name` itself, or the file in the cache of the image called `name`."""
+    """Return the SIF file `name`, or the cached SIF file of the image called `name`."""
     from trimaran.provenance import signing
 
     path = Path(name)

@@ -23,7 +23,7 @@ from trimaran.reporting import Advance
 from trimaran.terminal_safety import message
 from trimaran.verdict.metrics import Outcome, Verdict
 
-NARROWEST = 12
+NARROWEST = 10
 """Smallest width, in characters, of a table column on a narrow terminal."""
 
 STYLES: dict[Outcome, str] = {"PASS": "green", "FAIL": "red", "NO REFERENCE": "yellow"}
@@ -45,7 +45,7 @@ class Screen(Console):
 
 
 class _Lasting:
-    """Standard error without write errors, so that a closed terminal does not end a training."""
+    """A standard error stream that ignores write errors: a closed terminal ends no training."""
 
     encoding = "utf-8"
 
@@ -199,7 +199,7 @@ def silences() -> Iterator[float]:
 
 @dataclass
 class Bar:
-    """Progress of one operation.
+    """The progress of one operation.
 
     Attributes:
         title: description of the work.
@@ -256,7 +256,7 @@ class Bars:
 
     Args:
         console: the console to draw on.
-        say: prints a line on the console.
+        say: function that prints a line on the console.
     """
 
     def __init__(self, console: Console, say: Callable[[str], None]) -> None:

@@ -83,7 +83,7 @@ def answered(key: str, answer: str) -> object:
 def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | None:
     """Return the time limit of the Slurm partition in Slurm's notation.
 
-    None: the partition has no limit, or the limit is unknown.
+    Return None if the partition has no limit, or if the limit is unknown.
     """
     if facts["scheduler"] != "slurm" or "partition" not in facts:
         return None
@@ -135,7 +135,7 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
 
 
 def _alone(text: str) -> list[str]:
-    """Return the lines of `text` that consist of one name; ignore others, such as warnings."""
+    """Return the lines of `text` that consist of one name; ignore other lines, such as warnings."""
     return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", text, re.M)
 
 
@@ -162,9 +162,9 @@ _ASK = {"slurm": _slurm, "pbs": _pbs, "lsf": _lsf}
 
 
 def _output(words: list[str], reporter: Reporter, *, errors: bool = False) -> str:
-    """Return the standard output of a command; "" if it is missing, fails or does not answer.
+    """Return the standard output of a command, or "" if it is missing, fails or times out.
 
-    With `errors` the standard error is appended, and the exit status is ignored.
+    If `errors` is true, the standard error is appended, and the exit status is ignored.
     """
     if shutil.which(words[0]) is None:
         return ""
@@ -180,7 +180,7 @@ def _output(words: list[str], reporter: Reporter, *, errors: bool = False) -> st
 
 
 def refuse_old(path: Path, name: str) -> None:
-    """Check that no site file exists: an existing one is never changed.
+    """Check that no site file exists at `path`, because an existing file is never changed.
 
     Raises:
         UsageError: `path` exists.

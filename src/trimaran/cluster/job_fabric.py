@@ -34,8 +34,8 @@ class JobFabric:
     def assignments(self, *, overridden: Collection[str]) -> list[str]:
         """Return the lines of the script that assign its variables; [] without a fabric.
 
-        `;` separates the items of a list, and a blank the words of an item. A library is the item
-        `NAME PATH...`, or `-NAME PATH...` if the library may be missing.
+        `;` separates the items of a list, and a blank separates the words of an item. A library is
+        the item `NAME PATH...`, or `-NAME PATH...` if the library may be missing.
 
         Args:
             overridden: variables that the site file or the recipe sets, which are left out.
@@ -62,7 +62,7 @@ class JobFabric:
 
 
 def accelerator(image: str) -> Accelerator:
-    """Return the vendor of the GPUs that the image called `image` uses; cpu: it uses none."""
+    """Return the vendor of the GPUs that the image called `image` uses, or `cpu` for no GPUs."""
     return commands.gpu_vendor(image) or "cpu"
 
 
@@ -85,6 +85,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return `library`, which is searched first in the `fabric_folders` of the site file."""
+    """Return `library` with the `fabric_folders` of the site file as its first places."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

@@ -69,7 +69,7 @@ def _refuse_completed(directory: Path, record: RunRecord) -> None:
 
 
 def _refuse_early(record: RunRecord) -> None:
-    """Check that the run from which this one starts has completed."""
+    """Check that the run whose checkpoint this run starts from has completed."""
     if record.job is None or record.job.before is None:
         return
     before = Path(record.job.before)
@@ -116,9 +116,9 @@ def _end(
 ) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    A note names other runs than `directories` that share a job. If the batch system does not report
-    which jobs are active, the newest job is cancelled: cancelling a job that has ended has no
-    effect.
+    If runs other than `directories` share a job, a note lists these runs. If the batch system does
+    not report which jobs are active, the newest job is cancelled: cancelling a job that has ended
+    has no effect.
     """
     record = submitted(directory, chain=False)  # damaged links must not stop a cancellation
     scheduler = scheduler_of(record)
@@ -155,7 +155,7 @@ def _end(
 def asking(
     scheduler: Scheduler, reporter: Reporter | None
 ) -> AbstractContextManager[object]:
-    """Return a context that shows progress while a command of the batch system runs."""
+    """Return a context manager that shows progress while a command of the batch system runs."""
     return (reporter or Silent()).bar(f"querying {scheduler.title}", None)
 
 

@@ -30,7 +30,7 @@ DONE, EXIT and ZOMBI are the states of a job that has ended.
 
 
 class Lsf(Scheduler):
-    """LSF with jsrun (see `Scheduler`)."""
+    """The batch system LSF with jsrun (see `Scheduler`)."""
 
     name = "lsf"
     programs = ("bsub", "bjobs", "bkill")

@@ -40,7 +40,7 @@ class Copies:
 
     @property
     def size(self) -> int:
-        """Total size of the files in bytes, without files that are removed meanwhile."""
+        """Total size of the files in bytes, except files that are removed during the count."""
         size = 0
         for place, _, names in os.walk(self.path):
             for name in names:
@@ -103,10 +103,10 @@ def _folders(place: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _ended(schedulers: Collection[str], jobs: Collection[str]) -> dict[str, bool | None]:
-    """Return job -> True if it has ended, and False if a batch system lists it as active.
+    """Return for each job True if it has ended, and False if a batch system lists it as active.
 
     All of `schedulers` are asked, because a job number does not show its batch system. If one of
-    them does not answer, the value is None for every job.
+    these batch systems does not answer, the value is None for every job.
     """
     try:
         answers = [SCHEDULERS[name].states(sorted(jobs)) for name in schedulers]

@@ -48,7 +48,7 @@ _UNKNOWN = re.compile(r"Unknown Job|has finished", re.I)
 
 
 class Pbs(Scheduler):
-    """PBS Professional and OpenPBS (see `Scheduler`)."""
+    """The batch systems PBS Professional and OpenPBS (see `Scheduler`)."""
 
     name = "pbs"
     programs = ("qsub", "qstat", "qdel")
@@ -129,7 +129,7 @@ class Pbs(Scheduler):
 
 
 def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
-    """Return the facts of each job in the JSON of qstat; `default` replaces a missing "Jobs"."""
+    """Return the facts of each job in the JSON of qstat; `default` is used without "Jobs"."""
     jobs = answer.get("Jobs", default) if isinstance(answer, dict) else None
     if not isinstance(jobs, dict) or not all(
         isinstance(job, dict) and job.get("job_state") and isinstance(job["job_state"], str)

@@ -29,9 +29,9 @@ def check(requests: Sequence[Request]) -> None:
     """Check that each recipe starts from the last checkpoint of the recipe before it.
 
     Raises:
-        UsageError: there is one recipe only, a recipe does not start from the one before it (the
-            hint has the right order, if there is one), or it starts from another step than the
-            last one.
+        UsageError: there is only one recipe, a recipe does not start from the recipe before it (the
+            hint has the right order, if there is one), or a recipe starts from a step other than
+            the last step of the recipe before it.
     """
     if len(requests) < 2:
         raise UsageError("--chain needs at least two recipes", code="arguments-conflict",
@@ -51,7 +51,7 @@ def check(requests: Sequence[Request]) -> None:
 
 
 def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
-    """Return the step of `before` that `recipe` starts from; None: it starts elsewhere."""
+    """Return the step of `before` that `recipe` starts from, or None if it starts elsewhere."""
     asked = recipe.recipe.initial
     name, _, point = before.name.partition("@")
     if asked is None or asked.recipe != name:
@@ -62,8 +62,9 @@ def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
 def _other_end(request: Request, step: int) -> str | None:
     """Return a text about the last step of a run if it differs from `step`.
 
-    None: the run ends at `step`, or its last step is unknown, because the recipe gives the length
-    of the training in epochs. In the latter case, the job checks whether the checkpoint exists.
+    Return None if the run ends at `step`, or if its last step is unknown because the recipe gives
+    the length of the training in epochs. In the latter case, the job checks whether the checkpoint
+    exists.
     """
     arguments = {**request.recipe.recipe.args, **request.changes}
     steps, most = (
@@ -125,7 +126,7 @@ def submit(
     """Prepare all runs of the chain, and queue the first one.
 
     Raises:
-        UsageError: the recipes are not a chain, one of them cannot be a job of this cluster, or a
+        UsageError: the recipes are not a chain, a recipe cannot be a job of this cluster, or a
             command of the batch system is not on PATH.
         BuildError: an image cannot be built or fetched.
         RunError: data cannot be prepared, or the batch system refuses the job.

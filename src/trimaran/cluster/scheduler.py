@@ -39,7 +39,7 @@ class State:
 
     Attributes:
         name: name of the state, such as `PENDING`.
-        reason: why the job is in this state; "None" without a reason.
+        reason: why the job is in this state; "None" if there is no reason.
         active: whether the job has not ended.
     """
 
@@ -62,7 +62,8 @@ class Shape:
         gpus_per_node: GPUs of each node.
         walltime: time limit as HH:MM:SS.
         sockets: sockets of a node, over which the tasks are spread; None: unknown.
-        ranks_told: whether each task is a rank, to which its starter gives rank and world size.
+        ranks_told: whether each task is a rank, which gets its rank and the world size from the
+            program that starts it.
         mpirun: whether the mpirun of the host starts the tasks, instead of the batch system.
         restarts: whether the agents of torchrun continue after the loss of a node.
     """
@@ -111,7 +112,7 @@ class Scheduler(ABC):
         number: environment variable of a job with its number.
         silent: whether the batch system sends no signal to a job before its time limit.
         reads: character sequences that the batch system replaces in the path of an output file,
-            and therefore in the path of a run directory.
+            so the path of a run directory, which contains these files, must not contain them.
         queued: regular expressions for the line with the number of a new job, the most specific
             one first.
     """

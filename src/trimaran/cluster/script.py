@@ -85,7 +85,7 @@ class Job:
 
     @property
     def engine(self) -> Apptainer:
-        """The engine: jobs always use Apptainer."""
+        """The engine, which is always Apptainer for jobs."""
         assert isinstance(self.request.engine, Apptainer)  # noqa: S101 - for the type checker
         return self.request.engine
 
@@ -147,7 +147,7 @@ class Job:
 
     @property
     def profile(self) -> JobFabric:
-        """What the profile of the cluster's fabric adds to the job."""
+        """The settings that the profile of the cluster's fabric adds to the job."""
         return job_fabric.of(self.cluster, self.built.name, nodes=self.shape.nodes)
 
     @property

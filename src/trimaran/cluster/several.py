@@ -36,7 +36,7 @@ class Runs(BaseModel):
     Attributes:
         runs: names of the run directories, in their order.
         script_sha256: hash of the script of the shared job.
-        functions_sha256: hash of the functions file beside the script.
+        functions_sha256: hash of the functions file next to the script.
     """
 
     runs: list[str] = Field(min_length=1)
@@ -129,10 +129,9 @@ def shares_job(folder: Path) -> bool:
 
 
 def sharing(directory: Path, record: RunRecord, job: str) -> list[Path]:
-    """Return the folders that list a job as theirs: one run directory, or all that share the job.
+    """Return a job's run directory; for a shared job, the job's folder, then its run directories.
 
-    The folder of a shared job is first. If it was moved away or is damaged, the result is the run
-    directory alone.
+    If the folder of a shared job was moved away or is damaged, only the run directory is returned.
     """
     shared = directory.parent
     if record.job is None or record.job.together is None:

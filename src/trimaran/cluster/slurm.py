@@ -20,7 +20,7 @@ ACTIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUE
 
 
 class Slurm(Scheduler):
-    """Slurm (see `Scheduler`)."""
+    """The batch system Slurm (see `Scheduler`)."""
 
     name = "slurm"
     programs = ("sbatch", "squeue", "scancel", "srun")

@@ -27,7 +27,7 @@ def check(requests: Sequence[Request]) -> None:
     """Check that the recipes can share one node.
 
     Raises:
-        UsageError: there is one training only, two trainings are the same, a training has several
+        UsageError: there is only one training, two trainings are the same, a training has several
             tasks or GPUs, or a node of a target has too few cores or GPUs for all of them.
     """
     if len(requests) < 2:
@@ -76,8 +76,8 @@ def _check_size(requests: Sequence[Request]) -> None:
 def shape(requests: Sequence[Request]) -> Shape:
     """Return the resources of the job: one task with the cores and GPUs of all trainings.
 
-    Each training gets as many cores as the training that needs most, and the time limit of the job
-    is the longest of their time limits.
+    Each training gets as many cores as the training that needs the most cores. The time limit of
+    the job is the longest time limit of the trainings.
     """
     wanted = [request.recipe.recipe.resources for request in requests]
     return Shape(

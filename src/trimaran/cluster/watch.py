@@ -231,7 +231,10 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
 
 
 def _waits_for_itself(directory: Path) -> bool:
-    """Return whether runs of a chain wait for each other in a circle, by a damaged `run.json`."""
+    """Return whether runs of a chain wait for each other in a circle.
+
+    Only a damaged `run.json` can cause such a circle.
+    """
     seen: set[Path] = set()
     while directory not in seen:
         seen.add(directory)
@@ -245,7 +248,7 @@ def _waits_for_itself(directory: Path) -> bool:
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
     """Return the state and its reason for a run whose job has ended without recording its end.
 
-    The reason is the message in the first log that has one, or else the state of the job.
+    The reason is the message in the first log that has a message, or else the state of the job.
     """
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"
@@ -259,7 +262,7 @@ def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
 
 
 def _message(file: Path, *, failed: bool) -> str:
-    """Return the last message of the job script in a log; "" without one.
+    """Return the last message of the job script in a log, or "" if the log has no message.
 
     If the script wrote no message and the job has the state FAILED, return the last line of the
     log. Other states, such as TIMEOUT, are themselves the reason.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from trimaran.compare import noise, result, sources
+from trimaran.compare import noise, result, sources, variant_tables, variants
 from trimaran.compare.noise import METHODS, STRETCHES
 from trimaran.compare.result import Comparison
 from trimaran.compare.sources import Experiment, Side
@@ -49,12 +49,17 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
             code="runs-incomparable",
             hint="a metric is common only if it is read at the same moment, such as `best`",
         )
+    compared = variants.compare(groups)
+    if compared is not None and len({one.name for one in compared.groups}) < 2:
+        compared = None
     return Comparison(
         app=first[0].app,
         runs=[_run(name, group, side) for group, name, side in named(groups)],
         groups=[_group(name, groups) for name in groups],
         metrics=metrics, reached=_reached(groups, metrics), scaling=_scaling(groups, metrics),
-        notes=_notes(groups, metrics, pooled),
+        variants=compared,
+        notes=[*_notes(groups, metrics, pooled),
+               *(variant_tables.notes(compared, len(groups)) if compared else [])],
     ), groups
 
 
@@ -149,7 +154,7 @@ def _known(side: Side) -> str:
 def _rows(groups: Groups) -> list[Row]:
     """Return one row for each pair of metric and moment in the verdicts of the runs.
 
-    If several runs have such a row, it is the row of the first of them.
+    If several runs have a row for a pair, the row of the first run is returned.
     """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
@@ -161,7 +166,7 @@ def _rows(groups: Groups) -> list[Row]:
 def _metric(row: Row, groups: Groups) -> result.Metric | None:
     """Return the values of a metric in all groups and their differences from the first group.
 
-    None: the first group does not have the metric, or no other group has it.
+    Return None if the first group does not have the metric, or if no other group has it.
     """
     values = {
         name: [own.measured for side in members
@@ -242,26 +247,27 @@ def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> resu
 
 
 def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return the throughput of each group, if the groups differ in the number of ranks."""
+    """Return the throughput of each group, if the groups differ in the number of devices."""
     rate = _all(groups)[0].card.rate
     metric = next((one for one in metrics if one.metric == rate), None)
     if metric is None:
         return []
     means = {summary.group: summary.mean for summary in metric.groups}
     known = sorted(
-        (members[0].ranks, members[0].nodes, name) for name, members in groups.items()
-        if members[0].ranks is not None and means.get(name, 0) > 0
+        (first.devices, first.ranks, first.nodes, name) for name, (first, *_) in groups.items()
+        if first.devices is not None and first.ranks is not None and means.get(name, 0) > 0
     )
-    if len({ranks for ranks, _, _ in known}) < 2:
+    if len({devices for devices, *_ in known}) < 2:
         return []
-    least, _, base = known[0]
+    least, *_, base = known[0]
     return [
         result.Scale(
-            group=name, nodes=nodes, ranks=ranks, metric=metric.metric, rate=means[name],
-            unit=metric.unit, digits=metric.digits, speedup=means[name] / means[base],
-            efficiency=means[name] / means[base] * least / ranks,
+            group=name, nodes=nodes, ranks=ranks, devices=devices, metric=metric.metric,
+            rate=means[name], unit=metric.unit, digits=metric.digits,
+            speedup=means[name] / means[base],
+            efficiency=means[name] / means[base] * least / devices,
         )
-        for ranks, nodes, name in known
+        for devices, ranks, nodes, name in known
     ]
 
 

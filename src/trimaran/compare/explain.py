@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import __version__
-from trimaran.compare import noise
+from trimaran.compare import noise, variant_tables
 from trimaran.compare.comparison import Groups, named
-from trimaran.compare.result import Comparison, Difference, Metric, Summary
+from trimaran.compare.result import Comparison, Difference, Metric, Summary, Variants
 from trimaran.files import write_atomic
 from trimaran.report import charts, page
+from trimaran.report import rows as row_charts
+from trimaran.report.charts import Chart
 from trimaran.report.page import duration
 from trimaran.report.panels import Line, Panel, drawable
+from trimaran.report.rows import Drawing
 
 
 class Table(NamedTuple):
@@ -27,14 +30,17 @@ class Table(NamedTuple):
 def tables(comparison: Comparison) -> list[Table]:
     """Return the tables of groups, runs and metrics.
 
-    If the comparison has them, add the steps at which runs reached given levels of a metric, and
-    the scaling.
+    If the comparison has them, add the steps at which runs reached given levels of a metric, the
+    scaling, and the variants of the app.
     """
     shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
     if comparison.reached:
         shown.append(_reached(comparison))
     if comparison.scaling:
         shown.append(_scaling(comparison))
+    if (found := comparison.variants) is not None:
+        shown.append(Table(f"by {found.option}", variant_tables.columns(found),
+                           variant_tables.rows(found)))
     return shown
 
 
@@ -161,10 +167,12 @@ def _reached(comparison: Comparison) -> Table:
 
 
 def _scaling(comparison: Comparison) -> Table:
-    columns = ["group", "nodes", "ranks", comparison.scaling[0].metric, "speed-up", "efficiency"]
+    columns = ["group", "nodes", "ranks", "devices", comparison.scaling[0].metric, "speed-up",
+               "efficiency"]
     rows = [
-        [one.group, str(one.nodes), str(one.ranks), f"{one.rate:,.{one.digits}f} {one.unit}",
-         f"{one.speedup:.2f}", f"{100 * one.efficiency:.1f} %"]
+        [one.group, str(one.nodes), str(one.ranks), str(one.devices),
+         f"{one.rate:,.{one.digits}f} {one.unit}", f"{one.speedup:.2f}",
+         f"{100 * one.efficiency:.1f} %"]
         for one in comparison.scaling
     ]
     return Table("scaling", columns, rows)
@@ -190,8 +198,26 @@ def render(comparison: Comparison, groups: Groups) -> str:
         "version": __version__, "comparison": comparison,
         "sentences": sentences(comparison),
         "tables": tables(comparison), "charts": charts.charts(list(_panels(groups))),
+        "drawings": [*_drawings(comparison.variants)] if comparison.variants else [],
     }
     return page.render("compare.html.j2", values, "trimaran.compare")
+
+
+class Described(NamedTuple):
+    """A drawing with its description for readers who do not see it."""
+
+    chart: Chart | Drawing
+    text: str
+
+
+def _drawings(variants: Variants) -> Iterator[Described]:
+    """Yield the drawings of variants: over epochs, over time, and the time of an epoch."""
+    if (panel := variant_tables.panel(variants)) is not None:
+        for over in variant_tables.OVER:
+            drawn = charts.chart(panel, over.by, over.unit)
+            yield Described(drawn, drawn.text)
+    if (times := variant_tables.times(variants)) is not None:
+        yield Described(row_charts.drawing(times, charts.WIDTH), variant_tables.described(times))
 
 
 def _panels(groups: Groups) -> Iterator[Panel]:

@@ -169,7 +169,7 @@ def _beta(a: float, b: float, x: float) -> float:
 def _fraction(a: float, b: float, x: float) -> float:
     """Return 1 + d1 / (1 + d2 / (1 + ...)) with the coefficients d of DLMF 8.17.23.
 
-    The method is that of Lentz, as modified by Thompson and Barnett, J. Comput. Phys. 64 (1986),
+    The method is Lentz's method, as modified by Thompson and Barnett, J. Comput. Phys. 64 (1986),
     490-509.
     """
     value = upper = 1.0

@@ -25,7 +25,7 @@ class Run(BaseModel):
 
 
 class Group(BaseModel):
-    """Repeats of one experiment.
+    """The repeats of one experiment.
 
     `unlike` lists the differences from the first group. `recipe_file` is the beginning of the
     SHA-256 of the recipe. `ranks` is None if the runs do not record the number of ranks.
@@ -45,7 +45,10 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, their mean and standard deviation (None: one value)."""
+    """The values of a metric in a group, with their mean and standard deviation.
+
+    `deviation` is None if there is only one value.
+    """
 
     group: str
     values: list[float]
@@ -98,17 +101,88 @@ class Reach(BaseModel):
 
 
 class Scale(BaseModel):
-    """The throughput of a group, relative to the group with the fewest ranks."""
+    """The throughput of a group, relative to the group with the fewest devices.
+
+    `devices` are the GPUs of ranks that have several, otherwise the ranks.
+    """
 
     group: str
     nodes: int
     ranks: int
+    devices: int
     metric: str
     rate: float
     unit: str
     digits: int
     speedup: float
     efficiency: float
+
+
+class Epoch(BaseModel):
+    """The end of an epoch: means over the runs of a group.
+
+    `seconds` is the time since the start of the run, and `value` the metric of `per_epoch`.
+    """
+
+    epoch: int
+    seconds: float
+    value: float
+
+
+class Variant(BaseModel):
+    """A group that used one variant of the app; see `Variants` for the units.
+
+    Attributes:
+        group: name of the group.
+        name: value of the option, followed by its further options.
+        ranks: number of ranks; None: not recorded.
+        times: for each run that reports it, the median time over its epochs without the first.
+        time: mean of `times`; None: no run reports the time of a second epoch.
+        speedup: `time` of the first variant divided by `time`.
+        epochs: the epochs that all runs of the group report.
+        sent: mean over the runs; None: not reported.
+        file: file of the app with the variant; None: the app card has none.
+        lines: lines of code to remove and to add between the file of the first variant and this
+            one; None: one of the files is not known or not here.
+    """
+
+    group: str
+    name: str
+    ranks: int | None
+    times: list[float]
+    time: float | None
+    speedup: float | None
+    epochs: list[Epoch]
+    sent: float | None
+    file: str | None
+    lines: int | None
+
+
+class Quantity(BaseModel):
+    """A metric of the table of variants."""
+
+    metric: str
+    unit: str
+    digits: int
+
+    def text(self, value: float | None) -> str:
+        """Return a value with its decimal places, without its unit; `-` for None."""
+        return "-" if value is None else f"{value:,.{self.digits}f}"
+
+    @property
+    def title(self) -> str:
+        """The metric and its unit."""
+        return f"{self.metric}, {self.unit}".removesuffix(", ")
+
+
+class Variants(BaseModel):
+    """Groups that differ in the option that the app card names; the first is the base."""
+
+    option: str
+    per_epoch: Quantity
+    time: Quantity
+    sent: Quantity
+    groups: list[Variant]
 
 
 class Comparison(BaseModel):
@@ -120,4 +194,5 @@ class Comparison(BaseModel):
     metrics: list[Metric]
     reached: list[Reach]
     scaling: list[Scale]
+    variants: Variants | None
     notes: list[str]

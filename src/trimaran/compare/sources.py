@@ -12,10 +12,11 @@ from trimaran.errors import UsageError
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.library import real_changes
-from trimaran.report import panels
+from trimaran.report import panels, variants
 from trimaran.report.page import short
 from trimaran.report.panels import LARGEST, KeptCurve
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
+from trimaran.report.variants import RunVariant
 from trimaran.verdict import metrics, run_verdict
 from trimaran.verdict.metrics import Row, Verdict
 from trimaran.verdict.run_verdict import JudgedRun
@@ -55,10 +56,14 @@ class Side:
         started: start of the run.
         nodes: number of nodes.
         ranks: world size; None: the run does not record it.
+        devices: number of devices that compute: the GPUs of ranks that have several, otherwise the
+            ranks; None: not known.
         seconds: duration of the run.
         verdict: the verdict.
         windows: metric -> readings, in order, whose median is the value of the metric.
         curves: curves of the metrics; evidence of older versions has none.
+        variant: the variant of the app that the run used; None: the app has no variants, or
+            evidence of an older version does not tell it.
     """
 
     path: str
@@ -68,10 +73,12 @@ class Side:
     started: datetime
     nodes: int
     ranks: int | None
+    devices: int | None
     seconds: float
     verdict: Verdict
     windows: Mapping[str, Sequence[float]]
     curves: Sequence[KeptCurve]
+    variant: RunVariant | None
 
     @property
     def app(self) -> str:
@@ -79,7 +86,7 @@ class Side:
         return self.experiment.recipe.partition("/")[0]
 
     def row(self, metric: str, at: str) -> Row | None:
-        """Return the row of the verdict for a metric at a moment (None: it has no finite value)."""
+        """Return the verdict's row for a metric at a moment, or None if it has no finite value."""
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
             and row.measured is not None and abs(row.measured) < LARGEST
@@ -94,7 +101,8 @@ def load(path: Path) -> Side:
     """Read a run directory or a file of evidence.
 
     Raises:
-        UsageError: `path` is neither of them, the run has not completed, or a file is invalid.
+        UsageError: `path` is neither a run directory nor a file of evidence, the run has not
+            completed, or a file is invalid.
         RunError: the files of the run contradict each other.
     """
     if path.is_dir():
@@ -110,7 +118,7 @@ def load(path: Path) -> Side:
         raise UsageError(
             f"neither a run directory nor evidence of a run: {fault}{others}",
             code="evidence-invalid" if path.exists() else "file-missing",
-            hint=error.hint or "name run directories, or files that `report --evidence` wrote",
+            hint=error.hint or "name run directories, or files that `evidence add` wrote",
         ) from error
 
 
@@ -119,6 +127,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
     real = real_changes(judged.recipe.recipe, card, record.recipe.changed)
     machines = [Machine.of(host) for host in (record.host, *record.nodes)]
     asked = judged.recipe.recipe.resources
+    ranks = _ranks(record.environment) or asked.nodes * asked.tasks_per_node
     return Side(
         path=path, card=card, changed=record.recipe.changed, started=record.started,
         experiment=Experiment(
@@ -129,7 +138,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
             site_file=", ".join(record.site_changes) or "neutral",
         ),
         nodes=len(machines),
-        ranks=_ranks(record.environment) or asked.nodes * asked.tasks_per_node,
+        ranks=ranks, devices=ranks * max(asked.gpus_per_task, 1),
         seconds=record.seconds or 0.0, verdict=judged.verdict,
         windows={
             row.metric: [value for value in metrics.readings(
@@ -137,6 +146,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
             for row in judged.verdict.rows if row.at.startswith("median")
         },
         curves=panels.kept_curves(judged.events, card),
+        variant=variants.of_recipe(judged.recipe, record.recipe.changed, judged.events),
     )
 
 
@@ -154,7 +164,8 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             machine=run.machine,
             site_file=", ".join(run.site.changes if run.site else ()) or "neutral",
         ),
-        nodes=1 + len(run.nodes), ranks=_ranks(run.environment), seconds=run.seconds,
+        nodes=1 + len(run.nodes), ranks=_ranks(run.environment), devices=_devices(evidence),
+        seconds=run.seconds,
         verdict=evidence.verdict,
         # A curve has steps, not epochs: only the median of all readings can be computed from it.
         windows={
@@ -162,8 +173,25 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             for row in evidence.verdict.rows
             if row.at == "median-after-epoch-0" and row.metric in curves
         },
-        curves=evidence.curves,
+        curves=evidence.curves, variant=evidence.variant or _by_recipe(evidence, card),
     )
+
+
+def _by_recipe(evidence: RunEvidence, card: Card) -> RunVariant | None:
+    """Return the variant; older evidence does not record it, so it is read from the recipe."""
+    used = evidence.run.recipe
+    recipe = variants.recipe_here(used) if card.variants is not None else None
+    if card.variants is None or recipe is None:
+        return None
+    return RunVariant(arguments=variants.arguments(recipe, used.changed, card.variants))
+
+
+def _devices(evidence: RunEvidence) -> int | None:
+    """Return the number of devices that computed; None if the ranks or their GPUs are not known."""
+    ranks, recipe = _ranks(evidence.run.environment), variants.recipe_here(evidence.run.recipe)
+    if ranks is None or (recipe is None and evidence.run.host.accelerators):
+        return None
+    return ranks * max(recipe.resources.gpus_per_task if recipe is not None else 0, 1)
 
 
 def _words(changed: Mapping[str, Argument]) -> str:
@@ -171,7 +199,7 @@ def _words(changed: Mapping[str, Argument]) -> str:
 
 
 def _ranks(environment: Mapping[str, object] | None) -> int | None:
-    """Return the world size that the app recorded (None: it recorded no valid number)."""
+    """Return the world size that the app recorded, or None if it recorded no valid number."""
     strategy = (environment or {}).get("strategy")
     size = strategy.get("size") if isinstance(strategy, dict) else None
     return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else None

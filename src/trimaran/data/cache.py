@@ -52,7 +52,7 @@ class Place:
 
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
-        """Return the place of a data set in a format (None: the format in the contract)."""
+        """Return the place of a data set in a format; None means the format in the contract."""
         return cls(contract, form or contract.own_format)
 
     @classmethod
@@ -148,23 +148,25 @@ def get(
         contract: the data set.
         offline: forbid downloads.
         reporter: shows progress and warnings.
-        source: folder with the files of a data set that needs a licence.
-        form: the format of the shards (None: the format in the contract).
+        source: the user's copy of the files: their folder, or for data that Trimaran could
+            download also the archive, as the publisher sends it.
+        form: the format of the shards; None for the format in the contract.
 
     Raises:
-        UsageError: `source` is given for a data set that Trimaran downloads itself, or the format
-            cannot hold samples of this kind.
+        UsageError: the format cannot hold samples of this kind, or there is no `source`.
         RunError: no source provides the data, or the disk has too little free space.
         Interrupted: the user pressed Ctrl-C; the next call resumes the downloads.
     """
-    if source is not None and isinstance(contract, Contract):
-        raise UsageError(
-            f"--from: Trimaran downloads {contract.name} itself", code="arguments-conflict",
-            hint="leave out --from: it is for data sets whose licence the user has to accept",
-        )
     place = Place.of(contract, form)
     if form not in (None, contract.own_format):
         dataset_json.check_format(place.form, contract.kind)
+    if source is not None:
+        from trimaran.data import own_copies  # slow to import
+
+        # If a data set needs a licence, its contract names the files that must be there.
+        absent = not own_copies.exists(source)
+        if absent and (isinstance(contract, Contract) or not _faults(place, reporter)):
+            raise own_copies.absent(source)
     with (
         resumable(f"getting {contract.name}"),
         writing(f"write into {place.home}", place.home, hint=IN_CACHE),
@@ -191,25 +193,24 @@ def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) 
             for fault in faults:
                 reporter.warn(fault)
         _get(place, offline, reporter, source)
-    elif thorough and not _mend_raw(place, offline, reporter):
+    elif thorough and not _mend_raw(place, offline, reporter, source):
         return
     for done in (place.replaced, place.damaged):
         if os.path.lexists(done):
             shutil.rmtree(done) if done.is_dir() else done.unlink()
 
 
-def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
-    """Download damaged raw files again, and return True if all raw files are intact then.
+def _mend_raw(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> bool:
+    """Get damaged raw files again; return True if all raw files are intact afterwards.
 
-    A failure is only a warning, because a run reads the packed data set and not the raw files.
+    They are taken from the user's copy `source` if there is one, and else downloaded. A failure is
+    only a warning, because a run reads the packed data set and not the raw files.
     """
-    from trimaran.data.sources import fetch_raw
-
     contract, home = place.contract, place.home
     if isinstance(contract, Licensed) or not _raw_faults(contract, home / "raw"):
         return True
     try:
-        fetch_raw(contract, home / "raw", home / "download", offline=offline, reporter=reporter)
+        _get_raw(place, contract, offline, reporter, source)
     except RunError as error:
         reporter.warn(f"{error.message}\n{place.packed}, which a run reads, is complete")
         return False
@@ -217,16 +218,30 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter) -> bool:
     return True
 
 
+def _get_raw(
+    place: Place, contract: Contract, offline: bool, reporter: Reporter, source: Path | None
+) -> None:
+    """Take the missing raw files from the user's copy `source`, or download them without it."""
+    # These modules are slow to import (requests).
+    from trimaran.data import own_copies
+    from trimaran.data.sources import fetch_raw
+
+    raw = place.home / "raw"
+    if source is not None:
+        own_copies.take(contract, source, raw, reporter)
+    else:
+        fetch_raw(contract, raw, place.home / "download", offline=offline, reporter=reporter)
+
+
 def _get(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
-    # These modules are slow to import (Pillow, requests).
+    # These modules are slow to import (Pillow).
     from trimaran.data.packing.licensed_text import LicensedText
     from trimaran.data.packing.text_reader import DownloadedText
-    from trimaran.data.sources import fetch_raw
 
     contract, home = place.contract, place.home
     raw, downloads, unpacked = home / "raw", home / "download", home / "unpacked"
-    if not isinstance(contract, Licensed):
-        fetch_raw(contract, raw, downloads, offline=offline, reporter=reporter)
+    if isinstance(contract, Contract):
+        _get_raw(place, contract, offline, reporter, source)
     if isinstance(contract, (DownloadedText, LicensedText)):
         folder = contract.verified(source, reporter) if isinstance(contract, Licensed) else raw
         _set_aside(place, reporter)
@@ -246,7 +261,7 @@ def _pack_images(
         place: where the packed data set is written, and its format.
         raw: folder of the downloaded files.
         unpacked: a folder for files that must be unpacked before they are read.
-        source: folder with the user's files, if the data set needs a licence; otherwise None.
+        source: folder with the user's files; used if the data set needs a licence.
         reporter: shows progress and warnings.
     """
     from trimaran import pool

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 READERS = {
     "idx": "idx", "moving": "moving_reader", "video": "video_reader", "zip": "zip_reader",
-    "text": "text_reader", "licensed-text": "licensed_text",
+    "text": "text_reader", "licensed-text": "licensed_text", "cifar": "cifar_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
 """Reader -> module in the package `packing`.
@@ -111,10 +111,6 @@ class Archive(strict.Model):
     `members` maps the name of each file to its path below `folder` in the archive.
     """
 
-    publisher: ClassVar[str]
-
-    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
-    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+:~-]+$")]
     path: RelativePath
     sha256: Sha256
     size: Size
@@ -127,12 +123,46 @@ class Archive(strict.Model):
         return set(self.members)
 
     @property
+    @abstractmethod
+    def title(self) -> str:
+        """The name of this source in messages."""
+
+
+class TarSource(Archive):
+    """A tar compressed by gzip on a web server; `path` begins at `base`.
+
+    Attributes:
+        pickled: whether each member is a batch of CIFAR-10 in the Python form, which is converted
+            to the binary form of `files` (see `packing.cifar_pickle`).
+    """
+
+    kind: Literal["tar"]
+    base: Annotated[Url, Field(pattern=r"/$")]
+    path: Annotated[RelativePath, Field(pattern=r"\.tar\.gz$")]
+    md5: Annotated[Md5 | None, Field(description="published MD5")] = None
+    pickled: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name of this source in messages."""
+        return self.base + self.path
+
+
+class Package(Archive):
+    """A package of a distribution that contains the files."""
+
+    publisher: ClassVar[str]
+
+    package: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+_-]*$")]
+    version: Annotated[str, Field(pattern=r"^[A-Za-z0-9.+:~-]+$")]
+
+    @property
     def title(self) -> str:
         """The name of this source in messages."""
         return f"{self.publisher} package {self.package}"
 
 
-class DebianSource(Archive):
+class DebianSource(Package):
     """A Debian package; `path` is its path on a Debian mirror (`pool/…`)."""
 
     publisher = "Debian"
@@ -141,7 +171,7 @@ class DebianSource(Archive):
     snapshot: Annotated[str, Field(pattern=r"^\d{8}T\d{6}Z$")]
 
 
-class PypiSource(Archive):
+class PypiSource(Package):
     """A wheel on PyPI; `path` is its path on the file server (`ab/cd/…/name.whl`)."""
 
     publisher = "PyPI"
@@ -149,7 +179,7 @@ class PypiSource(Archive):
     kind: Literal["pypi"]
 
 
-Source = UrlSource | DebianSource | PypiSource
+Source = UrlSource | TarSource | DebianSource | PypiSource
 
 
 class Described(strict.Model):
@@ -222,7 +252,7 @@ class Split(strict.Model):
     if TYPE_CHECKING:
         @property
         def samples(self) -> int | None:
-            """The number of samples (None: unknown before the files are read)."""
+            """The number of samples; None if it is unknown before the files are read."""
 
 
 class Counted(Split):
@@ -260,7 +290,7 @@ class OfSequences(Common):
 
 
 class Packing(strict.Model):
-    """How the data set is packed: format, image size (see `plan.Options`), JPEG quality."""
+    """The options of the packing: format, image size (see `plan.Options`) and JPEG quality."""
 
     format: ImageFormat
     resize: Size | tuple[Size, Size]
@@ -363,7 +393,7 @@ class Licensed(Common):
         """Return the folder with the user's files, after comparing them with the contract.
 
         Args:
-            source: the folder (None: not given).
+            source: the folder; None if the user did not give a folder.
             reporter: shows progress.
 
         Raises:
@@ -385,7 +415,7 @@ class Licensed(Common):
         return source
 
     def check_counts(self, source: Path, found: Mapping[str, int]) -> None:
-        """Raise RunError if the splits have other numbers of samples than the contract.
+        """Raise RunError if the splits do not have the numbers of samples in the contract.
 
         Args:
             source: the folder with the user's files, for the message.
@@ -422,12 +452,12 @@ class LicensedFiles(Licensed, OfFiles):
         """List the samples of the files in `source`, after comparing the files with the contract.
 
         Args:
-            source: the folder with the user's files (None: not given).
+            source: the folder with the user's files; None if the user did not give a folder.
             unpacked: a folder for files that must be unpacked before they are read.
             reporter: shows progress.
 
         Raises:
-            RunError: as `verified`, or a file is damaged, or a split has another number of samples.
+            RunError: `verified` fails, a file is damaged, or a split has another number of samples.
         """
         folder = self.verified(source, reporter)
         listing = self.listing(folder, unpacked, reporter)

@@ -1,4 +1,4 @@
-"""Read and write `dataset.json` of a packed data set, and verify the data set by it."""
+"""Read and write `dataset.json` of a packed data set, and verify the data set against it."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def verify_folder(
     """Hash the shards of the packed data set in the folder `place`, and return its faults.
 
     Args:
-        contract: the expected data set (None: any).
+        contract: the expected data set; None if any data set is allowed.
         place: the folder with `dataset.json`.
         records: also read every record and decode every image.
         reporter: shows progress.
-        workers: number of processes (None: one for each core).
+        workers: number of processes; None for one process per core.
 
     Returns:
         One line for each fault, which names the file.

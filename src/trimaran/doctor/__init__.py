@@ -1,1 +1,1 @@
-"""Compare a machine with what a recipe needs: facts of each node, checks, and findings."""
+"""Compare a machine with the needs of a recipe: facts of each node, checks, and findings."""

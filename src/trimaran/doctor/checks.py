@@ -39,7 +39,7 @@ ORDER = ("machine", "engine", "ranks", "limits", "places", "network", "measure")
 
 
 def check(situation: Situation, groups: tuple[ModuleType, ...] = GROUPS) -> list[Finding]:
-    """Return the findings of the groups for one node."""
+    """Return the findings of all `groups` of checks for one node."""
     return [finding for group in groups for finding in group.check(situation)]
 
 

@@ -104,7 +104,7 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def _on_host(situation: Situation, folder: str) -> str | None:
-    """Return the host's path of a folder in the container; None: the host has no such folder."""
+    """Return the host's path of a folder in the container, or None if no bind contains it."""
     for source, target in situation.site.binds.items():
         if PurePosixPath(folder).is_relative_to(target):
             return str(PurePosixPath(source, PurePosixPath(folder).relative_to(target)))

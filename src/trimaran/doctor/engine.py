@@ -1,4 +1,4 @@
-"""Checks of Apptainer and of what it needs from the kernel, the disk and the memory of a node."""
+"""Check Apptainer, and the kernel features, disk space and memory that it needs on a node."""
 
 from __future__ import annotations
 

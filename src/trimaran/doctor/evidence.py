@@ -33,7 +33,7 @@ class Evidence(strict.Model):
     """The result of a qualification.
 
     Attributes:
-        cluster: name of the cluster in the site file; None: the machine of the command.
+        cluster: name of the cluster in the site file; None: the machine on which the command ran.
         recipe: name of the recipe that will run on the nodes.
         date: time of the measurement.
         valid_until: time at which the result expires.
@@ -77,7 +77,7 @@ def write(done: Measured, cluster: str | None, recipe: str, now: datetime | None
 
 
 def newest(cluster: str | None) -> tuple[Path, Evidence] | None:
-    """Return the newest readable evidence of a cluster with its path; None: there is none."""
+    """Return the newest readable evidence of a cluster with its path, or None if there is none."""
     if not paths.has_cache():
         return None
     for path in sorted(_folder(cluster).glob("*.json"), reverse=True):
@@ -91,7 +91,7 @@ def _folder(cluster: str | None) -> Path:
 
 
 def age(cluster: str | None, now: datetime | None = None) -> list[Finding]:
-    """Return a finding about the age and the result of the newest evidence; [] without one."""
+    """Return a finding about the age and result of the newest evidence, or [] if there is none."""
     known = newest(cluster)
     if known is None:
         return []

@@ -62,9 +62,9 @@ class Row(BaseModel, frozen=True):
         id: the ID of the check.
         group: the group of the check.
         level: the most severe level of the nodes.
-        causes: what the check found, without repetitions. If the nodes differ, each text begins
-            with the names of the nodes to which it applies.
-        remedies: what to do, without repetitions.
+        causes: the causes of the findings, without repetitions. If the nodes differ, each text
+            begins with the names of the nodes to which it applies.
+        remedies: the remedies of the findings, without repetitions.
     """
 
     id: str

@@ -70,7 +70,7 @@ class NodeFacts:
         return known is not None and bool(int(known[0], 16) >> number & 1)
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Return NAME -> text for all known facts `PREFIX.NAME`, such as one fact for each GPU."""
+        """Return the texts of all known facts `PREFIX.NAME`, such as facts of each GPU, by NAME."""
         return {
             key.partition(".")[2]: fact.text for key, fact in self.facts.items()
             if key.partition(".")[0] == prefix and fact.status == 0

@@ -16,10 +16,10 @@ class Finding(BaseModel, frozen=True):
     """One result of a check.
 
     Attributes:
-        id: documented ID, a key of `checks.FINDINGS`, such as `host-mpi`. It names what was
-            checked, so that a check has the same ID whatever its level.
+        id: documented ID, a key of `checks.FINDINGS`, such as `host-mpi`. It names the checked
+            property, so that a check has the same ID at every level.
         level: "warn": the run works, but slower or with less safety; "fail": the run cannot work.
-        cause: one line that states what was found, with the measured values.
+        cause: one line that states the observation, with the measured values.
         remedy: one line that states what to do; "" if `level` is "ok".
     """
 

@@ -68,7 +68,7 @@ def places(facts: NodeFacts) -> list[Place]:
 
 
 def place_of(name: str, text: str) -> Place | None:
-    """Return the place that the fact `place.NAME` describes; None: its `text` is incomplete."""
+    """Return the place that the fact `place.NAME` describes, or None if it is incomplete."""
     lines = text.splitlines()
     columns = lines[3].split(maxsplit=5) if len(lines) == 5 else []
     if len(columns) != 6 or not all(column.isdecimal() for column in columns[1:3]):

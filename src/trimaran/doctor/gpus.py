@@ -1,4 +1,4 @@
-"""Checks of the GPUs of a node, their driver and its libraries, against an image."""
+"""Compare the GPUs of a node, their driver and its libraries with the needs of an image."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def _debian(path: Path) -> dict[str, str]:
 
 
 def _upstream(version: str) -> str:
-    """Return the upstream part of a Debian version: `2.36` of `1:2.36-9+deb12u14`."""
+    """Return the upstream part of a Debian version, such as `2.36` for `1:2.36-9+deb12u14`."""
     return re.split(r"[-+~]", version.partition(":")[2] or version)[0]
 
 

@@ -1,4 +1,4 @@
-"""Compare the limits of a node with what a recipe needs: memory, shared memory, and counts."""
+"""Compare the limits of a node with the needs of a recipe: memory, shared memory, and counts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the limits of a node; none for a node that does not run the recipe.
+    """Return the findings about the limits of a node, or [] for a login node before a job.
 
     A login node has other limits than the compute nodes.
     """
@@ -123,12 +123,15 @@ def _meminfo(facts: NodeFacts, name: str) -> int | None:
 
 
 def _counts(facts: NodeFacts, key: str) -> list[int]:
-    """Return the numbers of a fact with one limit per line; `max` means no limit."""
+    """Parse a text that has one limit per line, and return the limits; `max` means no limit."""
     return [int(line) for line in (facts.text(key) or "").split() if line.isdecimal()]
 
 
 def soft_limit(facts: NodeFacts, name: str) -> float | None:
-    """Return a soft limit of /proc/self/limits, infinite for `unlimited`; None: it is unknown."""
+    """Return a soft limit of /proc/self/limits, or None if it is unknown.
+
+    The limit `unlimited` is returned as infinity.
+    """
     match = re.search(rf"^{name} +(unlimited|\d+)", facts.text("self-limits") or "", re.MULTILINE)
     if match is None:
         return None
@@ -136,7 +139,7 @@ def soft_limit(facts: NodeFacts, name: str) -> float | None:
 
 
 def memory(facts: NodeFacts) -> int | None:
-    """Return the memory in bytes that a run may use; None: it is unknown.
+    """Return the memory in bytes that a run may use, or None if it is unknown.
 
     This is the memory of the node, or the limit of a cgroup if that is smaller.
     """
@@ -145,7 +148,7 @@ def memory(facts: NodeFacts) -> int | None:
 
 
 def need_of_rank(file: RecipeFile | None) -> float | None:
-    """Return the peak memory of a rank in bytes that the recipe expects; None: no expectation.
+    """Return the peak memory of a rank in bytes that the recipe expects, or None if it has none.
 
     On GPUs, the peak memory counts only tensors, so that a rank needs more.
     """
@@ -236,7 +239,7 @@ def _memlock(situation: Situation) -> Finding | None:
 
 
 def files_need(resources: Resources | None) -> int:
-    """Return the number of open files that a rank may need, an assumption.
+    """Return the assumed number of open files that a rank may need.
 
     256 files are for shards, libraries and pipes. Four files are added for each rank, because Gloo
     and Open MPI open one connection per pair of ranks and process group.

@@ -1,4 +1,4 @@
-"""Checks of the machine itself: user, disk of the cache, cores, memory, and the other engines."""
+"""Check the machine itself: user, disk of the cache, cores, memory, and the other engines."""
 
 from __future__ import annotations
 

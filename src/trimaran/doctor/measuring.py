@@ -1,4 +1,4 @@
-"""Measure the nodes of a cluster, or this machine, by a run of the app collectives.
+"""Measure the nodes of a cluster, or this machine, with a run of the app `collectives`.
 
 The measurement is an ordinary run, with an image of this app and a run directory. Its recipe is
 derived from the recipe of the user. This module waits until the run has ended or reaches a time
@@ -106,7 +106,7 @@ def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -
 
 
 def _image(name: str) -> str:
-    """Return the image of the app collectives for the same kind of device as the image `name`."""
+    """Return the image of the app `collectives` for the same kind of device as the image `name`."""
     kind = name.rpartition("-")[2]
     return f"{APP}-torch-{'cuda13' if kind == 'cuda' else kind}"
 
@@ -202,7 +202,10 @@ def _wait(directory: Path, job: str, queue_seconds: float, job_seconds: float) -
 
 
 def _result(directory: Path, base: RecipeFile, late: bool, job_seconds: float) -> Measured:
-    """Return the outcome of a run that has ended, or was cancelled because it was too `late`."""
+    """Return the outcome of a run that has ended or was cancelled.
+
+    `late` is true if the run was cancelled at the time limit of its job, `job_seconds`.
+    """
     path = directory / qualification.NAME
     if not path.exists():
         return Measured(directory, None, _unfinished(directory, late, job_seconds))

@@ -1,4 +1,4 @@
-"""Compare the network of a node with what the recipe, the image and the site file need."""
+"""Compare the network of a node with the needs of the recipe, the image and the site file."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the network; none for a node that does not run the recipe."""
+    """Return the findings about the network, or [] for a login node before a job."""
     if situation.before_job:
         return []
     several = _shape(situation)[0] > 1

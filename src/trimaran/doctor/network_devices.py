@@ -77,7 +77,7 @@ def _fabric(name: str, fields: dict[str, str]) -> str:
 
 
 def interfaces(facts: NodeFacts) -> dict[str, str]:
-    """Return network interface -> its state: up, down or unknown (Linux, operstates.rst)."""
+    """Return the state of each network interface: up, down or unknown (Linux, operstates.rst)."""
     return {name: (text.splitlines() or ["unknown"])[0].strip() or "unknown"
             for name, text in facts.under("interface").items()}
 

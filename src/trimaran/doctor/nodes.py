@@ -178,7 +178,7 @@ def _wait(
     folder: Path, scheduler: Scheduler, job: str, count: int, queue_seconds: float,
     node_seconds: float,
 ) -> tuple[list[NodeFacts], list[str]]:
-    """Wait for the nodes; return the facts that they have written, and the names of the others."""
+    """Wait for the nodes; return their facts, and the names of the nodes that wrote no facts."""
     begun = time.monotonic()
     started: float | None = None
     look = begun + EVERY

@@ -80,7 +80,7 @@ def of_pairs(
 
     A node is slow if the median bandwidth of its pairs is an outlier. A slow node makes each of its
     own pairs slow, but only one pair of every other node, whose median hardly changes. If a pair is
-    slow and neither of its nodes is, the fault is on the way between the two nodes.
+    slow and neither of its nodes is slow, the fault is on the network path between the two nodes.
 
     Args:
         pairs: pair of nodes -> measured bandwidth.

@@ -1,4 +1,4 @@
-"""Compare the folders of a run with what it needs: space, inodes, quota, access, and the clock."""
+"""Compare the folders of a run with its needs: space, inodes, quota, access, and the clock."""
 
 from __future__ import annotations
 
@@ -97,8 +97,9 @@ def check(situation: Situation) -> list[Finding]:
 def _level(situation: Situation, place: Place) -> Level:
     """Return the level of a place that cannot be written: "fail" if the run certainly needs it.
 
-    A cache that cannot be written is no failure, because the image may already be in it. Nor is the
-    folder of the run directories before a job, because `submit --out` may name another folder.
+    A cache that cannot be written is no failure, because the image may already be in it. The folder
+    of the run directories is no failure either before a job, because `submit --out` may name
+    another folder.
     """
     if place.name in {"scratch", "local"}:
         return "fail"

@@ -1,4 +1,4 @@
-"""Compare the CPUs that a run may use on a node with what its recipe and target need."""
+"""Compare the CPUs that a run may use on a node with the needs of its recipe and target."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def cpu_list(text: str) -> set[int]:
 
 
 def status_field(facts: NodeFacts, name: str) -> str | None:
-    """Return a field of /proc/self/status, such as `Cpus_allowed_list`; None: it is unknown."""
+    """Return a field of /proc/self/status, such as `Cpus_allowed_list`, or None if unknown."""
     match = re.search(rf"^{name}:\s*(.*)$", facts.text("self-status") or "", re.MULTILINE)
     return match[1] if match else None
 
@@ -125,7 +125,7 @@ def _mask(situation: Situation) -> Finding | None:
 
 
 def quota(facts: NodeFacts) -> float | None:
-    """Return the smallest CPU quota of the cgroups, in CPUs; None: there is no quota."""
+    """Return the smallest CPU quota of the cgroups, in CPUs, or None if there is no quota."""
     quotas = [
         int(match[1]) / int(match[2])
         for line in (facts.text("cgroup-cpu") or "").splitlines()
@@ -159,7 +159,7 @@ def _smt(situation: Situation) -> Finding | None:
 
 
 def numa_nodes(facts: NodeFacts) -> dict[str, set[int]]:
-    """Return NUMA node -> its CPUs in the affinity mask, without NUMA nodes that have none."""
+    """Return the CPUs of each NUMA node that are in the affinity mask; omit nodes without any."""
     lines = re.findall(r"^(node\d+)/cpulist:(.*)$", facts.text("numa") or "", re.MULTILINE)
     return {name: own for name, text in lines if (own := cpu_list(text) & mask(facts))}
 

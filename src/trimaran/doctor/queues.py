@@ -53,7 +53,7 @@ class Queue:
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the queue; none without a recipe or without a batch system."""
+    """Return the findings about the queue, or [] without a recipe or without a batch system."""
     text, cluster = situation.facts.text("queues"), situation.cluster
     if not text or cluster is None or situation.recipe is None:
         return []
@@ -146,7 +146,7 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return name -> queue for the single queue in the output of `bqueues -l`."""
+    """Return the single queue in the output of `bqueues -l`, by its name."""
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None

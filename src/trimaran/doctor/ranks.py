@@ -1,4 +1,4 @@
-"""Checks of what starts the ranks: batch system, PMI of srun, MPI of the host, leaked variables."""
+"""Check the start of the ranks: batch system, PMI of srun, MPI of the host, leaked variables."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _batch_system(situation: Situation) -> Finding | None:
 def _by_srun(situation: Situation) -> bool | None:
     """Return whether srun passes rank and world size to the MPI of the image.
 
-    It is None if the cluster has Slurm and no recipe is given.
+    Return None if the cluster has Slurm and no recipe is given.
     """
     if situation.cluster is None or situation.cluster.scheduler != "slurm":
         return False

@@ -13,7 +13,7 @@ from trimaran.site_file import Cluster, Site
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """The facts of an image that decide whether it runs on a node.
+    """The facts of an image that determine whether it runs on a node.
 
     They are read from the definition and its locks, so that the image need not exist.
 
@@ -21,8 +21,8 @@ class ImageFacts:
         name: name of the image.
         values: fact -> value. Facts are `glibc`, `gpu` (vendor), `gpu-architectures` (separated by
             blanks), and versions: `cuda`, `rocm`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`,
-            `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). "": not in the image; a missing fact
-            is unknown.
+            `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). An empty value: the image does not
+            have this component. A missing fact is unknown.
     """
 
     name: str

@@ -22,7 +22,7 @@ Version = tuple[int, ...]
 
 
 def numbers(text: str) -> Version:
-    """Return the first version in a text as numbers, such as (4, 1, 4) of `(Open MPI) 4.1.4`."""
+    """Return the first version in a text as numbers, such as (4, 1, 4) for `(Open MPI) 4.1.4`."""
     found = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(map(int, found[0].split("."))) if found else ()
 
@@ -35,7 +35,8 @@ def compiled_for(capability: Version, architectures: list[str]) -> str:
     Programming Guide, sections "Binary Compatibility" and "PTX Compatibility".
 
     Returns:
-        "code": machine code; "compiled": the driver compiles it at the first start; "": not at all.
+        "code": as machine code; "compiled": the driver compiles it at the first start; "": it does
+        not run.
     """
     result = ""
     for name in architectures:

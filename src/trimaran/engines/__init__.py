@@ -49,7 +49,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Condition:
-    """Whether an engine works on this machine.
+    """The condition of an engine on this machine.
 
     Attributes:
         status: "ok": it works; "warn": some operations are slow or impossible; "fail": it is
@@ -75,7 +75,7 @@ class BuiltImage(ImageReference):
 
 
 class Engine(Protocol):
-    """Builds, finds and runs images of one kind.
+    """An engine, which builds, finds and runs images of one kind.
 
     Attributes:
         name: the value of `--engine` that selects the engine.
@@ -116,7 +116,7 @@ class Engine(Protocol):
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Build `image` from its locked wheelhouse, and first its framework image if it is missing.
+        """Build `image` from its locked wheelhouse; build a missing framework image first.
 
         Args:
             image: the definition of the image.

@@ -30,13 +30,13 @@ SQUASHFS = "-comp gzip -Xcompression-level 1"
 
 
 def program() -> str | None:
-    """Return the path of Apptainer: on PATH, else as installed by `make apptainer`, else None."""
+    """Return the path of Apptainer, on PATH or as installed by `make apptainer`, or None."""
     own = paths.cache("apptainer", "current", "usr", "bin", "apptainer")
     return shutil.which("apptainer") or (str(own) if own.is_file() else None)
 
 
 class Apptainer(Container):
-    """Builds, finds, tests and runs SIF files."""
+    """The engine Apptainer, which builds, finds, tests and runs SIF files."""
 
     name = "apptainer"
     form = "sif"
@@ -94,7 +94,7 @@ class Apptainer(Container):
         return workplace(job.unpacked)
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
-        """Return the command that builds with spython, which calls Apptainer `singularity`."""
+        """Return the command to build with spython, which starts Apptainer as `singularity`."""
         from trimaran.images import render
 
         (folder / "bin").mkdir()
@@ -190,7 +190,7 @@ SCRATCH = "trimaran-build-"
 
 @contextmanager
 def workplace(needed: int) -> Iterator[Path]:
-    """Yield a folder for a build, beside the finished images, and delete it afterwards.
+    """Yield a folder for a build, next to the finished images, and delete it afterwards.
 
     The folder is on the file system of the finished images, so that the finished SIF only has to
     be renamed. Apptainer unpacks into the link `tmp` in the folder, which points to a folder below

@@ -39,8 +39,8 @@ MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 def lay_out(image: Image, file: str, folder: Path) -> None:
     """Copy the definition `file` and the files of `image` into the build folder `folder`.
 
-    All copies get mode 644: in a checkout the mode depends on the umask of its owner, and it would
-    become part of the image.
+    All copies get mode 644: in a checkout the mode depends on the umask of its owner, and the mode
+    would become part of the image.
     """
     for name in (file, *image.files):
         place = folder / name
@@ -131,7 +131,7 @@ CDI_KINDS: dict[Gpu, tuple[str, str]] = {
 def gpu_vendor(name: str) -> Gpu | None:
     """Return the vendor of the GPUs that the image called `name` uses.
 
-    None: the image uses no GPUs, or this checkout does not define it.
+    Return None if the image uses no GPUs, or if this checkout does not define the image.
     """
     if name not in definition.names():
         return None

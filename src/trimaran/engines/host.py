@@ -278,7 +278,7 @@ def _is_touched(path: Path, since: int) -> bool:
 
 
 class _Bare(venv.EnvBuilder):
-    """Builder of a virtual environment whose files do not contain the environment's own path."""
+    """A builder of a virtual environment whose files do not contain the environment's own path."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
         """Write `pyvenv.cfg` without its line `command`."""
@@ -293,7 +293,7 @@ class _Bare(venv.EnvBuilder):
 
 
 class _Counting(SchemeDictionaryDestination):
-    """Unpacks a wheel, and reports each file."""
+    """A destination of an unpacked wheel, which reports each file."""
 
     advance: Advance
 
@@ -356,7 +356,7 @@ def _paths(place: Path) -> list[str]:
 
 
 def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
-    """Return path -> hash of the file, target of the link, or error, for the paths `names`."""
+    """Return the hash of the file, target of the link, or error for each path in `names`."""
     names = list(names)
     with (
         reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,

@@ -1,7 +1,7 @@
 """The inventory of an image: packages, environment, labels, entry point, and hashes of files.
 
 `probe.py` collects the inventory inside the image with the Python of the image; the engine adds
-labels and entry point. The inventory is written beside the record of the image when the image is
+labels and entry point. The inventory is written next to the record of the image when the image is
 built. The comparison of two builds, the SBOM, the licences and the largest items are derived from
 it.
 """
@@ -107,7 +107,7 @@ class Difference:
     """One difference between two images.
 
     Attributes:
-        kind: what differs, for example a Python package or a file.
+        kind: the kind of the differing item, for example a Python package or a file.
         name: name of the package, variable or label; path of a file.
         before: the version or value in the first image; None: the first image lacks it.
         after: the version or value in the second image; None: the second image lacks it.
@@ -197,7 +197,7 @@ def of(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def record(engine: Engine, built: BuiltImage) -> Inventory:
-    """Collect the inventory of `built`, and store it beside the record of the image."""
+    """Collect the inventory of `built`, and store it next to the record of the image."""
     found = collect(engine, built)
     path = place(built)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,7 +209,10 @@ def record(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def load(built: BuiltImage) -> Inventory | None:
-    """Return the stored inventory of `built`; None if missing, damaged or of another image."""
+    """Return the stored inventory of `built`.
+
+    Return None if it is missing, is damaged, or describes an image with another digest.
+    """
     try:
         found = Inventory.model_validate_json(gzip.decompress(place(built).read_bytes()))
     except (OSError, EOFError, ValidationError, zlib.error):

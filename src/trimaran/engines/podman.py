@@ -44,7 +44,7 @@ UNKNOWN = "image not known"
 
 
 class Podman(Storage):
-    """Builds OCI images with Buildah, and finds, tests and runs them with Podman."""
+    """The engine Podman, which builds OCI images with Buildah, and finds, tests and runs them."""
 
     name = "podman"
     source = "Dockerfile"
@@ -106,7 +106,10 @@ class Podman(Storage):
         self, source: str, image: Image, digest: str, *, login: Path | None, tls: bool,
         reporter: Reporter,
     ) -> tuple[str, int]:
-        """Pull by the digest of the manifest; Podman verifies it and the digest of every layer."""
+        """Pull by the digest of the manifest.
+
+        Podman verifies the digests of the manifest and of every layer.
+        """
         self._transfer("pull", login, tls, source, reporter=reporter)
         tag = self._reference(image.name, digest.removeprefix("sha256:"))
         self._podman("tag", source, tag)
@@ -127,7 +130,7 @@ class Podman(Storage):
         commands.transfer(argv, self.environment(), reporter)
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
-        """Yield only the records whose image is in the storage under their reference."""
+        """Yield only the records whose image is in the storage under the recorded reference."""
         for record in super()._records(image, digest):
             if _stored(record.reference) == record.digest:
                 yield record

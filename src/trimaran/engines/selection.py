@@ -1,7 +1,7 @@
-"""The list of engines, and the choice of one by name.
+"""List the engines, and select an engine by name.
 
-A new engine needs a module with a class like `Engine`, and a row in `ENGINES`. Code that only
-judges a run uses the row and does not import the engine.
+A new engine needs a module with a class that implements `Engine`, and a row in `ENGINES`. Code that
+only judges a run uses the row and does not import the engine.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def is_container(name: str) -> bool:
 
 
 def select(name: str | None) -> Engine:
-    """Return the engine called `name`; for None or "auto", Apptainer if installed, else the host.
+    """Return the engine called `name`.
+
+    For None or "auto", return Apptainer if it is installed, or else the host engine.
 
     Raises:
         UsageError: the name is unknown.

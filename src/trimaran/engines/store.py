@@ -1,4 +1,4 @@
-"""The records beside built and pulled images, and the check of an image against its record.
+"""The records next to built and pulled images, and the check of an image against its record.
 
 A SIF is intact if it has the SHA-256 in its record. It is hashed before it is run and before its
 content is described. A listing does not hash it, because that would read gigabytes: the listing
@@ -136,7 +136,7 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
 
 
 def _read(path: Path) -> Record | None:
-    """Return the record in the file `path`; None: it is unreadable, or describes another image."""
+    """Return the record in the file `path`; None if it is unreadable or describes another image."""
     try:
         record = _RECORD.validate_json(path.read_bytes())
     except (OSError, ValidationError):

@@ -63,7 +63,7 @@ class Base:
 
 
 class _Kept(strict.Model):
-    """The JSON file beside a base image in the cache: description and SHA-256 of the image."""
+    """The JSON file next to a cached base image, with description and SHA-256 of the image."""
 
     base: Base
     sha256: str
@@ -79,7 +79,7 @@ def resolve(
         wanted: the base image that `image.yaml` pins.
         given: the value of `--base`: archive, SIF or image reference; None: use `wanted`.
         offline: use no network.
-        pull: pulls an image from a registry into a file.
+        pull: function that pulls an image from a registry into a file.
         suffix: suffix of a file that `pull` writes (".sif", ".oci.tar").
         reporter: shows which base image is used, and why, if it is not the pinned image.
 
@@ -126,7 +126,7 @@ def _kept(file: Path, reporter: Reporter) -> Base | None:
 
 
 def _keep(made: Path, file: Path, base: Base) -> Base:
-    """Move the file `made` to `file`, and write its description beside it."""
+    """Move the file `made` to `file`, and write its description next to it."""
     kept = _Kept(base=base, sha256=sha256(made))
     write_atomic(_about(file), kept.model_dump_json(indent=1) + "\n")
     made.rename(file)

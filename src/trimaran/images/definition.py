@@ -63,7 +63,7 @@ class Variant(strict.Model):
         keep: patterns in `python.remove` of the framework image that do not apply.
         environment: additional variables.
         files: additional files.
-        test: the self-test; it replaces that of the framework image.
+        test: the self-test, which replaces the self-test of the framework image.
         help: text after the help of the framework image.
     """
 
@@ -177,7 +177,7 @@ class Image(strict.Model):
 
     @property
     def name(self) -> str:
-        """The name of the image, which is that of its folder."""
+        """The name of the image, which is the name of its folder."""
         return self._folder.name
 
     @property
@@ -256,7 +256,7 @@ def read(path: Path) -> Image:
 
 
 def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields of the variant `name` of `image` that differ from those of `image`."""
+    """Return the fields of the variant `name` of `image` that differ from the fields of `image`."""
     adds = strict.load(Variant, variant_file(f"{name}.yaml"))
     if image.python is None or not image.debian:
         raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
@@ -317,7 +317,8 @@ def interpreter(image: Image, version: str | None = None) -> Python:
 def wheels_lock(image: Image) -> Path | None:
     """Return the path of the wheel lock of `image`.
 
-    None: an app image without `requirements.in`; the wheels of its framework image are sufficient.
+    Return None for an app image without `requirements.in`, because the wheels of its framework
+    image are sufficient.
     """
     brings = image.kind == "framework" or (image.folder / "requirements.in").is_file()
     return image.folder / "requirements.lock" if brings else None
@@ -326,8 +327,8 @@ def wheels_lock(image: Image) -> Path | None:
 def environment(image: Image) -> dict[str, str]:
     """Return all variables of the image, including those of its framework image.
 
-    In Apptainer, `%environment` of a derived image replaces that of the image below, so each
-    definition contains all variables.
+    In Apptainer, `%environment` of a derived image replaces the `%environment` of the image below,
+    so each definition contains all variables.
     """
     merged: dict[str, str] = {}
     for part in chain(image):
@@ -338,9 +339,9 @@ def environment(image: Image) -> dict[str, str]:
 
 
 def caches(image: Image) -> dict[str, str]:
-    """Return variable -> folder below the user's cache, for the caches of libraries.
+    """Return the folders of library caches, below the user's cache, by environment variable.
 
-    Only Apptainer needs them, because it shares the host's /tmp.
+    Only Apptainer needs these variables, because it shares the host's /tmp.
     """
     own = environment(image)
     return {name: to for name, to in chain(image)[0].caches.items() if name not in own}
@@ -392,8 +393,8 @@ def content_of(image: Image) -> str:
     """Return a SHA-256 over all inputs of `image` that are in the checkout.
 
     The inputs are the rendered definition, the files, the locks and the sources of the packages,
-    and those of its framework image. The base image is not in the checkout; engines add its
-    digest.
+    and the same inputs of its framework image. The base image is not in the checkout; engines add
+    its digest.
     """
     parts: dict[str, str] = {}
     for part in chain(image):

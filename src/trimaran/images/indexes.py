@@ -60,7 +60,7 @@ class Sources:
     silent: dict[str, str] = field(default_factory=dict)
 
     def files(self, project: str) -> Iterable[File]:
-        """Yield the files of `project`, those of the first index first."""
+        """Yield the files of `project`, the files of the first index first."""
         for index in self.indexes:
             if index not in self.silent:
                 try:
@@ -181,7 +181,7 @@ class _Page(BaseModel):
 
 
 class _Links(HTMLParser):
-    """Collects the links of a page."""
+    """A parser that collects the links of a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -143,7 +143,7 @@ def debian_text(packages: Sequence[DebianPackage], image: str) -> str:
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
-    """Return the requirements of a lock: (line number, requirement with hashes and comments)."""
+    """Return the line number and the text of each requirement, with its hashes and comments."""
     blocks: list[tuple[int, str]] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line and not line[0].isspace() and not line.startswith("#"):

@@ -84,7 +84,7 @@ class RegistryBase(strict.Model):
     """A base image in a registry.
 
     Attributes:
-        image: image reference with a tag, for readers; the digest decides which image is used.
+        image: image reference with a tag, for readers; the digest determines which image is used.
         digest: digest of the image; null: the user must give it (`--base NAME@sha256:…`).
         suite: Debian release of the image; null: the image is not Debian. If the registry cannot
             be reached, an image of this release is assembled instead.

@@ -267,7 +267,7 @@ def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
 
 
 def _finish(image: Image) -> list[str]:
-    """Return the last commands of an installation: PATH of login shells, and file permissions."""
+    """Return the last commands of an installation, which set login PATH and file permissions."""
     # /etc/profile replaces PATH in login shells.
     path = f"echo 'PATH={image.environment['PATH']}' > {_PROFILE}"
     return [*([path] if "PATH" in image.environment else []), _TIGHTEN]

@@ -2,9 +2,9 @@
 
 uv resolves the wheels for Python 3.11 and newer on Linux, so that the image and the host engine can
 install them for different versions of Python. `image.yaml` names the address and the hash of each
-wheel that is not on PyPI. `excludes.txt` beside `requirements.in` names packages that must not be
+wheel that is not on PyPI. `excludes.txt` next to `requirements.in` names packages that must not be
 in the image although other packages require them. The lock of an app image contains only packages
-that the lock of its framework image lacks, in versions that agree with it.
+that the lock of its framework image lacks, in versions that agree with that lock.
 
 apt resolves the Debian packages with a private configuration and an empty package database. The
 lock therefore contains all dependencies, and depends neither on the machine nor on the packages of
@@ -49,7 +49,7 @@ def write_locks(image: Image, reporter: Reporter) -> None:
 
     Raises:
         UsageError: `image` is an app image that has all its packages from its framework image.
-        BuildError: The packages cannot be resolved, or a program for it is missing.
+        BuildError: The packages cannot be resolved, or a required program is missing.
     """
     if definition.wheels_lock(image) is None:
         raise UsageError(
@@ -69,7 +69,7 @@ def write_locks(image: Image, reporter: Reporter) -> None:
 
 
 def _debian(image: Image, reporter: Reporter) -> dict[str, list[lock.DebianPackage]]:
-    """Return the name of each Debian lock -> its packages.
+    """Return the packages of each Debian lock, by the name of the lock.
 
     `build-debian.lock` has the packages that only the first build stage installs.
     """
@@ -88,7 +88,7 @@ def _debian(image: Image, reporter: Reporter) -> dict[str, list[lock.DebianPacka
 
 
 def _other(image: Image) -> Path | None:
-    """Return the folder of the image that the variant `image` extends; None: no variant."""
+    """Return the folder of the image that the variant `image` extends, or None for no variant."""
     return image.folder.parent / image.variant.of if image.variant else None
 
 
@@ -236,7 +236,7 @@ def debian(suite: str, wanted: Sequence[str], *, security: bool) -> list[DebianP
 
 
 def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
-    """Write an apt configuration that shares only the archive keys with the host's."""
+    """Write an apt configuration that shares only the archive keys with the host."""
     for folder in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d",
                    "etc/preferences.d"):
         (work / folder).mkdir(parents=True)
@@ -269,7 +269,7 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
 
 
 def _snapshots(lists: Path, archives: Sequence[str]) -> dict[str, str]:
-    """Return archive -> time stamp at which snapshot.debian.org has the files that apt listed.
+    """Return for each archive a time at which snapshot.debian.org has the files that apt listed.
 
     The snapshot service imports an archive some hours after the date of its release file.
     Therefore one day is added.

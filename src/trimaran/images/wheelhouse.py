@@ -58,8 +58,8 @@ def fetch(
         The files, in the order of the locks.
 
     Raises:
-        BuildError: A file cannot be downloaded, or its hash differs from that in the lock (the
-            message has both).
+        BuildError: A file cannot be downloaded, or its hash differs from the hash in the lock (the
+            message has both hashes).
     """
     items = locked(image, definition.interpreter(image, python), offline, reporter)
     if python is None:
@@ -106,7 +106,7 @@ def locked_hashes(image: Image) -> set[str]:
 
 
 class _Quiet(Silent):
-    """Reporter of a single download: it passes on warnings, and shows no bar of its own."""
+    """A reporter of a single download, which passes on warnings and shows no bar of its own."""
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
@@ -207,7 +207,7 @@ _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Item:
-    """One locked file: folder in a wheelhouse, name, SHA-256, size in bytes and addresses."""
+    """One locked file, with folder in a wheelhouse, name, SHA-256, size in bytes and addresses."""
 
     folder: str
     filename: str
@@ -225,7 +225,7 @@ _ITEMS = TypeAdapter(list[Item])
 
 
 def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> list[Item]:
-    """Return the wheels of the lock of `image` for `python`; none if the image has no lock.
+    """Return the wheels of the lock of `image` for `python`, or [] if the image has no lock.
 
     A lock accepts several wheels for a requirement, and the package index is needed to choose
     one. The choice is stored in the cache, so that later builds need no network.
@@ -256,7 +256,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
 
 
 def chosen(image: Image) -> list[Item]:
-    """Return the wheels that `locked` chose for `image` earlier; none if no choice is stored."""
+    """Return the wheels that `locked` chose for `image` earlier, or [] if no choice is stored."""
     file, python = definition.wheels_lock(image), definition.interpreter(image)
     if file is None:
         return []
@@ -349,7 +349,7 @@ def best(
 
 
 def supported_tags(python: str) -> dict[Tag, int]:
-    """Return supported wheel tag -> rank for CPython `python` ("3.11"); the best rank is 0."""
+    """Return the rank of each supported wheel tag for CPython `python` ("3.11"); 0 is the best."""
     version = [int(part) for part in python.split(".")]
     platforms = []
     for minor in range(_GLIBC_MINOR, 4, -1):

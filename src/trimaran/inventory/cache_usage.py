@@ -1,4 +1,4 @@
-"""List the contents of the cache, and find what the definitions of this checkout no longer use.
+"""List the contents of the cache, and find items that no definition of this checkout uses.
 
 Files of the cache are named by content, so that a changed definition leaves its older images,
 environments and wheels behind. They can be built again from an older checkout, or pulled from their

@@ -94,7 +94,7 @@ def _app_row(name: str) -> Row:
 
 
 def _images() -> list[Row]:
-    """Return for each image its definition, the images on this machine, and the published ones."""
+    """Return for each image its definition, its builds on this machine, and its publications."""
     models = definition.every()
     local = local_images(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()
@@ -193,7 +193,7 @@ class LocalImage:
 
 
 def local_images(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
-    """Return the images on this machine by name: those of current definitions first, then by age.
+    """Return the images on this machine by name: images of current definitions first, then by age.
 
     Only a SIF whose `ctime` is newer than its record is hashed, to find out whether it is damaged.
     """

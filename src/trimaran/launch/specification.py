@@ -38,7 +38,7 @@ class ImageReference(EngineImage):
         reference: SIF path, OCI image reference or virtual environment folder.
         digest: `sha256:...` of the SIF file or of the OCI manifest; None on the host, and for
             an image that is not built yet.
-        inputs: SHA-256 over everything that went into the image (definition, locks, sources, base).
+        inputs: SHA-256 over all inputs of the image (definition, locks, sources, base).
     """
 
     reference: str
@@ -198,7 +198,7 @@ Part: TypeAlias = str | Variable | CsvField
 
 @dataclass(frozen=True)
 class Joined:
-    """Strings, variables and CSV fields, concatenated to one word."""
+    """A word that concatenates strings, variables and CSV fields."""
 
     parts: tuple[Part, ...]
 

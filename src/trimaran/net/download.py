@@ -1,11 +1,10 @@
 """Download one file with a known SHA-256 from the first source that works, and verify it.
 
-The bytes are written to `<name>.part` beside the destination, which is renamed to
-the destination only if its hash is right. A file with its final name is therefore
-always complete. A `.part` stays after Ctrl-C, a dropped connection or a killed
-process, and the next call resumes it, from any source. ETags are not stored,
-because the hash determines the content. If a resumed file has a wrong hash, it is
-downloaded once more from its first byte before the next source is tried.
+The bytes are written to `<name>.part` next to the destination, which is renamed to the destination
+only if its hash is right. A file with its final name is therefore always complete. A `.part` stays
+after Ctrl-C, a dropped connection or a killed process, and the next call resumes it, from any
+source. ETags are not stored, because the hash determines the content. If a resumed file has a wrong
+hash, it is downloaded once more from its first byte before the next source is tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Transfer the bytes of one URL into an open file, resume it, and give up dead hosts in seconds.
+"""Transfer the bytes of one URL into an open file, resume it, and give up on dead hosts.
 
 The module does not check the bytes; `download` does.
 """
@@ -34,22 +34,22 @@ EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes 
 
 
 class SourceFailed(Exception):  # noqa: N818 - an outcome that the caller always handles
-    """This source cannot provide the file; the message is the reason."""
+    """The error that a source cannot provide the file; the message is the reason."""
 
 
 class SourceSilent(SourceFailed):
-    """The host of the source did not answer; the problem may be temporary."""
+    """The error that the host of a source did not answer; the problem may be temporary."""
 
 
 _dead_hosts: dict[tuple[str, int], tuple[float, SourceFailed]] = {}
 
 
 class _Broken(Exception):  # noqa: N818 - an outcome, as SourceFailed
-    """The transfer was interrupted; another attempt may succeed."""
+    """The error that the transfer was interrupted; another attempt may succeed."""
 
 
 class _Stale(_Broken):
-    """The existing bytes belong to another file; the attempt does not count as failed."""
+    """The error that existing bytes belong to another file; the attempt is not a failure."""
 
 
 def is_remote(url: str) -> bool:

@@ -62,7 +62,7 @@ class Answer:
 
 
 class _System(HTTPAdapter):
-    """Adapter that trusts the system's certificates (store or $SSL_CERT_FILE) and certifi's."""
+    """An adapter that trusts the system's certificates (store or $SSL_CERT_FILE) and certifi's."""
 
     def __init__(self) -> None:
         self.context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -78,7 +78,7 @@ class _System(HTTPAdapter):
 
 
 class _Session(requests.Session):
-    """Session that follows no redirects.
+    """A session that follows no redirects.
 
     The library requests would read the whole body of a redirect, even of unlimited size, and would
     follow redirects to any URL scheme.
@@ -190,7 +190,7 @@ def within(seconds: float, work: Callable[[], Found]) -> Found:
 
 
 class _Nobody(AuthBase):
-    """Send no login; without an `auth`, requests would read ~/.netrc."""
+    """A login handler that sends no login; without an `auth`, requests would read ~/.netrc."""
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request

@@ -1,4 +1,4 @@
-"""Find known vulnerabilities of an image's Python packages in PyPI's advisories, by pip-audit.
+"""Find known vulnerabilities of an image's Python packages in PyPI's advisories, with pip-audit.
 
 If pip-audit gets no answer, that is an error and never the result "no vulnerabilities".
 """
@@ -102,7 +102,7 @@ def audit(image: Image) -> Audit:
 
 
 def _system_certificates() -> dict[str, str]:
-    """Return the variable by which pip-audit uses the system's certificates, not its own copy."""
+    """Return the variable that makes pip-audit use the system's certificates, not its own copy."""
     places = ssl.get_default_verify_paths()
     place = places.cafile or places.capath
     return {} if place is None else {"REQUESTS_CA_BUNDLE": place}

@@ -92,7 +92,7 @@ def load(path: Path | None) -> Digests:
 
 
 def known() -> tuple[Publication, ...]:
-    """Return the publications of the user, then those of the project.
+    """Return the records of pushed images: first the user's records, then the project's.
 
     A publication of the project is left out if the user has one with the same reference.
     """

@@ -67,7 +67,7 @@ class _File(strict.Model):
 
 @functools.cache
 def settled(path: Path | None = None) -> Mapping[str, Settled]:
-    """Return Debian package -> its entry in `containers/licences.yaml`."""
+    """Return the entries of `containers/licences.yaml` by Debian package."""
     entries = strict.load(_File, path or paths.repository() / "containers/licences.yaml").debian
     return {name: entry for entry in entries for name in entry.packages}
 
@@ -99,7 +99,7 @@ def _group(name: str) -> str:
 
 
 def summary(packages: Iterable[Iterable[str]]) -> dict[str, int]:
-    """Return kind -> number of packages with such a licence; a package may have several kinds."""
+    """Return the number of packages with each kind of licence; a package may have several kinds."""
     counts: dict[str, int] = {}
     for names in packages:
         for group in groups(names):

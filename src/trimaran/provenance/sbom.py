@@ -4,8 +4,8 @@ A licence is `declared` if the package declares it, and `concluded` if a person 
 copyright file (`containers/licences.yaml`; the reason becomes a property). A licence that only the
 running text of a copyright file mentions is recorded as evidence, not as the component's licence.
 
-Equal inventories give equal text: the serial number is a hash of the content, and the date is that
-of the image (`SOURCE_DATE_EPOCH`, else its label `created`).
+Equal inventories give equal text: the serial number is a hash of the content, and the date is the
+date of the image (`SOURCE_DATE_EPOCH`, or else its label `created`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def locked(image: Image) -> str:
 
 
 def locked_python(image: Image) -> dict[str, str]:
-    """Return name -> version of the locked Python packages of `image` and its framework image."""
+    """Return the versions of the locked Python packages of `image` and its framework image."""
     versions: dict[str, str] = {}
     for part in definition.chain(image):
         file, python = definition.wheels_lock(part), definition.interpreter(part)

@@ -97,7 +97,8 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
     Args:
         sif: path of the SIF.
         key: the private key, from `choose_key`.
-        ask: returns the passphrase of the key; it is called only if the key has a passphrase.
+        ask: function that returns the passphrase of the key; it is called only if the key has a
+            passphrase.
 
     Raises:
         UsageError: This key has signed the file already, or the passphrase is wrong.

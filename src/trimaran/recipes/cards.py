@@ -6,7 +6,7 @@ The tool has no list of metrics, units, verbs or kinds of data; it reads them fr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,7 +25,10 @@ Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$")]
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,100}$")]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-When = Annotated[str, Field(pattern=r"^(end|best|median-after-epoch-\d{1,6})$")]
+When = Annotated[
+    str, Field(pattern=r"^(end|best|epoch-[1-9]\d{0,5}|median-after-epoch-\d{1,6})$")
+]
+"""The value of a metric that counts (see `verdict.metrics.measure`)."""
 
 AxisKind = Literal["plain", "log", "from-zero"]
 
@@ -92,6 +95,38 @@ class DataNeeds(strict.Model):
         return self
 
 
+class Variants(strict.Model):
+    """What `trimaran compare` adds for runs that differ in one option of the app."""
+
+    option: Word = Field(description="the option, such as `strategy`")
+    further: list[Word] = Field(
+        default_factory=list,
+        description="options that also distinguish variants, unless they are off or missing",
+    )
+    follow: list[Word] = Field(
+        default_factory=list,
+        description="options whose values follow from the variant, so that recipes that differ in"
+        " them, too, are compared with the quickstart in the README of the app",
+    )
+    files: dict[Key, Annotated[str, Field(pattern=r"^[\w-]+(/[\w-]+)*\.py$")]] = Field(
+        min_length=1,
+        description="value of the option -> Python file below the folder of the app, whose lines"
+        " are compared; the order is that of tables",
+    )
+    per_epoch: Word = Field(description="metric that is shown after each epoch")
+    time: Word = Field(description="metric: time of one epoch of training")
+    sent: Word = Field(description="metric: amount of data that all ranks send in one step")
+
+
+class Planning(strict.Model):
+    """The options of the app that `trimaran plan` reads from a recipe."""
+
+    network: Word = Field(description="option: the network, one of those in work.json of the app")
+    batch: Word = Field(description="option: samples of a device in one step")
+    precision: Word = Field(description="option: precision of products")
+    epochs: Word = Field(description="option: epochs of the training")
+
+
 class Card(strict.Model):
     """The app card, `app.yaml`."""
 
@@ -109,6 +144,23 @@ class Card(strict.Model):
     neutral_options: list[Word] = Field(
         default_factory=list, description="options that do not change the experiment"
     )
+    variants: Variants | None = Field(
+        default=None, description="the option whose values are compared; null: there is none"
+    )
+    planning: Planning | None = Field(
+        default=None, description="options for `trimaran plan`; null: it cannot predict the app"
+    )
+
+    @model_validator(mode="after")
+    def _has_metrics_of_variants(self) -> Card:
+        if (variants := self.variants) is None:
+            return self
+        for name in (variants.per_epoch, variants.time, variants.sent):
+            if name not in self.metrics:
+                raise ValueError(f"variants: no metric '{name}' ({nearest(name, self.metrics)})")
+        if self.metrics[variants.time].better != "lower":
+            raise ValueError(f"variants: {variants.time} is not a time: a higher one is better")
+        return self
 
     @property
     def rate(self) -> str | None:
@@ -152,19 +204,34 @@ def load(app: str) -> CardFile:
 
 
 def _faults(card: Card, verbs: Mapping[str, Verb]) -> Mapping[Location, str]:
-    """Return key path -> fault, for keys of `card` that contradict `verbs` of `options.json`."""
+    """Return the faults of `card` that contradict `verbs` of `options.json`, by key path."""
     found: dict[Location, str] = {
         ("verbs", verb): f"options.json has no verb '{verb}' ({nearest(verb, verbs)})"
         for verb in card.verbs if verb not in verbs
     }
     if lost := [verb for verb in verbs if verb not in card.verbs]:
         found["verbs",] = f"the card lacks {', '.join(lost)}, which options.json has"
-    known = {name: None for verb in verbs.values() for name in verb.options}
-    for place, name in enumerate(card.neutral_options):
+    known = {name: option for verb in verbs.values() for name, option in verb.options.items()}
+    for place, name in _options_named_by(card):
         if name not in known:
             near = nearest(name, known, cutoff=0.5)
-            found["neutral_options", place] = f"the app has no option '{name}' ({near})"
+            found[place] = f"the app has no option '{name}' ({near})"
+    if card.variants is not None and (option := known.get(card.variants.option)) is not None:
+        for value in card.variants.files:
+            if fault := option.fault(value):
+                found["variants", "files", value] = f"{card.variants.option} {fault}"
     return found
+
+
+def _options_named_by(card: Card) -> Iterator[tuple[Location, str]]:
+    """Yield the options that the card names, with their key paths."""
+    yield from ((("neutral_options", at), name) for at, name in enumerate(card.neutral_options))
+    if (variants := card.variants) is not None:
+        yield ("variants", "option"), variants.option
+        for key, names in (("further", variants.further), ("follow", variants.follow)):
+            yield from ((("variants", key, at), name) for at, name in enumerate(names))
+    if card.planning is not None:
+        yield from ((("planning", key), name) for key, name in card.planning.model_dump().items())
 
 
 def load_copy(path: Path) -> CardFile:
@@ -252,7 +319,7 @@ def verbs(app: str) -> dict[str, Verb]:
 
 
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return argument -> fault, for each faulty argument in `args` of a verb of `app`.
+    """Return the fault of each faulty argument in `args` of a verb of `app`, by argument.
 
     The result is also empty if the options of the app cannot be checked.
 

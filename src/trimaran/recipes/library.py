@@ -103,7 +103,7 @@ def sized(name: str, nodes: int) -> RecipeFile:
 
 
 def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
-    """Return the recipe with `nodes` as its number of nodes; None: return it unchanged."""
+    """Return the recipe with `nodes` as its number of nodes, or unchanged if `nodes` is None."""
     if nodes is None or nodes == file.recipe.resources.nodes:
         return file
     resources = file.recipe.resources.model_copy(update={"nodes": nodes, "min_nodes": None})
@@ -208,7 +208,7 @@ def _target_fault(recipe: Recipe) -> Faults:
 
 
 def _kind_faults(recipe: Recipe, card: Card) -> Faults:
-    """Return a fault for each data set without a contract, or whose samples the app cannot read."""
+    """Return a fault for each data set that has no contract or that the app cannot read."""
     found: dict[Location, str] = {}
     for name in recipe.data:
         if name not in contracts.names():

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import date
 from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr, ValidationError, model_validator
 
 from shards.kinds import FormatName
 from trimaran import strict
-from trimaran.errors import nearest
 from trimaran.parsing import Location
-from trimaran.recipes.cards import Argument, Card, Metric, Number, When, Word
+from trimaran.recipes import assumed
+from trimaran.recipes.assumed import Assumed
+from trimaran.recipes.cards import Argument, Card, Word
+from trimaran.recipes.expectation import Expectation
 from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest
 
@@ -31,95 +32,6 @@ SYNTHETIC = "synthetic"
 """The option with which an app generates its samples and reads no data (app contract)."""
 
 
-class Measured(strict.Model):
-    """The origin of a value that this project has measured."""
-
-    date: date
-    host: str
-    command: str
-    image_digest: Digest | None = Field(description="null: measured outside a container")
-    seeds: dict[int, Number] = Field(min_length=1, description="result of each seed")
-    note: str | None = None
-
-
-class Expectation(strict.Model):
-    """One value that a run must reach, with tolerances and the source of the value."""
-
-    metric: Word = Field(description="name of a metric in the app card")
-    unit: str = Field(default="", description="unit of the metric in the app card")
-    at: When
-    value: Number
-    lower: Number | None = Field(
-        default=None, gt=-1, le=0, description="relative margin below, e.g. -0.01"
-    )
-    upper: Number | None = Field(default=None, ge=0, description="relative margin above")
-    warn: Number | None = Field(
-        default=None, gt=-1, lt=0,
-        description="relative margin below, less than 'lower'; a lower value passes with a warning",
-    )
-    source: str | None = Field(default=None, description="publication of the number")
-    measured: Measured | None = None
-
-    @model_validator(mode="after")
-    def _complete(self) -> Expectation:
-        if (self.source is None) == (self.measured is None):
-            raise ValueError("give exactly one of 'source' (a publication) and 'measured'")
-        if self.warn is not None and (self.lower is None or self.warn <= self.lower):
-            raise ValueError(f"warn: {self.warn:g} is not between 'lower' and 0")
-        if self.measured is not None:
-            seeds = self.measured.seeds.values()
-            if not min(seeds) <= self.value <= max(seeds):
-                raise ValueError(
-                    f"value: {self.value:g} is not between the results of the seeds,"
-                    f" {min(seeds):g} to {max(seeds):g}"
-                )
-        return self
-
-    @property
-    def bounds(self) -> tuple[float | None, float | None]:
-        """The lowest and the highest accepted value, in `unit`; None: no limit."""
-        return self._with(self.lower), self._with(self.upper)
-
-    @property
-    def warn_below(self) -> float | None:
-        """The value below which a run passes with a warning, in `unit`; None: no warning."""
-        return self._with(self.warn)
-
-    def _with(self, margin: float | None) -> float | None:
-        way = 1 if self.value >= 0 else -1  # a lower bound is below a negative value, too
-        return None if margin is None else self.value * (1 + way * margin)
-
-    def fault(self, app: str, card: Card) -> tuple[str, str]:
-        """Return the faulty key and the fault, which is empty if the expectation fits the card."""
-        metric = card.metrics.get(self.metric)
-        if metric is None:
-            near = nearest(self.metric, card.metrics)
-            return "metric", f"{app} has no metric '{self.metric}' ({near})"
-        if self.unit != metric.unit:
-            unit = metric.unit or "none: leave it out"
-            return "unit", f"the unit of {self.metric} is {unit}"
-        if not metric.can_be(self.value):
-            return "value", f"{self.value:g} {metric.unit}".rstrip() + " is not possible"
-        return self._bound_fault(metric)
-
-    def _bound_fault(self, metric: Metric) -> tuple[str, str]:
-        """Return the key of the bound that a bad run would violate, and the fault of that bound.
-
-        The key is `lower` if higher values of the metric are better, else `upper`. A bound is
-        faulty if it is missing, or if no possible value of the metric violates it; otherwise the
-        fault is empty.
-        """
-        if metric.better == "higher":
-            key, bound, limit = "lower", self.bounds[0], metric.least
-            idle = bound is not None and limit is not None and bound <= limit
-        else:
-            key, bound, limit = "upper", self.bounds[1], metric.most
-            idle = bound is not None and limit is not None and bound >= limit
-        if bound is None:
-            return key, f"is missing: a {metric.better} {self.metric} is better"
-        return key, f"every run reaches {bound:g}, so no run could fail" if idle else ""
-
-
 class ImageChoice(strict.Model):
     """The app image: the published image with `digest`; null: an image built on the machine."""
 
@@ -131,7 +43,7 @@ class ImageChoice(strict.Model):
 
 
 class DataUse(strict.Model):
-    """How a recipe uses a data set: the packed format, and the number of samples of each split."""
+    """The use of a data set in a recipe: packed format, and the number of samples of each split."""
 
     format: FormatName
     samples: dict[Name, Annotated[int, Field(gt=0)]]
@@ -163,7 +75,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """File name of each possible initial checkpoint -> text with its step and its recipe."""
+        """Texts with step and recipe of each possible initial checkpoint, by file name."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
@@ -202,9 +114,14 @@ class Resources(strict.Model):
         """Number of GPUs that the tasks of a node use."""
         return self.gpus_per_task * self.tasks_per_node // (self.mps or 1)
 
+    @property
+    def devices_per_node(self) -> int:
+        """Number of devices of a node that compute: GPUs of ranks with several, otherwise ranks."""
+        return self.tasks_per_node * max(self.gpus_per_task, 1)
+
 
 class PointResources(strict.Model):
-    """Resources of a point of a series, without the number of tasks."""
+    """The resources of a point of a series, without the number of tasks."""
 
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     gpus_per_task: Annotated[int, Field(ge=0)] | None = None
@@ -218,14 +135,17 @@ class SeriesPoint(strict.Model):
     launcher: Launcher | None = None
     env: dict[Variable, StrictStr] = Field(default_factory=dict)
     args: dict[Option, Argument] = Field(default_factory=dict)
-    expected: list[Expectation] = Field(min_length=1)
+    expected: list[Expectation] = Field(
+        description="values that must be reached; []: there is no reference for this size yet"
+    )
 
 
 class Series(strict.Model):
-    """One experiment at several sizes; `points` maps a size to its point."""
+    """One experiment at several sizes; `points` maps each size to the settings of its run."""
 
-    over: Literal["ranks", "nodes"] = Field(
-        description="unit of the sizes; `ranks` fill one node after the other"
+    over: Literal["ranks", "nodes", "gpus"] = Field(
+        description="unit of the sizes; `ranks` fill one node after the other; `gpus` are those of"
+        " each rank"
     )
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
@@ -241,6 +161,8 @@ class Series(strict.Model):
         """
         if self.over == "nodes":
             return {"nodes": number}
+        if self.over == "gpus":
+            return {"gpus_per_task": number}
         tasks = min(number, resources.tasks_per_node)
         if number % tasks:
             raise ValueError(f"series.points: {number} ranks do not fill nodes of {tasks} ranks")
@@ -274,6 +196,13 @@ class Recipe(strict.Model):
     series: Series | None = Field(
         default=None, description="the same experiment at several sizes"
     )
+    assumed: Assumed
+
+    @model_validator(mode="after")
+    def _assumed_exist(self) -> Recipe:
+        if self.assumed:
+            assumed.check(self.assumed, self.model_dump(by_alias=True, exclude={"assumed"}))
+        return self
 
     @model_validator(mode="after")
     def _expects(self) -> Recipe:
@@ -315,8 +244,8 @@ class Recipe(strict.Model):
         assert self.series is not None  # noqa: S101 - for the types
         point = self.series.points[number]
         own = point.model_dump(exclude_none=True)
-        whole = self.model_dump(by_alias=True, exclude={"series"})
-        return Recipe.model_validate({
+        whole = self.model_dump(by_alias=True, exclude={"series", "assumed"})
+        recipe = Recipe.model_validate({
             **whole, **own,
             "resources": {
                 **whole["resources"], **self.series.split(number, self.resources),
@@ -324,6 +253,8 @@ class Recipe(strict.Model):
             },
             "env": {**self.env, **point.env}, "args": {**self.args, **point.args},
         })
+        # The key `series` remains: its reason is valid for each point, which has no such key.
+        return recipe.model_copy(update={"assumed": assumed.of_point(self.assumed, number, own)})
 
     def variants(self) -> Iterator[tuple[int | None, Recipe]]:
         """Yield each point of a series with its recipe; without a series, None and the recipe."""
@@ -331,6 +262,10 @@ class Recipe(strict.Model):
             yield None, self
         else:
             yield from ((number, self.at(number)) for number in self.series.points)
+
+    def assumptions(self) -> list[tuple[str, str]]:
+        """Return each assumed value with its key path, and the reason for it."""
+        return list(assumed.lines(self.assumed, self.model_dump(by_alias=True)))
 
     def expectations(self) -> Iterator[tuple[Location, Expectation]]:
         """Yield every expectation with its key path in the file, including those of all points."""
@@ -341,7 +276,7 @@ class Recipe(strict.Model):
             yield from (((*place, index), expected) for index, expected in enumerate(table))
 
     def expectation_faults(self, card: Card) -> dict[Location, str]:
-        """Return key path -> fault, for the expectations of the recipe or of all points."""
+        """Return the faults of the expectations of the recipe or of all points, by key path."""
         found: dict[Location, str] = {}
         for at, expected in self.expectations():
             key, problem = expected.fault(self.app, card)

@@ -10,12 +10,13 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from trimaran import paths, strict
 from trimaran.hostfacts import FLAGS, HostFacts
+from trimaran.recipes.hardware import Hardware
 
 
 class Node(strict.Model):
     """The hardware facts of one node, as its operating system reports them."""
 
-    architecture: Literal["x86_64", "aarch64"]
+    architecture: Literal["x86_64", "aarch64", "ppc64le"]
     cores: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="number of cores for the run; null: any number"
     )
@@ -93,6 +94,9 @@ class Target(strict.Model):
     schema_: Literal[1] = Field(alias="schema")
     summary: str
     node: Node
+    hardware: Hardware | None = Field(
+        default=None, description="published facts for `trimaran plan`; null: it cannot predict"
+    )
     qualification: dict[Quantity, Limit] = Field(
         default_factory=dict, description="published values for `trimaran doctor --measure`"
     )

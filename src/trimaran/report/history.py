@@ -42,7 +42,7 @@ def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> 
 
     Args:
         recipe: the recipe of this run.
-        changed: arguments of this run that differ from the recipe's.
+        changed: arguments of this run that differ from the arguments of the recipe.
         but: start time of this run, whose own evidence is excluded.
     """
     runs, others, faults = [], 0, []
@@ -75,7 +75,9 @@ def _matters(changed: Mapping[str, Argument], recipe: RecipeFile) -> dict[str, A
 
 
 def standing(row: Row, card: Card, host: HostFacts, earlier: Earlier) -> str | None:
-    """Return a sentence that compares a value with earlier runs; None: there are fewer than two.
+    """Return a sentence that compares a value with earlier runs.
+
+    Return None if there are fewer than two comparable runs.
 
     A hardware-bound metric is compared only with runs on the same kind of machine.
 
@@ -89,7 +91,7 @@ def standing(row: Row, card: Card, host: HostFacts, earlier: Earlier) -> str | N
     values = [
         other.measured for one in earlier.runs
         if not bound or one.run.host.text == here
-        if (other := one.row(row.metric)) is not None and other.at == row.at
+        if (other := one.row(row.metric, row.at)) is not None
         if other.measured is not None
     ]
     if len(values) < 2 or row.measured is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import BaseModel
 
@@ -137,6 +137,8 @@ def _value(point: Point) -> float:
     return point.value
 
 
+T = TypeVar("T")
+
 MOST_KEPT = 120
 """Maximum number of points of a curve in evidence, including the first and the last point."""
 
@@ -170,13 +172,14 @@ def kept_curves(events: Sequence[Event], card: Card) -> list[KeptCurve]:
             (event.number("step") or 0, round((event.time_ms - begun) / 1000, 1),
              float(f"{event.finite * metric.factor:.{DIGITS}g}"))
             for event in events if event.key == metric.key and event.finite is not None
+            and math.isfinite(event.finite * metric.factor)
         ]
         if metric.panel is not None and points:
             curves.append(KeptCurve(metric=name, unit=metric.unit, points=evenly(points)))
     return curves
 
 
-def evenly(points: list[tuple[int, float, float]]) -> list[tuple[int, float, float]]:
+def evenly(points: list[T]) -> list[T]:
     """Return at most `MOST_KEPT` of the points, evenly spaced, including the first and the last."""
     if len(points) <= MOST_KEPT:
         return points

@@ -6,13 +6,12 @@ import errno
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from trimaran import __version__, files
-from trimaran.engines import selection
-from trimaran.errors import RunError, UsageError
+from trimaran import __version__
+from trimaran.errors import RunError
 from trimaran.files import sha256, write_atomic
 from trimaran.hostfacts import HostFacts
 from trimaran.recipes import cards, library
@@ -21,79 +20,31 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.report import charts, history, page, time_breakdown
 from trimaran.report.history import MOST, Earlier
 from trimaran.report.page import short
-from trimaran.report.panels import KeptCurve, Panel, collect, kept_curves
+from trimaran.report.panels import KeptCurve, Panel, collect
 from trimaran.report.run_evidence import Machine, describe
 from trimaran.report.time_breakdown import Part
+from trimaran.report.variants import RunVariant
 from trimaran.reporting import Reporter
 from trimaran.run import carriers, job_chain, run_directory
 from trimaran.run.fabrics import PROFILES
 from trimaran.run.job_chain import Link
 from trimaran.run.record import RunRecord
-from trimaran.run.run_directory import recipe_as_run
-from trimaran.verdict import metrics, run_verdict
+from trimaran.verdict import run_verdict
 from trimaran.verdict.metrics import Event, Row, Verdict
 from trimaran.verdict.run_verdict import JudgedRun, judge
-
-if TYPE_CHECKING:
-    from pydantic.main import IncEx
 
 
 class Evidence(BaseModel):
     """The content of `verdict.json`: the record of the run and its verdict.
 
-    Published evidence also has the curves, because it does not include the metrics.
+    Published evidence (`evidence/writing.py`) also has the curves, because it does not include the
+    metrics, and the variant if the app has variants.
     """
 
     run: RunRecord
     verdict: Verdict
     curves: list[KeptCurve] = []
-
-
-# Keys with users, hosts and folders of the machine, which are not published. The arguments remain
-# known, because the evidence contains the hash of the recipe and the changed arguments.
-_PRIVATE: dict[str, IncEx | bool] = {
-    "command": True,
-    "launch": True,
-    "image": {"reference"},
-    "data": {"__all__": {"path"}},
-    "initial": {"path"},
-    "job": {"before"},
-    "host": {"hostname"},
-    "nodes": {"__all__": {"hostname"}},
-    "resumed": {"__all__": {"host": {"hostname"}, "nodes": {"__all__": {"hostname"}}}},
-    "environment": {"argv"},
-}
-
-
-def write_evidence(directory: Path, record: RunRecord, judged: Verdict, file: Path) -> None:
-    """Write the evidence of a run to `file`, without folders and names of the machine.
-
-    Args:
-        directory: the run directory.
-        record: content of `run.json`.
-        judged: the verdict.
-        file: path of the evidence.
-
-    Raises:
-        UsageError: The run was not in a container, its image was modified, or `file` exists.
-    """
-    if not record.image.publishable:
-        raise UsageError(
-            f"the run of {record.recipe.name} was not in a container and cannot be evidence",
-            code="run-unpublishable",
-            hint=f"run it with --engine {' or '.join(selection.containers())}",
-        )
-    if record.modified:
-        raise UsageError(
-            f"the image of the run was modified ({_added(record)}), so it cannot be evidence",
-            code="run-unpublishable",
-            hint="run it without --overlay and --venv; build an image with the added files",
-        )
-    card = recipe_as_run(directory, record).card.card
-    events = metrics.read_events(directory / run_directory.METRICS)
-    evidence = Evidence(run=record, verdict=judged, curves=kept_curves(events, card))
-    private = _PRIVATE | ({"site": record.site.private()} if record.site else {})
-    files.write_evidence(file, evidence.model_dump_json(indent=2, exclude={"run": private}))
+    variant: RunVariant | None = Field(default=None, exclude_if=lambda value: value is None)
 
 
 def write(directory: Path) -> tuple[RunRecord, Verdict]:
@@ -169,7 +120,7 @@ def notes(record: RunRecord) -> list[str]:
     if not record.image.publishable:
         lines.append("not in a container: not publishable as evidence")
     if record.modified:
-        lines.append(f"the image was modified ({_added(record)}): not publishable as evidence")
+        lines.append(f"the image was modified ({added(record)}): not publishable as evidence")
     for part in record.resumed:
         lines.append(f"stopped, and resumed at {part.started.isoformat(timespec='seconds')}")
     if not _is_here(record):
@@ -180,7 +131,8 @@ def notes(record: RunRecord) -> list[str]:
     return lines
 
 
-def _added(record: RunRecord) -> str:
+def added(record: RunRecord) -> str:
+    """Return the modifications of the image of a run as text."""
     return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
 
 
@@ -254,7 +206,7 @@ def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
 
 
 def _networks(record: RunRecord) -> str | None:
-    """Return the wanted fabric and the networks that were used, None for a run without a fabric."""
+    """Return the wanted fabric and the used networks, or None for a run without a fabric."""
     used = record.fabric
     if used is None:
         return None
@@ -263,7 +215,7 @@ def _networks(record: RunRecord) -> str | None:
 
 
 def _shown(value: Argument | None) -> str:
-    """Return the text of an argument, which is None if the recipe does not set it."""
+    """Return the text of an argument; the argument None means the default of the app."""
     if value is None:
         return "the app's default"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -293,7 +245,7 @@ def _earlier_rows(found: Earlier, record: RunRecord, judged: Verdict) -> list[tu
         rows.append((
             one.day.isoformat(), one.run.machine,
             f"{short(one.run.image.digest)}{' (the same)' if same else ''}",
-            *(_value(row, one.row(row.metric)) for row in judged.rows), one.verdict.outcome,
+            *(_value(row, one.row(row.metric, row.at)) for row in judged.rows), one.verdict.outcome,
         ))
     return rows
 
@@ -350,7 +302,7 @@ def _range(row: Row) -> str:
 
 
 class Fact(NamedTuple):
-    """A fact about an app's environment: the name `packages` with the text `torch 2.13.0`."""
+    """A fact about an app's environment, such as name `packages` and text `torch 2.13.0`."""
 
     name: str
     text: str

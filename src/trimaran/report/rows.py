@@ -33,7 +33,7 @@ class Row(NamedTuple):
     Attributes:
         name: name of the row.
         dots: its values.
-        mark: its marked value; None: it has none.
+        mark: the marked value; None: no value is marked.
         text: text after the last value.
     """
 

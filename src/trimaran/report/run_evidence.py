@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -11,16 +12,16 @@ from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, mode
 from trimaran import strict
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.report.panels import KeptCurve
+from trimaran.report import variants
+from trimaran.report.panels import DIGITS, KeptCurve
+from trimaran.report.variants import RunVariant
 from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
 from trimaran.run.record import GitRecord, JobRecord, PublishedImage, RecipeRecord, as_list
 from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import FabricName
-from trimaran.strict import Sha256
+from trimaran.strict import Finite, Sha256
 from trimaran.verdict.metrics import Row, Verdict, within, worst
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Machine(strict.Model):
@@ -104,7 +105,8 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 class UsedSite(strict.Model):
     """The settings that the site file added to the run, without folders.
 
-    Settings that cannot change the result are complete; `changes` has the names of all others.
+    Settings that cannot change the result are complete; `changes` has the names of all other
+    settings.
     """
 
     flags: list[str]
@@ -123,13 +125,17 @@ class UsedSite(strict.Model):
 
 
 class Execution(strict.Model):
-    """The key `run` of evidence: the content of `run.json` without folders and names of hosts."""
+    """The key `run` of evidence: the content of `run.json` without folders and names of hosts.
+
+    `command` has the words of the command in the container; None in older evidence.
+    """
 
     schema_version: Literal[1, 2]
     status: Literal["completed"]
     trimaran: str
     recipe: UsedRecipe
     image: UsedImage
+    command: list[str] | None = None
     modified: Annotated[list[object], Field(default_factory=list, max_length=0)]
     data: Annotated[list[UsedFile], BeforeValidator(as_list)]
     initial: UsedFile | None = None
@@ -152,6 +158,17 @@ class Execution(strict.Model):
         """A short description of the machines of the run."""
         return describe([self.host, *self.nodes])
 
+    def version_of(self, framework: str) -> str | None:
+        """Return the version of a framework that the app recorded, or None.
+
+        The package may be named after its processors, too, such as `tensorflow-cpu`.
+        """
+        packages = (self.environment or {}).get("packages")
+        known = packages if isinstance(packages, dict) else {}
+        named = sorted(name for name in known if name.startswith(f"{framework}-"))
+        found = [known[name] for name in (framework, *named) if isinstance(known.get(name), str)]
+        return found[0] if found else None
+
 
 class JudgedRow(Row, extra="forbid"):
     """One metric with finite numbers, whose outcome must follow from its numbers."""
@@ -164,7 +181,8 @@ class JudgedRow(Row, extra="forbid"):
         inside = self.measured is not None and within(self.measured, self.low, self.high)
         inside = inside and self.fault is None
         if self.outcome != "NO REFERENCE" and (self.outcome == "PASS") != inside:
-            raise ValueError(f"{self.metric}: the outcome {self.outcome} contradicts its numbers")
+            raise strict.contradiction(
+                f"{self.metric}: the outcome {self.outcome} contradicts its numbers")
         return self
 
 
@@ -177,7 +195,8 @@ class Judgement(Verdict, extra="forbid"):
     def _agrees(self) -> Judgement:
         of_rows = worst([row.outcome for row in self.rows if row.required])
         if self.outcome != of_rows:
-            raise ValueError(f"the outcome is {self.outcome}, but that of its rows is {of_rows}")
+            raise strict.contradiction(
+                f"the outcome is {self.outcome}, but that of its rows is {of_rows}")
         return self
 
 
@@ -185,24 +204,68 @@ class Curve(KeptCurve, extra="forbid"):
     """The curve of one metric over steps and seconds."""
 
 
-class RunEvidence(strict.Model):
-    """The evidence of one run, as `trimaran report RUN --evidence FILE` writes it."""
+_ROUNDED = 10.0 ** (1 - DIGITS)
+"""Relative difference that rounding to `DIGITS` significant digits can cause."""
 
+
+class RunEvidence(strict.Model):
+    """The evidence of one run, as `trimaran evidence add RUN` writes it.
+
+    Attributes:
+        schema_: version of the form of evidence; None in older evidence.
+        run: the run, without private facts.
+        verdict: the verdict of the run.
+        curves: the curves of the run.
+        variant: values per epoch, if the app has variants.
+        sha256: hash of all other keys (`evidence/content.py`); None in older evidence.
+    """
+
+    schema_: Literal[1] | None = Field(default=None, alias="schema")
     run: Execution
     verdict: Judgement
     curves: list[Curve] = Field(default_factory=list)
+    variant: RunVariant | None = None
+    sha256: Sha256 | None = None
 
     @model_validator(mode="after")
     def _has_a_reference(self) -> RunEvidence:
         if self.run.site and self.run.site.changes and self.verdict.outcome != "NO REFERENCE":
-            raise ValueError(f"the outcome is {self.verdict.outcome}, but the site file changed the"
-                             f" experiment: {', '.join(self.run.site.changes)}")
+            raise strict.contradiction(
+                f"the outcome is {self.verdict.outcome}, but the site file changed the experiment:"
+                f" {', '.join(self.run.site.changes)}")
         used, slow = self.run.fabric, carriers.fault(self.run.fabric)
         if used and used.wanted != (self.run.site and self.run.site.fabric):
-            raise ValueError(f"fabric: the site file does not name {used.wanted}")
+            raise strict.contradiction(f"fabric: the site file does not name {used.wanted}")
         for row in self.verdict.rows:
             if row.fault is not None and slow is None:
-                raise ValueError(f"{row.metric}: the networks of the run do not show the fault")
+                raise strict.contradiction(
+                    f"{row.metric}: the networks of the run do not show the fault")
+        return self
+
+    @model_validator(mode="after")
+    def _agrees_with_its_curves(self) -> RunEvidence:
+        ends = {curve.metric: curve.points[-1][2] for curve in self.curves if curve.points}
+        for row in self.verdict.rows:
+            last = ends.get(row.metric)
+            if row.at == "end" and row.measured is not None and last is not None and (
+                not math.isclose(row.measured, last, rel_tol=_ROUNDED)
+            ):
+                raise strict.contradiction(f"{row.metric}: the value {row.measured:g} is not the"
+                                           f" last point of its curve, {last:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _ended_after_its_start(self) -> RunEvidence:
+        if self.run.ended < self.run.started:
+            raise strict.contradiction("the run ended before it started")
+        return self
+
+    @model_validator(mode="after")
+    def _has_a_possible_variant(self) -> RunEvidence:
+        if self.variant is not None and (
+            found := variants.fault(self.variant, self.run.recipe, self.verdict.rows)
+        ):
+            raise strict.contradiction(f"variant: {found}")
         return self
 
     @property
@@ -210,6 +273,10 @@ class RunEvidence(strict.Model):
         """The day of the run."""
         return self.run.started.date()
 
-    def row(self, metric: str) -> JudgedRow | None:
-        """Return the row of `metric`, or None."""
-        return next((row for row in self.verdict.rows if row.metric == metric), None)
+    def row(self, metric: str, at: str | None = None) -> JudgedRow | None:
+        """Return the row of `metric`, or None.
+
+        If the verdict has several, it is the row of the moment `at`, or the first one.
+        """
+        return next((row for row in self.verdict.rows
+                     if row.metric == metric and at in (None, row.at)), None)

@@ -22,7 +22,7 @@ FILE = "scaling.json"
 
 
 class ScalingSeries(BaseModel):
-    """The content of `scaling.json`; `runs` is number of nodes -> name of the run directory."""
+    """The content of `scaling.json`; `runs` maps numbers of nodes to names of run directories."""
 
     recipe: str
     runs: dict[int, str] = Field(min_length=1)
@@ -53,7 +53,7 @@ class ScalingRun(BaseModel):
 
 
 def begin(directory: Path, recipe: str, nodes: list[int]) -> dict[int, Path]:
-    """Create the folder of a series, and return a mapping: number of nodes -> run directory.
+    """Create the folder of a series, and return the run directory for each number of nodes.
 
     Raises:
         UsageError: The folder exists and is not empty.
@@ -86,7 +86,7 @@ def load(directory: Path) -> ScalingSeries:
 
 
 def folders(directory: Path) -> dict[int, Path]:
-    """Return number of nodes -> run directory, sorted; empty if `directory` is not a series.
+    """Return the run directories by number of nodes, sorted; empty if `directory` is no series.
 
     Raises:
         UsageError: The list of runs is damaged, or names a folder in another place.

@@ -124,7 +124,7 @@ _MORE_MEMORY = (
 
 @dataclass(frozen=True)
 class OomKills:
-    """Numbers of processes that the kernel killed for lack of memory; None: the number is unknown.
+    """The numbers of processes that the kernel killed for lack of memory; None if unknown.
 
     Attributes:
         cgroup: killed processes in the control group of this process, by which a batch system or
@@ -136,7 +136,7 @@ class OomKills:
     machine: int | None
 
     def since(self, before: OomKills) -> str | None:
-        """Return a sentence about the processes killed since `before`; None: none was killed."""
+        """Return a sentence about processes killed since `before`, or None if none was killed."""
         for place in ("cgroup", "machine"):
             now, then = getattr(self, place), getattr(before, place)
             if now is not None and then is not None and now > then:
@@ -152,7 +152,7 @@ def oom_kills() -> OomKills:
 
 
 def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str, str] | None:
-    """Return the signal that ended a child process, and a hint; None: no signal ended it.
+    """Return the signal that ended a child process, and a hint, or None if no signal ended it.
 
     Args:
         status: the negative number of the signal, or 128 plus the number if a container engine or

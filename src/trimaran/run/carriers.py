@@ -53,7 +53,7 @@ class Carrier(BaseModel):
 
 
 class FabricRecord(BaseModel):
-    """The fabric of a cluster, and what a run on several of its nodes used.
+    """The fabric of a cluster, and the networks that a run on several of its nodes used.
 
     Attributes:
         wanted: fabric that the site file names.
@@ -67,7 +67,7 @@ class FabricRecord(BaseModel):
 
     @property
     def decisive(self) -> list[Carrier]:
-        """The networks of the library that averages gradients; all networks if it is unknown."""
+        """The networks of the library that averages gradients, or all if the library is unknown."""
         if self.backend is None:
             return self.carried
         return [one for one in self.carried if one.library in _LIBRARIES[self.backend]]
@@ -230,7 +230,7 @@ _REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["
 
 
 def fault(record: FabricRecord | None) -> str | None:
-    """Return why a throughput of the run fails, and the remedy; None: gradients did not use TCP."""
+    """Return why a throughput fails, and the remedy, or None if gradients did not use TCP."""
     if record is None or not record.slow:
         return None
     libraries = list(dict.fromkeys(one.library for one in record.slow))
@@ -239,7 +239,7 @@ def fault(record: FabricRecord | None) -> str | None:
 
 
 def unseen(record: FabricRecord | None) -> str | None:
-    """Return why a throughput of the run cannot be judged, and the remedy; None: it can be judged.
+    """Return why a throughput cannot be judged, and the remedy, or None if it can be judged.
 
     A run whose logs do not show its network may have used TCP.
     """

@@ -1,4 +1,4 @@
-"""The profiles of fabrics: what a job on several nodes needs to use the fast network of a cluster.
+"""The profiles of fabrics, with which jobs on several nodes use the fast network of a cluster.
 
 A profile consists of environment variables, libraries and devices. Variables and libraries state
 their source. The variables are only defaults: `env` of the cluster in the site file overrides
@@ -90,7 +90,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Profile:
-    """What a job needs to use one kind of fabric.
+    """The settings, libraries and devices that a job needs to use one kind of fabric.
 
     Attributes:
         title: name of the fabric.

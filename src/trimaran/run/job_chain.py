@@ -162,7 +162,7 @@ def _record(model: type[Record], path: Path) -> Record | None:
 
 
 def refusal(directory: Path) -> Refusal | None:
-    """Return why the script of the newest job refused to start ranks; None: it did not refuse.
+    """Return why the script of the newest job refused to start ranks, or None if it did not.
 
     Raises:
         UsageError: the record is damaged.

@@ -214,7 +214,7 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
 
 
 def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
-    """Return the pinned image from this machine or a registry; None: it was not found."""
+    """Return the pinned image from this machine or a registry, or None if it was not found."""
     if request.pinned is None or request.base is not None:
         return None
     image = request.image

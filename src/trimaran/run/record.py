@@ -54,11 +54,11 @@ class SignatureRecord(BaseModel):
 
 
 class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
-    """An image in a record for other machines: with its digest, but without its path.
+    """An image in a record for other machines, with its digest but without its path.
 
     Attributes:
         digest: as in `ImageReference`; an image without a digest cannot be published.
-        inputs: SHA-256 over everything that went into the image.
+        inputs: SHA-256 over all inputs of the image.
         signature: the signature that was verified, if the recipe or the site file demands one.
     """
 
@@ -100,7 +100,7 @@ class DataRecord(BaseModel):
 
 
 class GitRecord(BaseModel):
-    """State of the checkout; `dirty` is true if tracked files differ from the revision."""
+    """The state of the checkout; `dirty` is true if tracked files differ from the revision."""
 
     revision: str | None
     dirty: bool | None
@@ -121,7 +121,7 @@ class JobRecord(BaseModel):
         scheduler: the batch system.
         cluster: name of the cluster in the site file.
         script_sha256: hash of the submitted script.
-        functions_sha256: hash of the functions file beside the script; None in records of older
+        functions_sha256: hash of the functions file next to the script; None in records of older
             versions, whose scripts contain the functions.
         name: unique name of the jobs of this run; None in records of older versions.
         together: name of the job, if several runs were submitted as one job.

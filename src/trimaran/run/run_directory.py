@@ -235,7 +235,7 @@ def _reserve(directory: Path) -> None:
 
 
 def alone(directory: Path) -> AbstractContextManager[int]:
-    """Return a context that holds the lock of a run and yields the descriptor of the lock.
+    """Return a context manager that holds the lock of a run and yields the descriptor of the lock.
 
     An app that inherits the descriptor keeps the run locked if this process ends first.
 
@@ -357,7 +357,7 @@ def _write(directory: Path, record: RunRecord) -> None:
 
 
 def _environment(directory: Path) -> dict[str, object] | None:
-    """Return the content of `environment.json` from the app; None: it is missing or damaged."""
+    """Return the app's `environment.json`, or None if the file is missing or damaged."""
     try:
         content = parse_json(read_plain(directory / "environment.json"))
     except (OSError, ValueError, UsageError):
@@ -366,7 +366,10 @@ def _environment(directory: Path) -> dict[str, object] | None:
 
 
 def git_state(folder: Path) -> GitRecord:
-    """Return the state of the Git checkout that contains `folder`; without one, None values."""
+    """Return the state of the Git checkout that contains `folder`.
+
+    All values are None if `folder` is not in a checkout.
+    """
     head = process.git(folder, "rev-parse", "HEAD")
     changes = process.git(folder, "status", "--porcelain", "--untracked-files=no")
     return GitRecord(revision=head, dirty=None if head is None else bool(changes))

@@ -1,4 +1,4 @@
-"""The additions of the site file to a run, and which of them change the experiment."""
+"""Collect the additions of the site file to a run, and find those that change the experiment."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from trimaran.errors import ExitCode, RunError, unreadable
 from trimaran.files import LINES_BYTES, read_plain
 from trimaran.parsing import parse_json
 from trimaran.recipes.cards import Card, Metric
-from trimaran.recipes.recipe import Expectation, Recipe
+from trimaran.recipes.expectation import Expectation
+from trimaran.recipes.recipe import Recipe
 from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
 
@@ -95,15 +96,16 @@ def read_events(path: Path) -> list[Event]:
 
 
 def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
-    """Return the value of `metric` in the metric's unit; None: the run has not reported it.
+    """Return the value of `metric` in the metric's unit, or None if the run has not reported it.
 
     The result is NaN if it depends on a value that is not finite or not possible for the metric.
 
     Args:
         events: the events of the run.
         metric: the metric in the app card.
-        at: `end` (the last value), `best` (the largest or smallest value) or
-            `median-after-epoch-N` (the median of the values of epochs N+1 and later).
+        at: `end` (the last value), `best` (the largest or smallest value), `epoch-N` (the last
+            value of epoch N, counted from 1) or `median-after-epoch-N` (the median of the values of
+            epochs N+1 and later).
     """
     values = readings(events, metric, at)
     if not values:
@@ -140,7 +142,10 @@ def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])
         found = [event for event in found if (event.number("epoch_num") or 0) > first]
-    if at == "end":
+    elif at.startswith("epoch-"):
+        number = int(at.rsplit("-", 1)[1])
+        found = [event for event in found if event.number("epoch_num") == number][-1:]
+    elif at == "end":
         found = found[-1:]
     return [math.nan if event.finite is None else event.finite * metric.factor for event in found]
 
@@ -163,7 +168,8 @@ def worst(outcomes: Collection[Outcome]) -> Outcome:
 class Row(BaseModel):
     """One metric of a verdict; values and bounds are in `unit`.
 
-    `at` names the value that counts: `end` (the last value), `best` or `median-after-epoch-N`.
+    `at` names the value that counts: `end` (the last value), `best`, `epoch-N` or
+    `median-after-epoch-N`.
     `fault` is the reason why the metric fails even with a value within the bounds. `readable` is
     false if the run reported that the machine cannot measure the metric.
     """

@@ -185,7 +185,7 @@ def _changed_files(directory: Path, record: RunRecord) -> Iterator[str]:
 
 
 def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
-    """Yield the differences of the data, launch specification and command from the recipe."""
+    """Yield how the data, launch specification and command of a run differ from the recipe."""
     names = [data.name for data in record.data]
     if names != list(recipe.data):
         yield (f"run.json: the run read {', '.join(names) or 'no data'},"
@@ -292,7 +292,7 @@ def _outcome(events: Sequence[Event], result: Mapping[str, object], card: Card) 
 
 
 def last_step(events: Sequence[Event]) -> int | None:
-    """Return the step of the last event; None: there is no event, or it has no step."""
+    """Return the step of the last event, or None if there is no event or it has no step."""
     return events[-1].number("step") if events else None
 
 

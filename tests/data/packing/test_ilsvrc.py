@@ -14,7 +14,6 @@ from shards import formats
 from shards.kinds import Kind
 from trimaran import paths
 from trimaran.data import cache, contracts, dataset_json
-from trimaran.data.contracts import Contract
 from trimaran.data.packing import ilsvrc, image_folders, listing, pictures
 from trimaran.data.packing.ilsvrc import ImageNet
 from trimaran.errors import Interrupted, RunError
@@ -128,6 +127,16 @@ def test_a_repair_without_the_right_files_loses_nothing(contract: ImageNet, tars
         cache.get(contract, offline=False, reporter=Silent(), source=tars)
     assert files(folder) == before
     assert cache.state(contract) == "absent"
+
+
+def test_a_missing_copy_is_refused_although_the_set_is_packed(
+    contract: ImageNet, tars: Path
+) -> None:
+    cache.get(contract, offline=True, reporter=Silent(), source=tars)
+    with refused("file-missing", "nowhere"):
+        cache.get(contract, offline=True, reporter=Silent(), source=tars / "nowhere")
+    with refused("file-unreadable", "x" * 300):
+        cache.get(contract, offline=True, reporter=Silent(), source=tars / ("x" * 300))
 
 
 def test_a_set_that_lacks_a_shard_is_packed_anew(contract: ImageNet, tars: Path) -> None:
@@ -275,10 +284,3 @@ def test_a_member_whose_name_is_no_utf8_is_refused(tars: Path) -> None:
     rewrite(tars, n02=photos.tar({"n\udcff.JPEG": b"x"}))
     with refused("name-invalid", r"'n\udcff.JPEG'"):
         ilsvrc.listing(tars, 1, Silent())
-
-
-def test_from_is_only_for_what_needs_a_licence() -> None:
-    fashion = contracts.load("fashion-mnist")
-    assert isinstance(fashion, Contract)
-    with refused("arguments-conflict", "--from", "fashion-mnist"):
-        cache.get(fashion, offline=True, reporter=Silent(), source=Path())

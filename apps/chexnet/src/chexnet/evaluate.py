@@ -1,4 +1,4 @@
-"""The command `evaluate`: scores of a checkpoint for each finding, beside published scores."""
+"""The command `evaluate`: scores of a checkpoint for each finding, next to published scores."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The command `export`: write a trained network as ONNX or SavedModel, and check it.
 
 The export contains everything that its use requires: weights, findings and preprocessing. It
-appears under its name only after its outputs were compared with those of the original network.
+appears under its name only after its outputs were compared with the outputs of the original
+network.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Yield the exported SavedModel as a function; create the folder `to` after the block."""
+    """Export a SavedModel, and yield it as a function; it gets its name `to` after the block."""
     module = tf.Module()
     parts = (model.network.body, model.network.head)
     module.weights = [plain(one) for part in parts for one in part.variables]

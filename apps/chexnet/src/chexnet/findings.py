@@ -36,7 +36,7 @@ REFERENCE = {
 def better(
     findings: Sequence[str], aurocs: Sequence[float | None]
 ) -> dict[str, tuple[int, int]]:
-    """Compare AUROCs with the published ones.
+    """Compare AUROCs with published AUROCs.
 
     Args:
         findings: names of the findings.

@@ -23,11 +23,12 @@ from chexnet.network import CAFFE_OFFSET, OFFSET, POLICIES, SCALE
 from chexnet.settings import FitSettings, TrainSettings
 from trainkit import metrics, outputs
 from trainkit.console import Console
-from trainkit.exits import ArgumentError, RanksDifferError
+from trainkit.exits import RanksDifferError
 from trainkit.journal import Journal, Words
 from trainkit.metrics import MetricsLog
 from trainkit.progress import Progress
 from trainkit.tensorflow import determinism
+from trainkit.tensorflow.horovod import check_keras
 from trainkit.tensorflow.parts import digest
 from trainkit.tensorflow.start import start
 from trainkit.tensorflow.strategy import TensorFlowStrategy
@@ -44,7 +45,7 @@ def main(settings: FitSettings) -> None:
         AppError: the training failed; the error has the exit code of the app contract.
     """
     assert settings.out is not None  # noqa: S101 - `settings.check` refuses None
-    keras = keras_for(settings.strategy)
+    check_keras("fit", two=settings.strategy == "horovod")
     determinism.prepare(
         settings.seed, exact=False, threads=settings.threads, inter=settings.inter_threads
     )
@@ -55,7 +56,7 @@ def main(settings: FitSettings) -> None:
             settings.out, "never", {}, strategy=ranks, keep=1, packages=PACKAGES, warn=print
         )
         with out.log, tf.device(ranks.device):
-            model, callbacks = compile_model(keras, settings, data, ranks)
+            model, callbacks = compile_model(tf.keras, settings, data, ranks)
             log = FitLog(settings, data, ranks, out.log)
             log.journal.began({
                 metrics.SEED: settings.seed, metrics.GLOBAL_BATCH_SIZE: data.train.plan.batch,
@@ -63,35 +64,13 @@ def main(settings: FitSettings) -> None:
             }, ranks.size)
             model.fit(
                 _batches(data, settings, log.steps), steps_per_epoch=log.steps, verbose=0,
-                epochs=settings.epochs, callbacks=[*callbacks, log.callback(keras)],
+                epochs=settings.epochs, callbacks=[*callbacks, log.callback(tf.keras)],
             )
             if len(set(ranks.gather(digest(model.trainable_variables)))) > 1:
                 raise RanksDifferError("the ranks have different weights: nothing was averaged")
             memory = ranks.gather(ranks.peak_memory())
             out.finish(log.journal.ended(log.at, memory))
         ranks.close()
-
-
-def keras_for(strategy: str) -> Any:
-    """Return `tf.keras`, the Keras that Horovod uses.
-
-    Raises:
-        ArgumentError: Keras 2 is required and missing.
-    """
-    remedy = "set TF_USE_LEGACY_KERAS=1 and install tf-keras, or use an image, which has both"
-    try:
-        name = tf.keras.__name__
-    except ImportError as error:  # TF_USE_LEGACY_KERAS is set, but tf-keras is missing
-        raise ArgumentError(
-            f"fit: no Keras 2 ({error}): {remedy}", code="library-missing"
-        ) from error
-    if strategy == "horovod" and not name.startswith("tf_keras"):
-        raise ArgumentError(
-            "fit --strategy horovod needs Keras 2, and tf.keras is Keras 3, under which Horovod's "
-            f"optimizer averages nothing: {remedy}",
-            code="library-missing",
-        )
-    return tf.keras
 
 
 def compile_model(

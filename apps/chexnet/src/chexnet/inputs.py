@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from chexnet import crops
 from chexnet.settings import TrainSettings
-from shards import picturefile
-from shards.picturefacts import BadImage
 from trainkit.data.dataset import Dataset, open_dataset
 from trainkit.data.order import Plan
 from trainkit.exits import DataError
 from trainkit.strategy import Strategy
+from trainkit.tensorflow import encoded
+from trainkit.tensorflow.encoded import decodable, decode_error
 
 SYNTHETIC = 1024  # number of images
 
@@ -44,21 +44,11 @@ class Batch:
     count: int
 
 
-class Source(Protocol):
+class Source(encoded.Source, Protocol):
     """A numbered collection of labelled images."""
-
-    def __len__(self) -> int: ...
-
-    def encoded(self, number: int) -> Any:
-        """Return the bytes of a JPEG or PNG file."""
-        ...
 
     def vector(self, number: int) -> NDArray[np.float32]:
         """Return 1 for each finding of an image, else 0, (findings,)."""
-        ...
-
-    def describe(self, number: int) -> str:
-        """Return the location of an image in words."""
         ...
 
 
@@ -100,8 +90,8 @@ class Loader:
         augment: whether to mirror, shift and scale the images at random.
         crop: "whole" for the whole image; "random" for random crops of photographs with `augment`,
             and centre crops without it.
-        windows: k boxes that are all cropped from each image, (k, 4); None: one window for each
-            image.
+        windows: k boxes that are all cropped from each image, (k, 4); None if each image gives one
+            window.
         decoders: number of images that are decoded in parallel.
 
     Raises:
@@ -135,7 +125,10 @@ class Loader:
             try:
                 images, labels = next(batches) if own else self._empty()
             except tf.errors.OpError as error:
-                raise self._decode_error(numbers[at:], error) from error
+                fault = decode_error(self.source, numbers[at:], self._channels)
+                raise fault or DataError(
+                    str(error).splitlines()[0], code="image-undecodable"
+                ) from error
             at += own
             yield Batch(images, labels, count)
 
@@ -146,11 +139,11 @@ class Loader:
     def _epoch_plan(
         self, epoch: int, first: int
     ) -> tuple[NDArray[np.int64], NDArray[np.float32], list[tuple[int, int]]]:
-        """Return what this rank reads in an epoch, beginning with step `first`.
+        """Return the images that this rank reads in an epoch, beginning with step `first`.
 
         Returns:
-            The numbers of its images, their random draws, and for each step the number of images of
-            all ranks and of this rank.
+            The numbers of these images, their random draws, and for each step the number of images
+            of all ranks and of this rank.
         """
         order, plan = self.plan.order(epoch), self.plan
         numbers, draws, shares = [], [], []
@@ -198,38 +191,6 @@ class Loader:
         """Return an empty batch, for a rank without an image in the last batch."""
         return (tf.zeros((0, self._size, self._size, self._channels), tf.uint8),
                 tf.zeros((0, len(self.source.vector(0)))))
-
-    def _decode_error(self, numbers: NDArray[np.int64], error: Exception) -> DataError:
-        """Return the error for the first of the images `numbers` that cannot be decoded."""
-        for number in map(int, numbers):
-            try:
-                content = decodable(bytes(self.source.encoded(number)))
-                tf.io.decode_image(content, self._channels)
-            except tf.errors.OpError:
-                return DataError(
-                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged",
-                    code="image-undecodable",
-                )
-            except BadImage as bad:
-                return DataError(
-                    f"{self.source.describe(number)}: no JPEG or PNG, or damaged: it {bad}",
-                    code="image-undecodable",
-                )
-            except DataError as damaged:
-                return damaged
-        return DataError(str(error).splitlines()[0], code="image-undecodable")
-
-
-def decodable(content: bytes) -> bytes:
-    """Return the image as a file that TensorFlow decodes to the same pixels as other decoders.
-
-    A new file is made if necessary: TensorFlow ignores EXIF, and cannot convert CMYK to grey.
-    Pixels of 16 bits were converted when the data set was packed.
-
-    Raises:
-        BadImage: the file is not an image.
-    """
-    return content if picturefile.facts(content).plain else picturefile.plain(content)
 
 
 @dataclass(frozen=True)

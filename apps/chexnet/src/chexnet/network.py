@@ -1,8 +1,8 @@
 """The networks: a body for features of photographs, and a head with one output per finding.
 
 DenseNet-121 (Huang et al., arXiv:1608.06993), ResNet-50 (He et al., arXiv:1512.03385) and VGG-16
-(Simonyan and Zisserman, arXiv:1409.1556) are those of Keras. MobileNetV2 (Sandler et al.,
-arXiv:1801.04381, table 2) is that of torchvision, so that weights of torchvision fit: Keras pads
+(Simonyan and Zisserman, arXiv:1409.1556) are the networks of Keras. MobileNetV2 (Sandler et al.,
+arXiv:1801.04381, table 2) follows torchvision, so that weights of torchvision fit: Keras pads
 convolutions of stride 2 at the opposite edge, and uses another epsilon. A head averages the
 features over the image; the head of VGG-16 has the two layers of 4,096 features of the paper.
 """
@@ -88,7 +88,7 @@ def _small(images: Any) -> Any:
 def mobilenet_v2(images: Any) -> Any:
     """Return the symbolic features (n, h, w, 1280) of normalized `images` (n, H, W, 3).
 
-    The names of the layers are those of torchvision.
+    The layers have the same names as in torchvision.
     """
     found = _convolution(images, "features.0", 32, 3, 2)
     number = 1
@@ -116,7 +116,7 @@ def _block(found: Any, name: str, expansion: int, features: int, stride: int) ->
 def _convolution(found: Any, name: str, features: int | None, side: int, stride: int) -> Any:
     """Return the outputs of a convolution, batch normalization and ReLU6.
 
-    `features` is the number of output channels; None: a depthwise convolution.
+    `features` is the number of output channels, or None for a depthwise convolution.
     """
     if side > 1:
         found = layers.ZeroPadding2D(side // 2)(found)

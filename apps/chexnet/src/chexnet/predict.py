@@ -117,7 +117,7 @@ def resize_as_packed(image: Image.Image, model: Restored) -> NDArray[np.uint8]:
     """Return the pixels of an image, scaled to the size of the packed training images.
 
     Without this step, the network would get only about every tenth pixel of an X-ray of 2,000
-    pixels. The filter is that of `trimaran data pack`.
+    pixels. The filter is the same as in `trimaran data pack`.
     """
     if model.packed is not None and image.size != model.packed:
         image = image.resize(model.packed, Image.Resampling.BICUBIC)
@@ -165,9 +165,10 @@ def json_document(prediction: Prediction, findings: tuple[str, ...]) -> dict[str
 def draw(
     predictions: Sequence[Prediction], findings: tuple[str, ...], selected: Sequence[int]
 ) -> Figure:
-    """Return a figure with a row for each image: the image alone, then under the map of a finding.
+    """Return a figure with a row for each image: first the plain image, then the maps of findings.
 
-    `selected` are the numbers of the findings; if empty, the most likely ones of each image.
+    Each map is drawn over the image. `selected` contains the numbers of the findings; if it is
+    empty, the most likely findings of each image are drawn.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure  # pyplot would require a display

@@ -19,7 +19,8 @@ Interval = tuple[float, float]
 def auroc(labels: Array, values: Array) -> float | None:
     """Return the area under the ROC curve.
 
-    It is the probability that an image with the finding has a larger value than one without it.
+    It is the probability that an image with the finding has a larger value than an image without
+    it.
 
     The computation uses the ranks of the values, and mean ranks for equal values (Mann and Whitney;
     Hanley and McNeil, Radiology 143, 1982).
@@ -123,7 +124,7 @@ class Scores:
 
     @property
     def mean_auroc(self) -> float | None:
-        """The mean AUROC over the findings for which it is defined; None if there are none."""
+        """The mean of all defined AUROCs, or None if no finding has a defined AUROC."""
         return mean(self.auroc)
 
     @property
@@ -190,7 +191,7 @@ def intervals(
 def _area(labels: Array, values: Array) -> Callable[[NDArray[np.int64]], float | None]:
     """Return a function that computes the AUROC of a bootstrap sample.
 
-    The function takes, for each image, how many times the sample contains it. It returns None if
+    The function takes the number of times that the sample contains each image. It returns None if
     the sample has no positive or no negative image. The values are sorted once, for all samples.
     """
     order = np.argsort(values, kind="stable")

@@ -46,7 +46,7 @@ SEED = "seed of weights, order and augmentation"
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Options of `train`; the defaults are those of CheXNet, for one process."""
+    """Options of `train`; the defaults are the settings of the CheXNet paper, for one process."""
 
     data: Path | None = common_options.data("images")
     out: Path | None = common_options.run_folder()
@@ -127,7 +127,7 @@ class TrainSettings:
     synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Raise an error for combinations that the parsers of single options cannot detect.
+        """Refuse missing options, and options that contradict each other.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -159,11 +159,12 @@ class TrainSettings:
 
 @dataclass(frozen=True)
 class PretrainSettings(TrainSettings):
-    """Options of `pretrain`: those of `train`, with defaults for ImageNet from random weights.
+    """Options of `pretrain`: options of `train` with defaults for ImageNet and random weights.
 
-    Goyal et al., arXiv:1706.02677, section 5.1: SGD, learning rate 0.1 for a batch of 256, divided
-    by 10 after 30, 60 and 80 of 90 epochs, random crops. The warm-up is proportional to the batch,
-    and has five epochs with the published global batch of 8,192 (PRACE guide, section 6.4).
+    The defaults follow Goyal et al., arXiv:1706.02677, section 5.1: SGD, random crops, and a
+    learning rate of 0.1 for a batch of 256, which is divided by 10 after 30, 60 and 80 of 90
+    epochs. The warm-up is proportional to the batch, and has five epochs with the published global
+    batch of 8,192 (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, EPOCHS, positive_int)

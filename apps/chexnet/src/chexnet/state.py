@@ -73,7 +73,7 @@ class Trained:
         """Make one update. Call this method in a `tf.function`.
 
         Args:
-            gradients: gradients of the head, then those of the body.
+            gradients: gradients of the head, followed by the gradients of the body.
             head: number of gradients of the head.
             frozen: whether the body is frozen and has no gradients.
         """
@@ -105,7 +105,7 @@ class Trained:
     def digest(self) -> str:
         """Return a digest of the trainable weights, which are equal on all ranks.
 
-        The batch statistics are left out, because each rank has its own.
+        The statistics of batch normalization are left out, because they differ between the ranks.
         """
         return digest([*self.network.body.trainable_variables,
                        *self.network.head.trainable_variables])
@@ -119,7 +119,7 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network, and the learning rate for `--initial-rate`."""
+        """Return a description of the network, and the rate that `--initial-rate` reads later."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

@@ -1,9 +1,9 @@
 """Read tensors from a PyTorch file without PyTorch, and without executing code in the file.
 
-The format is that of `torch.save` before PyTorch 1.6, which torchvision's older weights have: five
-pickles (magic number, version, system, object, keys of the storages), then each storage, preceded
-by its number of values (int64). A pickle can call any function by its name. Therefore this reader
-accepts only the four names that it needs, and calls harmless functions instead.
+The format is the one that `torch.save` used before PyTorch 1.6, as in torchvision's older weights:
+five pickles (magic number, version, system, object, keys of the storages), then each storage,
+preceded by its number of values (int64). A pickle can call any function by its name. Therefore this
+reader accepts only the four names that it needs, and calls harmless functions instead.
 """
 
 from __future__ import annotations

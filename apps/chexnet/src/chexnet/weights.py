@@ -35,7 +35,7 @@ Arrays = list[NDArray[Any]]
 def load(network: Network, file: Path, warn: Callable[[str], object] = print) -> None:
     """Load the weights in `file` into `network`.
 
-    The head of a checkpoint is loaded only if all of its shapes are those of `network`. The
+    The head of a checkpoint is loaded only if all of its shapes match the head of `network`. The
     classifier of other files is never loaded.
 
     Args:
@@ -97,10 +97,11 @@ def _from_checkpoint(network: Network, file: Path) -> None:
 def _keras(
     network: Network, file: Path, warn: Callable[[str], object]
 ) -> dict[str, Arrays]:
-    """Return name of the layer -> its arrays, from a file that Keras publishes or the user made.
+    """Return the arrays of each layer, by its name, from a file of Keras or of the user.
 
-    A published file is recognized by its MD5, under any name. A file that has a published name but
-    another MD5 is damaged. Any other file was made by the user; `warn` is then called.
+    A file that Keras publishes is recognized by its MD5, under any name. A file that has a
+    published name but another MD5 is damaged. Any other file was made by the user; `warn` is then
+    called.
 
     Layers of the body are identified by their order, because versions of Keras name them
     differently (conv1/conv, conv1_conv). All later layers are identified by their names.
@@ -150,7 +151,7 @@ def _text(name: Any) -> str:
 
 
 def _torch(file: Path) -> dict[str, Arrays]:
-    """Return name of the layer -> its arrays in the layout of Keras, from a torchvision file."""
+    """Return the arrays of each layer in the layout of Keras, by name, from a torchvision file."""
     layers: dict[str, Arrays] = {}
     for name, value in torchfile.read(file).items():
         layer, _, kind = name.rpartition(".")

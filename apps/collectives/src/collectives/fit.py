@@ -34,8 +34,8 @@ class Range:
         from_bytes: smallest size in bytes.
         to_bytes: largest size in bytes.
         alpha_us: time of a message without content, in microseconds.
-        gb_s: 1 / beta in GB/s; null: the time does not grow with the size.
-        n_half_bytes: alpha / beta in bytes; null as `gb_s`.
+        gb_s: 1 / beta in GB/s, or null if the time does not grow with the size.
+        n_half_bytes: alpha / beta in bytes, or null if `gb_s` is null.
         error: root mean square of the relative errors of the model in this range.
     """
 
@@ -68,7 +68,7 @@ def fit(operation: str, sizes: Sequence[int], seconds: Sequence[float]) -> Fit |
     The squares of the relative errors are minimized, so that small sizes count as much as large
     ones. For each number of ranges, dynamic programming finds the best breaks (Bai and Perron,
     "Computation and analysis of multiple structural change models", Journal of Applied Econometrics
-    18, 2003). The number of ranges minimizes the criterion `criterion`.
+    18, 2003). The function `criterion` has its minimum at the chosen number of ranges.
 
     Args:
         operation: name of the operation.
@@ -105,7 +105,7 @@ def criterion(points: int, ranges: int, squares: float) -> float:
 
     It is the criterion of Liu, Wu and Zidek ("On segmented multivariate regression", Statistica
     Sinica 7, 1997, with their constants 0.299 and 2.1). The Bayesian information criterion has a
-    smaller penalty, and finds breaks in noise if there are only some twenty points. Each
+    smaller penalty, and finds breaks in noise if there are only about twenty points. Each
     range has two parameters, and each break is another parameter.
 
     Args:
@@ -136,7 +136,11 @@ def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
 
     @cache
     def best(ranges: int, end: int) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """Return the least sum of squares of `ranges` ranges up to `end`, and these ranges."""
+        """Divide the points before `end` into `ranges` ranges with the least sum of squared errors.
+
+        Returns:
+            The sum, and the indices (start, end) of each range.
+        """
         if ranges == 1:
             return squares(0, end), ((0, end),)
         return min(

@@ -41,15 +41,15 @@ def measure(
     strategy: TorchStrategy, groups: Groups, size: int, seconds: float,
     beat: Callable[[str], object],
 ) -> Rates:
-    """Measure an all-reduce in each group, and check its result; all ranks call this.
+    """Measure an all-reduce in each group, and check its result; all ranks must call this function.
 
     All groups make the same number of calls of the same size. The size is divided by `SHRINK` until
-    the calls of the slowest group fit into the time.
+    the calls of the slowest group fit into `seconds`.
 
     Args:
-        strategy: connects the ranks.
+        strategy: the strategy that connects the ranks.
         groups: the groups.
-        size: size in bytes, at most.
+        size: largest size in bytes.
         seconds: time to spend.
         beat: function that is called after each step, for the watchdog.
 

@@ -1,4 +1,4 @@
-"""The time to import PyTorch: first when the ranks of a job start, then again in a new process.
+"""Measure the time to import PyTorch: when the ranks of a job start, and in a new process.
 
 This module must not import PyTorch before it measures.
 """
@@ -21,11 +21,11 @@ IMAGE_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 
 
 def first(evict: bool) -> float:
-    """Import PyTorch into this process, and return the seconds.
+    """Import PyTorch into this process, and return the time of the import in seconds.
 
     Args:
-        evict: whether to remove PyTorch's files from the page cache first; one rank of a node does.
-            Files that another process has mapped remain in the cache.
+        evict: whether to remove PyTorch's files from the page cache first; only one rank of each
+            node does so. Files that another process has mapped remain in the cache.
     """
     if evict:
         for path in _files():
@@ -36,7 +36,7 @@ def first(evict: bool) -> float:
 
 
 def again(seconds: float) -> float | None:
-    """Return the seconds of an import in a new process; None: it failed or took too long.
+    """Return the seconds of an import in a new process, or None if it failed or took too long.
 
     Args:
         seconds: time limit.
@@ -62,7 +62,7 @@ def uncache(path: Path) -> None:
 
 
 def _files() -> Iterator[Path]:
-    """Yield the files of the package, and the file of the image if it is visible."""
+    """Yield the files of PyTorch, and the file of the container image if it is visible."""
     found = importlib.util.find_spec(FRAMEWORK)
     for folder in (found.submodule_search_locations or ()) if found is not None else ():
         for place, _, names in os.walk(folder):

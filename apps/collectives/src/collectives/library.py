@@ -1,7 +1,7 @@
 """The interface of the libraries that move data between ranks.
 
 A library makes a `Case`: buffers, and a function that performs the operation once. The timed loop
-calls only this function, which is a call of the library itself with its arguments.
+calls only this function, which calls the library directly, with fixed arguments.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Case:
 
     Attributes:
         call: function that performs the operation once.
-        send: buffer that the rank sends; None: it sends nothing.
-        receive: buffer of the result, which may be `send`; None: `call` returns the result, or the
-            rank receives nothing.
+        send: buffer that the rank sends, or None if the rank sends nothing.
+        receive: buffer of the result, which may be `send`, or None if `call` returns the result or
+            the rank receives nothing.
     """
 
     call: Call
@@ -42,7 +42,7 @@ class Library(ABC):
     Attributes:
         name: name of the library, as in `--library`.
         backend: name and version of the communication software, as the library reports it.
-        strategy: connects the ranks for the exchange of decisions and times.
+        strategy: the strategy that connects the ranks for the exchange of decisions and times.
         device: device of the buffers.
         dtype: number format of the buffers.
         in_place: operations whose result replaces the data that were sent.
@@ -60,11 +60,11 @@ class Library(ABC):
 
     @abstractmethod
     def lacks(self, operation: Operation) -> str | None:
-        """Return why the library does not have `operation` for its number format, or None."""
+        """Return the reason if the library lacks `operation` for `dtype`, otherwise None."""
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements that a block may have; None: any number."""
+        """The largest number of elements that a block may have, or None without a limit."""
         return None
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Library(ABC):
         """Return the function that performs `operation` once with these buffers."""
 
     def prepare(self, operation: Operation, elements: int) -> Case:
-        """Allocate the buffers of `operation`, with blocks of this many elements."""
+        """Allocate the buffers of `operation`, with `elements` elements in each block."""
         if not operation.is_sized:
             return Case(self.call(operation, None, None))
         sent, received = self.block_counts(operation)

@@ -2,14 +2,16 @@
 
 The method:
 
-1. The ranks connect. A single rank, or ranks that do not see each other, are refused.
+1. The ranks connect. A single rank, or ranks that are not connected to each other, are refused.
 2. Sizes that do not fit into the memory are refused, and operations that the library does not have
    are left out, before anything is measured.
-3. For each operation and size, the result is compared with the exact one on each rank, calls are
-   made without timing, and `--repetitions` repetitions are timed. Each begins with a barrier, and
-   has as many calls as fit into `--point-seconds`, the same on all ranks (`timing.py`).
-4. The time of a repetition is the mean over its calls, and the largest of the ranks. The median
-   over the repetitions gives algorithm and bus bandwidth (`operations.py`).
+3. For each operation and size, the result is compared with the exact result on each rank, calls are
+   made without timing, and `--repetitions` repetitions are timed. Each repetition begins with a
+   barrier. All repetitions together have as many calls as fit into `--point-seconds`, the same
+   number on all ranks (`timing.py`).
+4. Each rank computes the mean time of the calls of a repetition; the time of the repetition is the
+   largest mean of all ranks. The median over the repetitions gives algorithm and bus bandwidth
+   (`operations.py`).
 5. A model of the time is fitted for each operation (`fit.py`).
 
 `libraries/` contains the calls of each library, `patterns.py` the data and their exact results.
@@ -94,7 +96,7 @@ class Measurement:
         )
 
     def run(self) -> None:
-        """Check what was requested, measure it, and write the results."""
+        """Check the requested operations and sizes, measure them, and write the results."""
         started = time.perf_counter()
         self.watchdog.beat("preparing", slow=True)
         wanted = self.operations()
@@ -158,9 +160,10 @@ class Measurement:
         return found
 
     def sizes(self, operation: Operation) -> list[tuple[int, int]]:
-        """Return each requested size with the number of elements of a block, without repetition.
+        """Return (size, number of elements of a block) for the requested sizes.
 
-        Sizes that are too small for one element per block are measured as one size.
+        Of sizes with the same number of elements, only the first is returned: all sizes that are
+        too small for one element per block are measured as one size.
 
         Raises:
             ArgumentError: the library cannot count the elements of a block.
@@ -223,7 +226,7 @@ def shared(error: AppError) -> AppError:
 
 
 def together(strategy: Strategy, action: Callable[[], T]) -> T | None:
-    """Perform `action` on rank 0; if it fails, raise the error on all ranks, so that none waits.
+    """Perform `action` on rank 0; if it fails, raise the error on all ranks, so that no rank waits.
 
     Returns:
         The result of the action on rank 0, None on the others.

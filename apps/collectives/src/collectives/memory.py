@@ -23,8 +23,8 @@ class Demand:
         place: name of the host, or of a device of the host; ranks of one place share its memory.
         needed: bytes of the buffers of the rank.
         free: bytes that are free in this place.
-        operation: the operation that needs most.
-        size: its size in bytes.
+        operation: name of the operation that needs the most memory.
+        size: size in bytes at which this operation needs this memory.
     """
 
     place: str
@@ -48,10 +48,10 @@ def demand(library: Library, points: Iterable[tuple[Operation, int, int]]) -> De
 
 
 def check(demands: Sequence[Demand]) -> None:
-    """Refuse sizes that do not fit into the memory; `demands` are those of all ranks.
+    """Refuse sizes that do not fit into the memory; `demands` are the demands of all ranks.
 
     Raises:
-        ArgumentError: the ranks of a node or a device need more than it has.
+        ArgumentError: the ranks of a node or a device need more memory than is free.
     """
     for place in sorted({one.place for one in demands}):
         there = [one for one in demands if one.place == place]

@@ -66,9 +66,9 @@ def gemm(
 
 
 def fitting_order(device: torch.device, pilot: float, seconds: float) -> int:
-    """Return the largest order of which `REPETITIONS` + 1 products fit into `seconds`.
+    """Return the largest order for which `REPETITIONS` + 1 products fit into `seconds`.
 
-    If none fits, return the smallest order.
+    If no order fits, return the smallest order.
 
     Args:
         device: the device.
@@ -87,12 +87,12 @@ def triad(
 ) -> float:
     """Return the memory bandwidth of the STREAM triad a = b + s c, in GB/s.
 
-    As STREAM does (McCalpin, https://www.cs.virginia.edu/stream/ref.html), it counts the bytes of
-    three arrays: two are read, one is written. The rate is that of the median time; STREAM reports
-    the best.
+    As STREAM does (McCalpin, https://www.cs.virginia.edu/stream/ref.html), the function counts the
+    bytes of three arrays: two are read, one is written. The rate is computed from the median time,
+    whereas STREAM reports the best rate.
 
     Args:
-        device: device whose memory is used; on a CPU, by all threads of the rank.
+        device: device whose memory is measured; on a CPU, all threads of the rank use the memory.
         size: bytes of each array.
         seconds: time to spend.
         synchronize: function that waits for the device.
@@ -105,13 +105,13 @@ def triad(
 
 
 def fitting_bytes(device: torch.device, room: int, pilot: float, seconds: float) -> int:
-    """Return the largest array size of which `REPETITIONS` + 3 triads fit into `seconds`.
+    """Return the largest array size for which `REPETITIONS` + 3 triads fit into `seconds`.
 
     Two of these triads stand for the time to fill the arrays. If no size fits, return the smallest.
 
     Args:
         device: the device.
-        room: most bytes of an array.
+        room: largest size of an array in bytes.
         pilot: the smallest bandwidth of all ranks at `PILOT_BYTES`, in GB/s.
         seconds: time for the triads.
     """

@@ -1,6 +1,6 @@
-"""The measured operations: what `bytes` counts, the bus bandwidth, and the exact results.
+"""The measured operations: the meaning of `bytes`, the bus bandwidth, and the exact results.
 
-Sizes and bus bandwidths are those of nccl-tests (doc/PERFORMANCE.md and src/*.cu,
+Sizes and bus bandwidths are defined as in nccl-tests (doc/PERFORMANCE.md and src/*.cu,
 https://github.com/NVIDIA/nccl-tests): `bytes` is the larger of the two buffers of a rank. The
 messages between two ranks follow the OSU micro-benchmarks (osu_latency, osu_bw, osu_bibw,
 https://mvapich.cse.ohio-state.edu/benchmarks).
@@ -34,16 +34,16 @@ class Operation:
         name: name of the operation, as in `--operations`.
         key: beginning of the keys of its metrics.
         bus: function of the number of ranks: the bus bandwidth divided by the algorithm bandwidth.
-        sent: content of the send buffer of a rank, one tile for each block; empty: the rank sends
+        sent: content of the send buffer of a rank, one tile for each block; empty if the rank sends
             nothing.
-        expected: exact result on a rank; empty: the rank receives nothing.
+        expected: exact result on a rank; empty if the rank receives nothing.
         split: whether `bytes` is divided into one block for each rank.
-        gathers: whether a rank sends one block and receives those of all ranks.
+        gathers: whether a rank sends one block and receives the blocks of all ranks.
         scatters: whether a rank sends a block for each rank and receives one.
         reduces: whether the operation adds numbers.
         pair: whether only the first and the last rank take part. If the job has several nodes,
             launchers place these two on different nodes.
-        windowed: whether a call sends a window of messages, as for a bandwidth.
+        windowed: whether a call sends a window of messages, to measure a bandwidth.
         traffic: bytes that a message or a collective operation transfers, divided by `bytes`.
     """
 

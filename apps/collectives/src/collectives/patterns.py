@@ -1,8 +1,8 @@
-"""Data whose results every number format represents exactly, and the comparison with them.
+"""Test data, whose results every number format represents exactly, and the check of a result.
 
 The values are small integers that differ between ranks, blocks and positions, so that a lost
-summand, a swap of two blocks and a shift by some elements are found. A buffer repeats a tile, whose
-length is a multiple of a prime, so that blocks of a power of 2 elements begin at different
+summand, a swap of two blocks and a shift by some elements are detected. A buffer repeats a tile,
+whose length is a multiple of a prime, so that blocks of a power of 2 elements begin at different
 positions of the tile.
 """
 
@@ -39,8 +39,8 @@ _LEVEL.flags.writeable = False
 def moved(source: int, target: int) -> Tile:
     """Return data that rank `source` sends to rank `target`: integers from 0 to 255.
 
-    Each format of `EXACT` represents them exactly. The factors are chosen so that the tiles of two
-    ranks, and those of a swapped source and target, differ for all distances below 256.
+    Each format of `EXACT` represents them exactly. With the factors 7 and 34, any two ranks whose
+    numbers differ by less than 256 send different data, and A sends B other data than B sends A.
     """
     found: Tile = (np.arange(PERIOD) + 7 * source + 34 * target) % 256
     return found
@@ -70,7 +70,7 @@ def total(block: int, ranks: int, exact: int) -> Tile:
 
 @dataclass(frozen=True)
 class Fault:
-    """The first wrong element of a buffer: its position, the value there, and the right one."""
+    """The first wrong element of a buffer: its position, its value, and the correct value."""
 
     position: int
     found: float
@@ -86,7 +86,7 @@ def fill(buffer: Tensor, tiles: Sequence[Tile]) -> None:
 
 
 def fault(buffer: Tensor, tiles: Sequence[Tile]) -> Fault | None:
-    """Return the first element of `buffer` that differs from `tiles`; None: all are right."""
+    """Return the first element of `buffer` that differs from `tiles`, or None if all are equal."""
     for start, part, values in _parts(buffer, tiles):
         unequal = part != values
         if bool(unequal.any()):

@@ -2,16 +2,17 @@
 
 The method:
 
-1. Each rank has imported PyTorch, and the time was measured (`importing.py`). The ranks connect.
+1. Each rank imports PyTorch, and measures the time of the import (`importing.py`). The ranks
+   connect.
 2. All ranks at the same time multiply matrices, and then measure their memory (`node_rates.py`):
    devices that share power or memory are measured as a training uses them.
 3. The first rank of each node writes a file. Then all these ranks at the same time read the file of
-   the next node, or their own file if they do not see the other one.
+   the next node, or their own file if they cannot access the file of the next node.
 4. The first rank of each node imports PyTorch again, in a new process.
 5. An all-reduce is measured over the ranks of each node, over all ranks, and over the ranks of two
    nodes, in rounds of disjoint pairs (`group_rates.py`, `tournament.py`), until the time is spent.
 
-The ranks agree on the time that is left before each part, so that all of them make the same calls.
+Before each part, the ranks agree on the remaining time, so that all ranks make the same calls.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Own:
 
 
 class Qualifier:
-    """Measures the nodes, together with the objects of this class on all other ranks."""
+    """The qualification as this rank executes it, together with all other ranks."""
 
     def __init__(
         self, settings: QualifySettings, strategy: TorchStrategy, first_import: float
@@ -106,7 +107,7 @@ class Qualifier:
         )
 
     def run(self) -> None:
-        """Measure, and write the results."""
+        """Measure the nodes, and write the results."""
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         facts = provenance.environment(qualification_log.PACKAGES, self.strategy)
         with self.watchdog:
@@ -122,7 +123,7 @@ class Qualifier:
                     qualification_log.finish(self.folder, log, found)
 
     def measure(self, date: str, names: list[str]) -> Qualification:
-        """Measure on all ranks, and return the results; `names` has the node of each rank."""
+        """Measure on all ranks, and return the results; `names` are the nodes of the ranks."""
         nodes = list(dict.fromkeys(names))
         groups = [[rank for rank, name in enumerate(names) if name == node] for node in nodes]
         order, triad_bytes = self.compute(groups)
@@ -159,9 +160,9 @@ class Qualifier:
         self, number: int, groups: group_rates.Groups, inside: group_rates.Rates | None,
         whole: group_rates.Rates | None,
     ) -> float | None:
-        """Return the bus bandwidth of an all-reduce within a node; None: the node has one rank.
+        """Return the bus bandwidth of an all-reduce within a node, or None for one rank.
 
-        If there is only one node, its all-reduce is the one over all ranks, in `whole`.
+        If there is only one node, this all-reduce is the all-reduce over all ranks, in `whole`.
         """
         if inside is not None and len(groups[number]) > 1:
             return inside.gb_s[several(groups).index(groups[number])]
@@ -190,7 +191,7 @@ class Qualifier:
         return model.partition(":")[2].strip() or os.uname().machine
 
     def compute(self, groups: group_rates.Groups) -> tuple[int, int]:
-        """Measure matrix product and memory; return the order and the bytes of an array."""
+        """Measure matrix product and memory; return matrix order and array size in bytes."""
         self.beat("matrix product")
         synchronize, seconds = self.strategy.synchronize, self.seconds("gemm")
         pilot = node_rates.gemm(self.device, node_rates.PILOT_ORDER, 0.0, synchronize)
@@ -238,7 +239,7 @@ class Qualifier:
                     path.unlink()
 
     def read(self, other: Path, own: Path, seconds: float) -> None:
-        """Read `other`, the file of the next node, or `own` if this node does not see `other`."""
+        """Read `other`, the file of the next node, or `own` if this node cannot access `other`."""
         self.own.reads_other = other != own and other.exists()
         self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
 
@@ -263,7 +264,8 @@ class Qualifier:
         """Measure pairs of nodes until the time is spent.
 
         Returns:
-            The pairs, the smallest size in bytes, and the numbers of measured and of all rounds.
+            The pairs, the smallest size in bytes, the number of measured rounds, and the number of
+            all rounds.
         """
         every = tournament.rounds(len(nodes))
         found: list[PairRate] = []

@@ -20,21 +20,21 @@ class NodeRates:
 
     Attributes:
         name: name of the node in the batch system, or its host name.
-        ranks: its ranks.
-        device: model of its devices.
+        ranks: numbers of the ranks on the node.
+        device: model of the devices of the node.
         threads: number of CPU threads of a rank.
         gemm_tflop_s: rate of the matrix product on each rank, all ranks at once.
         memory_gb_s: bandwidth of the STREAM triad on each rank, all ranks at once.
         storage_read_gb_s: sequential read of a file by the first rank of each node at the same
-            time; null: it failed.
+            time, or null if the read failed.
         storage_reads_other: whether the file was written by another node, so that it cannot be in
             the page cache of this node.
         import_first_s: time of the first import of PyTorch by all ranks of the node at once, with
             its files removed from the page cache where the system permits it.
-        import_again_s: time of an import in a new process afterwards; null: it failed, or took too
-            long.
-        all_reduce_gb_s: bus bandwidth of an all-reduce over the ranks of the node; null: the node
-            has one rank.
+        import_again_s: time of an import in a new process afterwards, or null if the import failed
+            or took too long.
+        all_reduce_gb_s: bus bandwidth of an all-reduce over the ranks of the node, or null if the
+            node has one rank.
         faults: messages about failures on the node.
     """
 
@@ -66,14 +66,14 @@ class Method:
 
     Attributes:
         gemm_order: order n of the square matrices.
-        gemm_dtype: their number format.
+        gemm_dtype: number format of the matrices.
         triad_bytes: bytes of each of the three arrays.
         storage_bytes: bytes that each node has read, at most.
-        all_reduce_bytes: size of the all-reduce over all ranks; 0: not measured.
-        node_bytes: size within a node; 0: not measured.
-        pair_bytes: size between two nodes; 0: not measured.
-        rounds: rounds of disjoint pairs that were measured.
-        all_rounds: rounds in which all pairs would have been measured.
+        all_reduce_bytes: size of the all-reduce over all ranks; 0 if it was not measured.
+        node_bytes: size of the all-reduce within a node; 0 if it was not measured.
+        pair_bytes: size of the all-reduce between two nodes; 0 if it was not measured.
+        rounds: number of measured rounds of disjoint pairs.
+        all_rounds: number of rounds that would be needed to measure all pairs.
     """
 
     gemm_order: int
@@ -93,13 +93,14 @@ class Qualification:
 
     Attributes:
         schema: version of the format.
-        date: begin of the measurement, in UTC, as ISO 8601.
-        backend: backend of torch.distributed, such as gloo or nccl; null: there is one rank.
+        date: start of the measurement, in UTC, as ISO 8601.
+        backend: backend of torch.distributed, such as gloo or nccl, or null if there is one rank.
         device: cpu or cuda.
         seconds: duration from the start of rank 0 to the last measurement.
         method: sizes, number format and rounds.
         nodes: the nodes, in the order of their ranks.
-        all_reduce_gb_s: bus bandwidth of an all-reduce over all ranks; null: there is one rank.
+        all_reduce_gb_s: bus bandwidth of an all-reduce over all ranks, or null if there is one
+            rank.
         pairs: the measured pairs of nodes.
     """
 

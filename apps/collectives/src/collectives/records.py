@@ -37,7 +37,7 @@ LARGE = {4 << 20: "4mib", 16 << 20: "16mib", 1 << 30: "1gib", 8 << 30: "8gib"}
 
 
 class Log:
-    """Writes `metrics.jsonl` of a run; `scores` has the metrics of `app.yaml`: key -> value."""
+    """The log `metrics.jsonl` of a run; `scores` maps metric keys of `app.yaml` to values."""
 
     def __init__(self, log: MetricsLog, library: Library) -> None:
         self.log, self._library = log, library
@@ -65,7 +65,8 @@ def classified(point: Point) -> dict[str, float]:
     """Return key -> value of the metrics of `app.yaml` that a point determines, in GB/s or seconds.
 
     A key consists of operation, quantity (`latency` or `busbw`) and size. The key of an operation
-    between two ranks has no quantity, because the operation itself is named after one.
+    between two ranks has no quantity, because the operation itself is named after a quantity, such
+    as `latency`.
     """
     operation, seconds = OPERATIONS[point.operation], point.seconds.median
     if not operation.is_sized:
@@ -100,7 +101,7 @@ def begin(folder: Path, library: Library, facts: Mapping[str, Any]) -> Log:
 
 
 def selecting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that configure the communication software, sorted by name."""
+    """Return the environment variables for the communication software, sorted by name."""
     return {
         name: value for name, value in sorted(environment.items())
         if SELECTING.fullmatch(name) and not PRIVATE.search(name)

@@ -43,7 +43,8 @@ class Point:
     Attributes:
         operation: name of the operation.
         size: size in bytes that the options request.
-        bytes: size that was measured: a whole number of elements in each block; 0 for a barrier.
+        bytes: measured size in bytes, with a whole number of elements in each block; 0 for a
+            barrier.
         iterations: calls in a repetition.
         seconds: time of the operation on the slowest rank.
         mean_seconds: median over the repetitions of the mean over the ranks.
@@ -145,7 +146,7 @@ def _check(found: Results) -> None:
     """Refuse values that have the right type, but that no measurement yields.
 
     Raises:
-        ValueError: there is such a value; the message has its place.
+        ValueError: there is such a value; the message contains its position.
     """
     for number, point in enumerate(found.points):
         if point.operation not in OPERATIONS:
@@ -168,7 +169,7 @@ def _made(kind: Any, value: Any, where: str) -> Any:
     """Return `value`, parsed JSON, as `kind`: a dataclass, list, dict, number, text or union.
 
     Raises:
-        ValueError: the value has another type; the message has its place `where`.
+        ValueError: the value has another type; the message contains its position `where`.
     """
     if dataclasses.is_dataclass(kind):
         return _record(kind, value, where)

@@ -22,7 +22,7 @@ WARM = 0.2
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure a point; see the options of the same names."""
+    """The effort to measure a point, as the options with the same names define it."""
 
     iterations: int
     repetitions: int
@@ -60,7 +60,7 @@ def measure(
         library: the library, which connects the ranks.
         operation: the operation.
         elements: elements of a block.
-        effort: how long to measure.
+        effort: the number of calls and repetitions, and the time for them.
         moved: function that is called after each repetition, for the watchdog.
 
     Raises:

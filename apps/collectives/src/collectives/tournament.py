@@ -1,8 +1,9 @@
-"""Rounds of disjoint pairs, in which every two of N nodes meet once.
+"""Rounds of disjoint pairs, in which each pair of N nodes occurs exactly once.
 
 The circle method: one node keeps its place, the others move by one place each round (Kirkman 1847;
-Berge, "Graphs and Hypergraphs", 1973). N nodes need N - 1 rounds, or N if N is odd, and one node
-pauses in each round. All pairs of a round are measured at the same time.
+Berge, "Graphs and Hypergraphs", 1973). N nodes need N - 1 rounds if N is even. If N is odd, they
+need N rounds, and one node pauses in each round. All pairs of a round are measured at the same
+time.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Batch:
 
     Attributes:
         clips: values 0..255, (n, C, T, H, W).
-        interpolation: where the gradient penalty is computed: between the real clip (0) and the
-            fake one (1), (n,).
+        interpolation: the position between the real clip (0) and the fake clip (1) at which the
+            gradient penalty is computed, (n,).
         count: number of clips of all ranks in the batch.
     """
 
@@ -57,7 +57,7 @@ class Source(Protocol):
 
 
 class FrameCache:
-    """The frames of sequences, decoded at one size; the most recently used ones stay in memory."""
+    """The frames of sequences, decoded at one size; recently used frames stay in memory."""
 
     def __init__(self, records: Records, size: int, channels: int, max_bytes: int) -> None:
         self._records, self._size, self._channels = records, size, channels
@@ -157,7 +157,8 @@ class Clips:
     def read_frames(self, number: int, frames: int) -> Frame:
         """Return at most `frames` frames from the start of clip `number`, (T, H, W, C).
 
-        There are more than the clip has if `frames` is larger, and fewer if the sequence ends.
+        If `frames` is larger than the clip, the result includes frames after the clip. It has fewer
+        than `frames` frames if the sequence ends before.
 
         Raises:
             DataError: one of the frames cannot be decoded.

@@ -26,7 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return a copy in which each number of clips is at most `most`; None: no limit."""
+        """Return a copy in which each number of clips is at most `most`, unless this is None."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -99,7 +99,7 @@ class Growth:
         transition: number of epochs in which new layers are faded in.
         stabilization: number of epochs that follow, with the new layers at full weight.
         epochs: number of epochs of the whole training, which sets the length of the last phase.
-            None: the last phase is a stabilization like the others.
+            None if the last phase is a stabilization like the others.
         batches: number of clips per step and rank.
 
     Raises:

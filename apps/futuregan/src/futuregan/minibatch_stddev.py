@@ -13,7 +13,9 @@ TINY = 1e-8
 
 
 class MinibatchStddev(nn.Module):
-    """Append one feature: the standard deviation over a group of clips. arXiv:1710.10196, sec. 3.
+    """A layer that appends a feature: the standard deviation over a group of clips.
+
+    Source: arXiv:1710.10196, section 3.
 
     If a rank processes fewer clips at once than a group has, the group consists of the clips of all
     ranks, because the deviation of a single clip is 0. Otherwise the groups depend neither on the

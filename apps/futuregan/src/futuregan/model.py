@@ -41,8 +41,8 @@ class Shape:
             side beyond that.
         residual: whether the generator predicts the difference from the last input frame.
         base: side of the frames of level 0, in pixels.
-        skip: number of features of the skip connection from encoder to decoder at each level;
-            0: no skip connections.
+        skip: number of features of the skip connection from encoder to decoder at each level; 0 for
+            no skip connections.
     """
 
     size: int = 128
@@ -165,12 +165,12 @@ def block(*layers: EqualizedLayer, normalized: bool) -> nn.Sequential:
 
 
 def downsample(clip: Tensor, times: int = 2) -> Tensor:
-    """Return frames with a side divided by `times`, by average pooling."""
+    """Return frames whose height and width are divided by `times`, by average pooling."""
     return clip if times == 1 else functional.avg_pool3d(clip, (1, times, times))
 
 
 def upsample(clip: Tensor) -> Tensor:
-    """Return frames with twice the side, by repetition of each pixel."""
+    """Return frames of twice the height and width, by repetition of each pixel."""
     return functional.interpolate(clip, scale_factor=(1, 2, 2), mode="nearest")
 
 
@@ -180,7 +180,7 @@ def fade_in(old: Tensor, new: Tensor, fade: float) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Map frames of any level to features (N, F, T, base, base).
+    """A network that maps frames of any level to features (N, F, T, base, base).
 
     Args:
         shape: sizes of the network.
@@ -227,7 +227,9 @@ class Encoder(nn.Module):
 
 
 class Generator(nn.Module):
-    """Predict future frames (N, C, future, H, W) from input frames (N, C, past, H, W).
+    """The network that predicts the future frames of a video from its input frames.
+
+    The input frames have the shape (N, C, past, H, W), the future frames (N, C, future, H, W).
 
     Args:
         shape: sizes of the network.
@@ -304,7 +306,9 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Map clips (N, C, past + future, H, W) to scores (N, 1); real clips should get higher scores.
+    """The network that maps clips (N, C, past + future, H, W) to scores (N, 1).
+
+    It is trained to give real clips higher scores than predicted clips.
 
     Args:
         shape: sizes of the network.

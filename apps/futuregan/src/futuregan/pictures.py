@@ -29,7 +29,8 @@ class PredictedClip:
     Attributes:
         past: input frames.
         prediction: predicted frames.
-        truth: true future frames; fewer than `prediction` has if the source ends earlier.
+        truth: true future frames. If the source ends earlier, there are fewer frames than in
+            `prediction`.
     """
 
     past: Frame
@@ -38,7 +39,7 @@ class PredictedClip:
 
     @property
     def errors(self) -> Frame:
-        """Absolute errors of the predicted frames, amplified; only frames with a known truth."""
+        """The amplified absolute errors of the predicted frames that have a true frame."""
         known = len(self.truth)
         difference = np.abs(self.prediction[:known].astype(int) - self.truth.astype(int))
         amplified: Frame = (difference * ERRORS).clip(0, 255).astype(np.uint8)
@@ -72,7 +73,7 @@ def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
 
 
 def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.Image]:
-    """Return the frames of an animation with a row for each clip: the truth beside the prediction.
+    """Return the frames of an animation with a row for each clip: the truth and the prediction.
 
     Both begin with the input frames; predicted frames have a coloured border. `scale` is the side
     of a frame's pixel in the animation.

@@ -1,4 +1,4 @@
-"""Scores of predicted frames against the true ones, and of two baselines that need no training.
+"""Scores of predicted frames compared with true frames, and of two baselines without training.
 
 Scores of each frame: mean squared error, peak signal-to-noise ratio, structural similarity (Wang
 et al., "Image Quality Assessment: From Error Visibility to Structural Similarity", IEEE TIP 13 (4),
@@ -138,8 +138,8 @@ class Scores:
         clips: number of clips.
         size: side of the frames, in pixels.
         frames: method -> measure -> one value per frame. The measure `sharpness` is
-            `gradient_magnitude` of the prediction divided by that of the truth; less than 1 means
-            that the prediction is blurrier.
+            `gradient_magnitude` of the prediction divided by `gradient_magnitude` of the truth;
+            less than 1 means that the prediction is blurrier.
     """
 
     clips: int

@@ -39,10 +39,10 @@ LONG = ("frames to predict; the generator predicts those beyond the trained numb
 class TrainSettings:
     """Options of `train`.
 
-    The defaults are the values of arXiv:1810.01325. Values that this paper does not give are those
-    of arXiv:1710.10196, on which it is based: the decay of the moving average is from its appendix
-    A.1, and the groups of four clips are from its published program. `--precision auto` trains
-    faster on devices for which it selects bf16.
+    The defaults are the values of arXiv:1810.01325. Values that this paper does not give come from
+    arXiv:1710.10196, on which it is based: the decay of the moving average from appendix A.1, and
+    the groups of four clips from the published program. `--precision auto` trains faster on devices
+    for which it selects bf16.
     """
 
     data: Path | None = common_options.data("sequences")
@@ -140,7 +140,7 @@ class TrainSettings:
         return self.batch_size_per_rank.at_most(self.micro_batch)
 
     def check(self) -> None:
-        """Raise an error for combinations that the parsers of single options cannot detect.
+        """Refuse missing options, and options that contradict each other.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.

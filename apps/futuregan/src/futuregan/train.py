@@ -12,7 +12,7 @@ step updates the discriminator once and then the generator, with the loss of the
 with gradient penalty (arXiv:1704.00028) and Adam without momentum.
 
 Differences from the published program: the ranks share one loader; losses and the minibatch
-standard deviation are those of the global batch; the evaluation uses a moving average of the
+standard deviation are computed over the global batch; the evaluation uses a moving average of the
 generator; a training resumes from any step with bit-identical weights. This file contains the loop,
 `method.py` the formulas, `model.py` the networks, and `growth.py` the schedule of the resolutions.
 """

@@ -27,7 +27,7 @@ CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,m4v"
 
 
 class VideoInput(Protocol):
-    """A source of clips: input frames, then the true future frames, as far as it has them."""
+    """A source of clips: input frames, followed by the true future frames if they exist."""
 
     def read(self, number: int) -> Frame:
         """Return the frames of clip `number`, (T, H, W, C); T is smaller near the source's end.
@@ -96,7 +96,7 @@ def open_video_input(
 
     Args:
         path: the folder or file.
-        split: split of packed sequences; None: the evaluation split.
+        split: split of packed sequences; None for the evaluation split.
         model: network for which the frames are scaled.
         frames: number of frames to predict.
         every: distance between two frames of a clip, in frames of the source.
@@ -117,7 +117,7 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
     """Yield the images in `folder`, in the order of the numbers in their names.
 
     Raises:
-        DataError: there is no image, or one cannot be decoded; the message names it.
+        DataError: there is no image, or an image cannot be decoded; the message names the image.
     """
     files = sorted((file for file in folder.iterdir() if _is_frame(file)), key=_numbers)
     if not files:
@@ -158,9 +158,9 @@ def _numbers(file: Path) -> tuple[list[tuple[int, str]], str]:
 def video_frames(file: Path) -> Iterator[Image.Image]:
     """Yield the frames of a video, with the same checks as when a video is packed.
 
-    By default FFmpeg conceals damage, as a player should. This function makes the decoder stop at
-    errors. It also refuses a file if FFmpeg logs an error about its container, or if the file has
-    fewer frames than its header lists.
+    By default, FFmpeg conceals damage, which is useful for playing a video. This function makes the
+    decoder stop at errors. It also refuses a file if FFmpeg logs an error about its container, or
+    if the file has fewer frames than its header lists.
 
     Raises:
         DataError: the file is not a video, is damaged, or has a frame that cannot be decoded or

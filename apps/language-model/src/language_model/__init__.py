@@ -1,3 +1,3 @@
-"""Reference training of decoder transformers whose weights no single device has to hold."""
+"""Reference training of decoder transformers whose weights may be divided over many devices."""
 
 __version__ = "0.1.0"

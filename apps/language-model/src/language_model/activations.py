@@ -1,12 +1,12 @@
 """The bytes that a micro-batch keeps on a rank from its forward to its backward pass, by formula.
 
-The method is that of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
+The method follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
 Models", arXiv:2205.05198: section 4.1 adds the tensors that each operation of a block keeps,
-section 4.2 divides them by the tensor ranks, and section 5 leaves out those that are computed
-again. The paper counts 16-bit hidden states, and attention that keeps its products. This module
-counts the operations of `model.py`: fused attention (Dao et al., arXiv:2205.14135) keeps no
-products, the hidden states between the blocks are in fp32 except with FSDP, and autocast makes
-copies in the type of the matrix products.
+section 4.2 divides them by the tensor ranks, and section 5 leaves out the tensors that the backward
+pass computes again. The paper counts 16-bit hidden states, and attention that keeps its products.
+This module counts the operations of `model.py`: fused attention (Dao et al., arXiv:2205.14135)
+keeps no products, the hidden states between the blocks are in fp32 except with FSDP, and autocast
+makes copies in the type of the matrix products.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ FULL, HALF = 4, 2  # bytes of a number
 
 @dataclass(frozen=True)
 class Activations:
-    """The bytes that each token of a rank keeps, and those that its passes need in between.
+    """The bytes of activations per token on a rank: kept for the backward pass, or temporary.
 
-    A rank of a context axis has a part of the tokens of a sequence. Tensor ranks share tokens: the
-    bytes are those that one of them keeps for a token.
+    Each context rank processes a part of the tokens of a sequence. Tensor ranks process the same
+    tokens; the bytes are counted for one tensor rank.
 
     Args:
         shape: shape of the whole decoder.
         layout: how the work is divided.
         sequence: tokens of a whole sequence.
         masked: whether tokens see only tokens of their own document.
-        adapted: whether only the products of a low-rank adaptation are trained. The values of the
-            width of their rank, which are few, are not counted.
+        adapted: whether only the products of a low-rank adaptation are trained. The results of the
+            products with A, which have only `rank` values per token, are not counted.
     """
 
     shape: Shape
@@ -43,15 +43,15 @@ class Activations:
 
     @property
     def product(self) -> int:
-        """The bytes of a number of the matrix products."""
+        """The size of one element of a matrix product in bytes."""
         return FULL if self.layout.half is None else HALF
 
     @property
     def hidden_state(self) -> int:
-        """The bytes of a number of the hidden states between the blocks.
+        """The size of one element of the hidden states between the blocks in bytes.
 
-        FSDP casts the weights, also the token embedding, and so the hidden states. Autocast casts
-        the inputs of matrix products only.
+        FSDP casts the weights including the token embedding, so the hidden states have this type,
+        too. Autocast casts only the inputs of matrix products.
         """
         return self.product if self.layout.divides_weights else FULL
 
@@ -62,24 +62,25 @@ class Activations:
 
     @property
     def kept(self) -> float:
-        """What a block keeps for a token, by --recompute."""
+        """The bytes that a block keeps for a token with the chosen --recompute."""
         return {"none": self.block, "selective": self._products, "full": self.boundary}[
             self.layout.recompute
         ]
 
     @property
     def block(self) -> float:
-        """What all operations of a block keep for a token.
+        """The bytes that a block keeps for a token without recomputation.
 
-        Both norms; queries, keys, values, attention and its output layer; the feed-forward network.
+        They belong to both norms, the attention with all its layers, and the feed-forward network.
         """
         return self._norms + self._attention + self._units * self.product * 2
 
     @property
     def norm(self) -> float:
-        """What a norm keeps: its input, and the quotient that a trained weight multiplies.
+        """The bytes that a norm keeps for a token.
 
-        RMSNorm multiplies the weight in an operation of its own, LayerNorm does not.
+        Both norms keep their input. RMSNorm multiplies by its weight in a separate operation, which
+        also keeps the normalized values if the weight is trained.
         """
         if self.shape.family == "gpt2":
             return self.boundary
@@ -88,7 +89,9 @@ class Activations:
 
     @property
     def _norms(self) -> float:
-        """The norms, and the inputs of matrix products, which each tensor rank has as a whole.
+        """The bytes of the norms and of the inputs of matrix products.
+
+        Each tensor rank holds these inputs as a whole.
 
         Autocast makes a copy of the fp32 input for each product.
         """
@@ -98,15 +101,18 @@ class Activations:
 
     @property
     def _units(self) -> float:
-        """The number of hidden units of a token on a rank; Llama has those of two matrices."""
+        """The number of values per token and rank of the hidden layer.
+
+        Llama computes two matrices for this layer, and the values of both count.
+        """
         number = self.shape.hidden * (1 if self.shape.family == "gpt2" else 2)
         return number / self.layout.tensor
 
     @property
     def _attention(self) -> float:
-        """Queries, keys, values and results, and the logarithm of each head's sum in fp32.
+        """The bytes of queries, keys, values and results, and of each head's log-sum-exp in fp32.
 
-        Llama also keeps the results in the order of its output layer.
+        Llama also keeps a copy of the results in the memory order that its output layer reads.
         """
         shape, tensor = self.shape, self.layout.tensor
         results = shape.width * (2 if shape.family == "gpt2" else 3)
@@ -121,11 +127,12 @@ class Activations:
 
     @property
     def _products(self) -> float:
-        """The input of a block, and the results of its attention and every second product.
+        """The bytes that a block keeps for a token with selective recomputation.
 
-        These products are queries, values, and the first of the feed-forward network; in Llama
-        also the last, whose summands tensor ranks hold undivided. An adapted layer has three
-        products, and the first and the last of them are as wide as its result.
+        The block keeps its input, and the results of its attention and of every second matrix
+        product: the queries, the values and the first product of the feed-forward network. Llama
+        also keeps the last product, of which each tensor rank holds a summand of full width. An
+        adapted layer has three products; the first and the last are as wide as its result.
         """
         shape, tensor = self.shape, self.layout.tensor
         divided = shape.width + shape.key_heads * shape.head_width + shape.hidden
@@ -135,17 +142,17 @@ class Activations:
 
     @property
     def working(self) -> float:
-        """What the backward pass of a block has for a token beside the values that are kept.
+        """The bytes per token of the temporary values in the backward pass of a block.
 
-        The gradients of the hidden units and of two hidden states; with recomputation, also the
-        values of a block that were not kept.
+        These values are the gradients of the hidden units and of two hidden states, and with
+        recomputation also the values of the block that were not kept.
         """
         gradients = self._units * self.product + 2 * FULL * self.shape.width
         return gradients + (self.block - self.kept if self.layout.recompute != "none" else 0)
 
     @property
     def head(self) -> float:
-        """What the last norm, and the output layer if it is trained, keep for a token."""
+        """The bytes that the last norm and a trained output layer keep for a token."""
         return self.norm + (0 if self.adapted else self.shape.width * self.product)
 
     @property

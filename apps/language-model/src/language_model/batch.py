@@ -16,10 +16,10 @@ class Batch:
     """The sequences of one data rank, or the part of their tokens that one context rank processes.
 
     Attributes:
-        tokens: (sequences, tokens), int64.
-        targets: the next token of each, (sequences, tokens); `IGNORED` for padding.
+        tokens: the tokens, (sequences, tokens), int64.
+        targets: the token after each token, (sequences, tokens); `IGNORED` for padding.
         positions: position of each token in its sequence, (sequences, tokens).
-        documents: number of the document of each token; None: not distinguished.
+        documents: number of the document of each token; None if documents are not distinguished.
     """
 
     tokens: Tensor
@@ -52,6 +52,6 @@ class Batch:
         ]
 
     def more(self) -> dict[str, Tensor]:
-        """Return the arguments of every stage of a decoder, beside its input."""
+        """Return the arguments that every stage of a decoder gets in addition to its input."""
         known = {"positions": self.positions, "documents": self.documents}
         return {name: value for name, value in known.items() if value is not None}

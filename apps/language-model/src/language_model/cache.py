@@ -1,4 +1,4 @@
-"""Keys and values of the tokens that a decoder has read, for the passes that read the next ones."""
+"""The keys and values of the tokens that a decoder has read, for its following passes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Cache:
     """The keys and values of a batch of sequences of different lengths, in each attention layer.
 
     Each sequence has a slot for each of its positions, so that sequences need not begin or end
-    together. A pass may read a token of a sequence several times at the same position: it then
-    fills a pass in which other sequences have more tokens.
+    together. A pass may read a token of a sequence several times at the same position, to fill a
+    pass in which other sequences have more tokens.
 
     Args:
         slots: largest number of tokens of a sequence.
@@ -25,7 +25,7 @@ class Cache:
     def mask(self, positions: Tensor) -> Tensor:
         """Begin a pass; return which slots each token may see, (batch, 1, tokens, slots).
 
-        A token sees those at its own and at earlier positions, which are all filled.
+        A token sees the slots at its own and at earlier positions, which are all filled.
 
         Args:
             positions: position of each token in its sequence, (batch, tokens).
@@ -36,7 +36,9 @@ class Cache:
         return positions[:, None, :, None] >= slots
 
     def extend(self, layer: nn.Module, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep keys and values of a pass; return those of all slots, (batch, heads, slots, width).
+        """Keep the keys and values of a pass, and return the keys and values of all slots.
+
+        The returned arrays have the shape (batch, heads, slots, width).
 
         Args:
             layer: the attention layer.

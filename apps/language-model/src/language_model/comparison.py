@@ -1,6 +1,6 @@
-"""The yardsticks of a packed text: see `yardsticks.py`.
+"""Compute the yardsticks of `yardsticks.py` for a packed text.
 
-They read documents as bytes, so that the tokenizer has to turn the tokens back into the text.
+The yardsticks read documents as bytes, so the tokenizer has to restore the text from the tokens.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Yardsticks:
     """Bits per byte of untrained models on the held-out text of a network.
 
     Attributes:
-        xz: of the compressor `xz -9e`.
-        ngram: of the order-5 n-gram model.
+        xz: bits per byte of the compressor `xz -9e`.
+        ngram: bits per byte of the order-5 n-gram model.
         counted_bytes: bytes of training text that the n-gram model has counted.
         training_bytes: bytes of the whole training text.
     """
@@ -42,10 +42,10 @@ class Yardsticks:
     training_bytes: int
 
     def scores(self, bits_per_byte: float) -> dict[str, float]:
-        """Return name -> bits per byte of a yardstick, or margin by which a network is better.
+        """Return the bits per byte of each yardstick, and the margin by which a network is better.
 
         Args:
-            bits_per_byte: that of the network.
+            bits_per_byte: bits per byte of the network.
         """
         return {
             "bits_per_byte_xz": self.xz, "bits_per_byte_ngram": self.ngram,
@@ -53,7 +53,7 @@ class Yardsticks:
         }
 
     def facts(self, bits_per_byte: float) -> dict[str, float]:
-        """Return all values for programs; see `scores`."""
+        """Return the result of `scores` and the sizes of the training text, by name."""
         sizes = {"counted_bytes": self.counted_bytes, "training_bytes": self.training_bytes}
         return self.scores(bits_per_byte) | sizes
 
@@ -81,7 +81,7 @@ def measure(
         stream: where rank 0 shows the progress; default: stdout.
 
     Raises:
-        DataError: the tokenizer does not give the text back.
+        DataError: the tokenizer does not restore the text from the tokens.
     """
     found = None
     with strategy.unhurried():
@@ -97,19 +97,19 @@ def measure(
 def of_training(
     settings: TrainSettings, data: Inputs, state: State | None, strategy: Strategy
 ) -> Yardsticks | None:
-    """Return the yardsticks of a training: those in its checkpoint, or new ones.
+    """Return the yardsticks of a training, from its checkpoint or newly computed.
 
     Args:
         settings: options of the training.
         data: the batches of the training.
-        state: the checkpoint from which it resumes; None for a new run.
+        state: the checkpoint from which the training resumes; None for a new run.
         strategy: the strategy that connects the ranks.
 
     Returns:
-        The yardsticks; None if the options do not demand them.
+        The yardsticks, or None if the options do not request them.
 
     Raises:
-        DataError: the tokenizer does not give the text back.
+        DataError: the tokenizer does not restore the text from the tokens.
     """
     if not settings.yardsticks or settings.data is None:
         return None
@@ -140,10 +140,11 @@ class Exact:
         words: the tokenizer.
         split: the split.
         on_document: function that is called after each document.
-        most: end before the document with which the documents have more bytes; None: never.
+        most: largest total size of the documents in bytes; the iteration ends before the first
+            document that would exceed it. None if there is no limit.
 
     Attributes:
-        bytes: size of the documents that were read, without those of an earlier iteration.
+        bytes: size of the documents that the current iteration has yielded.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Exact:
             )
 
     def _documents(self) -> Iterator[Ints]:
-        """Yield the tokens of each document, without the one that ends it."""
+        """Yield the tokens of each document, without the token that marks its end."""
         for shard in self._split.shards:
             first = 0
             for end in shard.ends.tolist():

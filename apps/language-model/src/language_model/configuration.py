@@ -62,7 +62,7 @@ class Config:
         return found
 
     def word(self, names: Sequence[str], default: str) -> str:
-        """Return a text, from the first of `names` that is there.
+        """Return a text: the first entry among `names` that exists, or else `default`.
 
         Raises:
             ValueError: the entry is something else.
@@ -101,7 +101,7 @@ class Config:
         return found
 
     def part(self, name: str) -> Config | None:
-        """Return an entry that is an object itself; None if it is missing or null.
+        """Return an entry that is a JSON object, or None if the entry is missing or null.
 
         Raises:
             ValueError: the entry is something else.
@@ -112,7 +112,7 @@ class Config:
         return None if found is None else Config(found)
 
     def demand(self, name: str, default: Any, *allowed: Any) -> None:
-        """Refuse an entry that describes another network than those of this app.
+        """Refuse an entry that describes a network which this app does not support.
 
         Raises:
             ValueError: the entry has none of the values that are allowed.
@@ -124,10 +124,10 @@ class Config:
 
 
 def shape_of(entries: Mapping[str, Any]) -> Shape:
-    """Return the shape that a `config.json` describes. Defaults are those of transformers.
+    """Return the shape that a `config.json` describes, with the same defaults as transformers.
 
     Raises:
-        ValueError: this app has no such network; the message names the entry.
+        ValueError: this app does not support the network; the message names the entry.
     """
     config = Config(entries)
     config.demand("model_type", None, "gpt2", "llama")

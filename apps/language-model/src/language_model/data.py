@@ -1,10 +1,10 @@
 """Batches of sequences from the tokens of a text.
 
 The tokens of all shards of a split form one stream, which is cut into sequences. Each sequence has
-one token more than the network reads, because each token is the target of the one before it; so
-consecutive sequences share a token, and each token is a target once per epoch. The order of the
-sequences depends on the seed and the epoch only (`trainkit.data.order`), and so does not depend on
-the ranks.
+one token more than the network reads, because each token is the target of the token before it.
+Consecutive sequences therefore share a token, and each token is a target once per epoch. The order
+of the sequences depends on the seed and the epoch only (`trainkit.data.order`), and so does not
+depend on the ranks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Sequences:
 
     Args:
         split: the split.
-        length: tokens that the network reads of a sequence.
+        length: number of tokens of a sequence that the network reads.
         batch: sequences of a global batch.
         seed: seed of the order.
         training: whether each epoch has a new order. The tokens after the last whole sequence are

@@ -32,7 +32,7 @@ LINES = {
 
 
 def main(settings: EstimateSettings) -> None:
-    """Print the memory of a rank, and if wanted the time of a step and what two steps measure.
+    """Print the memory of a rank, and on request the time of a step and measured values.
 
     Raises:
         ArgumentError: the layout is impossible, or does not fit into --device-memory.

@@ -78,8 +78,8 @@ def main(settings: EvaluateSettings) -> None:
     """Print the scores of a checkpoint on a split.
 
     Raises:
-        DataError: the run has no checkpoint, the data has another tokenizer, or the tokenizer
-            does not give its text back.
+        DataError: the run has no checkpoint, the data has another tokenizer, or the tokenizer does
+            not restore the text from the tokens.
     """
     layout = Layout.of(settings)
     strategy = start(settings.strategy, device=settings.device, axes=layout.axes)
@@ -122,7 +122,7 @@ def main(settings: EvaluateSettings) -> None:
 
 
 def checked_text(settings: EvaluateSettings, shape: Shape, tokenizer: str | None) -> Text:
-    """Return the text of the evaluation, whose tokens the network knows.
+    """Return the text of the evaluation, after a check that it fits the tokens of the network.
 
     Args:
         settings: the options of the command.

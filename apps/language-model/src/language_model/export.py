@@ -101,9 +101,9 @@ def write_weights(folder: Path, shape: Shape, weights: Mapping[str, Readable]) -
 
 
 def divided(sources: Mapping[str, Source]) -> list[dict[str, Source]]:
-    """Return the tensors of each file, in order; a file is at most `LARGEST_FILE` large.
+    """Return the tensors of each file, in order; a file has at most `LARGEST_FILE` bytes.
 
-    A larger tensor has a file of its own.
+    A tensor that is larger than this limit has a separate file.
     """
     files: list[dict[str, Source]] = [{}]
     size = 0
@@ -117,7 +117,9 @@ def divided(sources: Mapping[str, Source]) -> list[dict[str, Source]]:
 
 
 def read_tokenizer(settings: ExportSettings, sha256: str | None) -> bytes | None:
-    """Return the tokenizer of the training; None: its text was synthetic, or no copy was found.
+    """Return the tokenizer file of the training, or None if there is no such file.
+
+    There is none if the text of the training was synthetic, or if the run has no copy.
 
     Args:
         settings: the data set or the run, which has a copy.

@@ -1,9 +1,9 @@
 """Matrix products of the blocks in fp8: Micikevicius et al., "FP8 Formats for Deep Learning".
 
 arXiv:2209.05433, sections 3 and 4: weights and activations have 3 bits of mantissa (E4M3),
-gradients 2 (E5M2). Each operand is scaled so that its largest value is the largest one of its
-format; the sums of a product have more bits. GPUs compute such products from compute capability
-8.9 on (`trainkit.torch.precision.has_fp8`). An evaluation computes in bf16.
+gradients 2 (E5M2). Each operand is scaled so that its largest value becomes the largest value of
+its format; the sums of a product are accumulated with more bits. GPUs compute such products from
+compute capability 8.9 on (`trainkit.torch.precision.has_fp8`). An evaluation computes in bf16.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SMALLEST = 1e-12
 
 
 def convert(blocks: nn.Module) -> None:
-    """Let all linear layers below `blocks` compute in fp8 while they are trained."""
+    """Make all linear layers below `blocks` compute in fp8 while they are trained."""
     for layer in blocks.modules():
         if isinstance(layer, nn.Linear):
             layer.__class__ = Float8Linear
 
 
 class Float8Linear(nn.Linear):
-    """A linear layer whose products, and those of its gradients, are in fp8."""
+    """A linear layer that computes its forward and backward matrix products in fp8."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of the layer in bf16, (..., outputs), for an input (..., inputs)."""
@@ -44,7 +44,7 @@ class Float8Linear(nn.Linear):
 
 
 class _Product(torch.autograd.Function):
-    """x W^T of rows x (rows, inputs) and weights W (outputs, inputs)."""
+    """The product x W^T in fp8, for an input x (rows, inputs) and a weight W (outputs, inputs)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:

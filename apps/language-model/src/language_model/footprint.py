@@ -41,7 +41,7 @@ and `_reduce_scatter_base_` (the part of the result). A library may send more.
 
 
 class Footprint(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts while it is entered.
+    """A context manager that counts the memory of tensors and the bytes sent inside its block.
 
     Attributes:
         peak: largest number of bytes of all tensors in memory at the end of an operation.
@@ -56,7 +56,7 @@ class Footprint(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, operation: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run an operation, and count its tensors and what it sends."""
+        """Run an operation, and count its tensors and the bytes that it sends."""
         if any(issubclass(kind, WRAPPED) for kind in types):
             return NotImplemented  # their operations on the pieces come here, too
         result = operation(*args, **(kwargs or {}))
@@ -72,7 +72,10 @@ class Footprint(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @property
     def live(self) -> int:
-        """The bytes of all tensors in memory; FSDP also changes the sizes of storages."""
+        """The bytes of all tensors in memory.
+
+        Each call reads the sizes of all storages again, because FSDP changes them.
+        """
         found = {key: ref() for key, ref in self._storages.items()}
         self._storages = {
             key: self._storages[key] for key, storage in found.items() if storage is not None
@@ -93,8 +96,8 @@ def sent(operation: Any, args: Sequence[Any]) -> float:
 def _group_size(operation: Any, args: Sequence[Any]) -> int:
     """Return the number of ranks that take part in a collective operation.
 
-    An operation of `c10d` has their group among its arguments, any other has the name of the group
-    as its last argument.
+    An operation of `c10d` has the group of the ranks among its arguments; any other operation has
+    the name of the group as its last argument.
     """
     if operation.namespace == "c10d":
         groups = [value for value in args if type(value).__name__ == "ScriptObject"]

@@ -2,7 +2,8 @@
 
 A folder of transformers has the shape of a network in `config.json` (`configuration.py`) and its
 weights in safetensors files. transformers stores the matrices of the blocks of GPT-2 as (inputs,
-outputs), which is transposed with respect to `nn.Linear`, and joins those of query, key and value.
+outputs), which is transposed with respect to `nn.Linear`, and joins the matrices of query, key and
+value.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def tensors(shape: Shape) -> dict[str, Tensor]:
 
 
 def _theirs(name: str, family: Literal["gpt2", "llama"]) -> str:
-    """Return the name in transformers of the tensor that has our weight `name`."""
+    """Return the name in transformers of the tensor that contains our weight `name`."""
     layer, _, kind = name.rpartition(".")
     if not name.startswith("blocks."):
         return f"{OUTSIDE[family][layer]}.{kind}"
@@ -140,14 +141,14 @@ def _theirs(name: str, family: Literal["gpt2", "llama"]) -> str:
 
 
 def joined(tensor: Tensor, weights: Mapping[str, Readable]) -> Array | Foreign:
-    """Return the values of a tensor of a folder; `weights` has our weights by name."""
+    """Return the values of a tensor of a folder, joined from our `weights`."""
     parts = [np.asarray(weights[name].read()) for name in tensor.weights]
     whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
     return whole.T if tensor.transposed else whole
 
 
 def views(shape: Shape, found: Mapping[str, Readable]) -> dict[str, Readable]:
-    """Return our name -> weight for the tensors of a folder.
+    """Return our weights by name, as views of the tensors of a folder.
 
     Args:
         shape: shape of the decoder.
@@ -184,8 +185,8 @@ def views(shape: Shape, found: Mapping[str, Readable]) -> dict[str, Readable]:
 def _named(shape: Shape, found: Mapping[str, Readable]) -> dict[str, Readable]:
     """Return the tensors by their full names, without buffers.
 
-    Files of a network without its output layer, such as those that OpenAI published of GPT-2, have
-    names without the first part. A file may have the output layer although it is tied.
+    In files of a network without its output layer, such as OpenAI's files of GPT-2, the names lack
+    their first part. A file may contain the output layer although its weights are tied.
     """
     start = BLOCKS[shape.family].partition(".")[0] + "."
     whole = any(name.startswith(start) for name in found)

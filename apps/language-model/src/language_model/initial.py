@@ -44,10 +44,10 @@ class Initial:
     Attributes:
         shape: shape of the network.
         model: name of the shape, or of its family.
-        name: what the weights come from, for messages.
-        digest: SHA-256 of the shape and the files; None: the weights are random.
+        name: the option or file that the weights come from, for messages.
+        digest: SHA-256 of the shape and the files; None if the weights are random.
         weights: name -> weight; empty if they are random or not needed, as in a resumed training.
-        tokenizer: SHA-256 of the tokenizer; None: not known.
+        tokenizer: SHA-256 of the tokenizer; None if it is unknown.
     """
 
     shape: Shape

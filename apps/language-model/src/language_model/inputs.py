@@ -38,7 +38,7 @@ class Text:
     splits: dict[str, Split]
 
     def split(self, name: str | None) -> Split:
-        """Return the split `name`; without a name, the one to evaluate on: val, else test.
+        """Return the split `name`, or if it is None, the split val, or test if val is missing.
 
         Raises:
             DataError: the text has no such split.
@@ -76,7 +76,7 @@ class Inputs:
 
 
 def open_text(folder: Path | None, vocabulary: int, batch_tokens: int = 1) -> Text:
-    """Return the packed text in `folder`, or without a folder a synthetic one of `vocabulary`.
+    """Return the packed text in `folder`, or a synthetic text if `folder` is None.
 
     Args:
         folder: folder of a packed text, or None.

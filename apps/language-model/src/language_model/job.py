@@ -1,4 +1,4 @@
-"""What is trained, and on how many ranks: the input of the formulas of memory and time."""
+"""The description of a training, from which formulas compute its memory and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainkit.torch.mesh import spread
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and on how many ranks.
+    """The description of a training: the network, its division, its batches and its ranks.
 
     Attributes:
         shape: shape of the whole decoder.
@@ -23,7 +23,7 @@ class Job:
         sequence: tokens of a sequence.
         batch: sequences of a step on all ranks.
         masked: whether tokens see only tokens of their own document.
-        lora: settings of the low-rank adaptation; None: all weights are trained.
+        lora: settings of the low-rank adaptation; None if all weights are trained.
     """
 
     shape: Shape

@@ -24,7 +24,8 @@ def without_training(chosen: str | None, trained: str) -> str:
     """Return the precision of a command that does not train.
 
     Args:
-        chosen: precision that the user chose; None: that of the training, but bf16 for fp8.
+        chosen: precision that the user chose; None for the precision of the training, or bf16 if
+            that was fp8.
         trained: precision of the training.
     """
     return chosen or ("bf16" if trained == "fp8" else trained)
@@ -32,7 +33,7 @@ def without_training(chosen: str | None, trained: str) -> str:
 
 @dataclass(frozen=True)
 class Layout:
-    """How the work is divided; see `parallelize`.
+    """The division of the work of a training over the ranks; see `parallelize`.
 
     Attributes:
         data_parallel: ddp, zero1, zero2 or fsdp.
@@ -40,7 +41,8 @@ class Layout:
         pipeline: ranks that share the blocks.
         context: ranks that share each sequence.
         schedule: order of the passes of a pipeline: gpipe, 1f1b or interleaved.
-        micro_batches: parts of the batch of a rank, one after the other.
+        micro_batches: number of parts of the batch of a rank, which are processed one after the
+            other.
         recompute: activations that the backward pass computes again: none, selective or full.
         precision: fp32, bf16, fp16 or fp8.
         compile: whether each block is compiled.
@@ -75,7 +77,7 @@ class Layout:
 
     @property
     def half(self) -> torch.dtype | None:
-        """The type of matrix products, if it is not fp32."""
+        """The type of autocast and FSDP for matrix products: a 16-bit type, or None for fp32."""
         return HALF.get(self.precision)
 
     @property

@@ -2,8 +2,9 @@
 
 The matrices W (outputs, inputs) do not change. A product of two trained matrices is added to each:
 W + (alpha / rank) B A, with A (rank, inputs) and B (outputs, rank). B is 0 at the start, so that
-the first outputs are those of the original network. All matrices of the blocks are adapted, which
-Dettmers et al., arXiv:2305.14314, section 4, found necessary for the results of full fine-tuning.
+the first outputs are equal to the outputs of the original network. All matrices of the blocks are
+adapted, which Dettmers et al., arXiv:2305.14314, section 4, found necessary for the results of full
+fine-tuning.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Lora:
 
     @classmethod
     def of(cls, settings: TrainSettings) -> Lora | None:
-        """Return the adaptation that the options of a training describe; None: there is none."""
+        """Return the adaptation that the options describe, or None if there is none."""
         rank = settings.lora_rank
         return cls(rank, settings.lora_alpha or rank) if rank else None
 
@@ -95,7 +96,7 @@ def _part(weight: Tensor, size: Size, dimension: int) -> nn.Parameter:
 
 @dataclass(frozen=True)
 class Merged:
-    """A weight with its product added; see `Readable`.
+    """A weight to which the scaled product B A of its adaptation is added; see `Readable`.
 
     Attributes:
         weight: the weight (outputs, inputs).
@@ -129,11 +130,11 @@ class Merged:
 
 
 def merged(weights: Mapping[str, Readable], lora: Mapping[str, Any] | None) -> dict[str, Readable]:
-    """Return the weights of a checkpoint, with the trained products added to those adapted.
+    """Return the weights of a checkpoint, with the trained products added to the adapted weights.
 
     Args:
         weights: name -> weight in the checkpoint.
-        lora: the settings of the adaptation in the checkpoint; None: there is none.
+        lora: the settings of the adaptation in the checkpoint; None if there is no adaptation.
     """
     if lora is None:
         return dict(weights)
@@ -146,5 +147,5 @@ def merged(weights: Mapping[str, Readable], lora: Mapping[str, Any] | None) -> d
 
 
 def _beside(name: str, part: str) -> str:
-    """Return the name of a part of the product that is added to the weight `name`."""
+    """Return the name of the factor `part` (A or B) that belongs to the weight `name`."""
     return f"{name.removesuffix('weight')}{part}"

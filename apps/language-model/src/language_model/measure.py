@@ -1,4 +1,4 @@
-"""Two steps of a layout on random tokens: what they need in memory, and what they send."""
+"""Measurement of the memory, communication and time of a layout, in steps with random tokens."""
 
 from __future__ import annotations
 

@@ -18,7 +18,9 @@ EVAL_BITS_PER_BYTE = "eval_bits_per_byte"
 
 
 def words(settings: TrainSettings, network: Network, data: Inputs) -> Words:
-    """Return the names and units under which a training reports; its throughput counts tokens.
+    """Return the names and units under which a training reports its metrics.
+
+    The throughput counts tokens.
 
     Args:
         settings: options of the training. If they give the peak of a device, the model FLOPS

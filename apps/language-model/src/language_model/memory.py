@@ -1,4 +1,4 @@
-"""The memory that a layout needs on each rank, by formula, before anything is built.
+"""The memory that a layout needs on each rank, computed by formula before anything is built.
 
 States: a weight, its gradient and the two moments of Adam take 4 bytes each in fp32; Rajbhandari
 et al., "ZeRO", arXiv:1910.02054, section 3.1, count them, and section 5 divides them. Activations:
@@ -48,11 +48,11 @@ class Memory:
         gathered: weights that FSDP or ZeRO-2 gathers.
         scattered: gradients of a block before FSDP or ZeRO-2 divides them.
         activations: the values that the micro-batches in flight keep for their backward passes.
-        waiting: the probabilities that the micro-batches in flight keep.
+        waiting: the log-probabilities that the loss keeps for the micro-batches in flight.
         loss: arrays of the size of the logits that the loss of a micro-batch makes.
         pipeline: buffers in which a stage receives hidden states and gradients.
-        working: the values in between of the backward pass of a block.
-        moments: moment of a step -> the bytes of those values that exist in it.
+        working: the temporary values of the backward pass of a block.
+        moments: name of a moment of a step -> the bytes of the values that exist at this moment.
     """
 
     weights: int
@@ -85,7 +85,10 @@ class Memory:
 
 
 def of_ranks(job: Job) -> list[Memory]:
-    """Return the memory of a rank at each coordinate of the pipeline; without one, of any rank."""
+    """Return the memory of one rank at each coordinate of the pipeline axis of the mesh.
+
+    Without a pipeline, the list has one entry, which holds for all ranks.
+    """
     return [_of_rank(job, rank) for rank in range(job.layout.pipeline)]
 
 
@@ -128,13 +131,13 @@ def _of_rank(job: Job, rank: int) -> Memory:
 
 
 def _moments(job: Job, memory: Memory, steady: bool, freed: int) -> dict[str, int]:
-    """Return moment of a step -> the bytes that exist in it.
+    """Return the bytes that exist at each of four moments of a step, by the name of the moment.
 
     Args:
-        job: what is trained.
+        job: description of the training.
         memory: the memory of the rank.
-        steady: whether a micro-batch has made its backward pass, and so left gradients, when the
-            most micro-batches are in flight.
+        steady: whether gradients of an earlier micro-batch already exist when the largest number of
+            micro-batches is in flight.
         freed: bytes of activations that are freed when a backward pass reaches its last block.
     """
     layout = job.layout
@@ -157,15 +160,15 @@ def _moments(job: Job, memory: Memory, steady: bool, freed: int) -> dict[str, in
 
 
 class Stage:
-    """The weights of a stage of a pipeline, or of the whole decoder, and what they need.
+    """The weights of a pipeline stage, or of the whole decoder, and the memory that they need.
 
     Args:
-        job: what is trained.
+        job: description of the training.
         blocks: numbers of the blocks of the stage.
 
     Attributes:
         number: number of blocks.
-        own: name -> elements of the piece of each weight on a rank.
+        own: name of a weight -> number of elements of its piece on a rank.
     """
 
     def __init__(self, job: Job, blocks: range) -> None:
@@ -192,11 +195,14 @@ class Stage:
 
     @property
     def trained(self) -> list[int]:
-        """The elements of the pieces of the trained weights."""
+        """The number of elements of the piece of each trained weight."""
         return [self.own[name] for name in self._trained]
 
     def _elements(self, start: str, *, trained: bool = False) -> int:
-        """Return the elements of all weights, or of the trained ones, whose names begin so."""
+        """Return the number of elements of the weights whose names begin with `start`.
+
+        If `trained` is true, only trained weights count.
+        """
         return sum(math.prod(size) for name, size in self._divided.items()
                    if name.startswith(start) and (name in self._trained or not trained))
 
@@ -215,11 +221,11 @@ class Stage:
 
     @property
     def gathered(self) -> int:
-        """The bytes of the weights that FSDP or ZeRO-2 has gathered at once.
+        """The largest number of bytes of weights that FSDP or ZeRO-2 holds gathered at once.
 
-        ZeRO-2: all; a pipeline with FSDP, too, between its micro-batches. Otherwise those outside
-        of the blocks, those of a block, and those of the next one in the buffer in which they
-        arrive.
+        ZeRO-2 holds all weights, and so does FSDP in a pipeline, between the micro-batches.
+        Otherwise, FSDP holds the weights outside of the blocks, the weights of one block, and a
+        buffer for the weights of the next block.
         """
         layout = self.job.layout
         if not layout.divides_weights or self.job.replicas == 1:
@@ -232,7 +238,7 @@ class Stage:
 
     @property
     def scattered(self) -> int:
-        """The bytes of the gradients of a block before they are divided, in both buffers.
+        """The bytes of both buffers for the gradients of a block, before these are divided.
 
         A pipeline divides all gradients after the last micro-batch.
         """
@@ -262,9 +268,10 @@ class Stage:
 def divided(name: str, size: Size, tensor: int) -> Size:
     """Return the shape of the largest piece of a weight on a tensor rank.
 
-    `parallelize.split_tensors` divides rows of the tables and of the first matrices, and columns of
-    the second ones. Each tensor rank has the norms and the biases of the second ones, and of the
-    products of a low-rank adaptation the factor on the side that is not divided.
+    `parallelize.split_tensors` divides the rows of the tables and of the first matrix of a layer,
+    and the columns of its second matrix. Each tensor rank holds the norms and the biases of the
+    second matrices as a whole, and also that factor of a low-rank adaptation whose side of the
+    matrix is not divided.
     """
     layer, _, kind = name.rpartition(".")
     columns = layer.endswith(("output", "down"))
@@ -276,10 +283,11 @@ def divided(name: str, size: Size, tensor: int) -> Size:
 
 
 def in_flight(layout: Layout, rank: int) -> list[int]:
-    """Return how many micro-batches each stage of a rank keeps at once, in the worst moment.
+    """Return the largest number of micro-batches that each stage of a rank keeps at once.
 
-    Narayanan et al., arXiv:2104.04473, sections 2.2.1 and 2.2.2; for the interleaved schedule, the
-    forward passes before the first backward pass, as PyTorch counts them.
+    The numbers follow Narayanan et al., arXiv:2104.04473, sections 2.2.1 and 2.2.2. In the
+    interleaved schedule, they are the forward passes before the first backward pass, as PyTorch
+    counts them.
     """
     many, depth = layout.micro_batches, layout.pipeline
     if depth == 1:
@@ -296,7 +304,7 @@ def in_flight(layout: Layout, rank: int) -> list[int]:
 def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
     """Yield how many of the first `total` passes of an interleaved schedule each stage makes.
 
-    A stage makes the passes of `depth` micro-batches before the next stage of the rank.
+    A stage makes the passes of `depth` micro-batches before the next stage of the rank begins.
     """
     rounds, rest = divmod(total, stages * depth)
     for stage in range(stages):
@@ -306,7 +314,8 @@ def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
 def _largest_part(sizes: list[int], parts: int) -> int:
     """Return the elements of the largest of the parts of ZeRO-1.
 
-    `ZeroRedundancyOptimizer` gives the largest weights first, each to the smallest part.
+    `ZeroRedundancyOptimizer` assigns the weights in order of size, each to the smallest part so
+    far.
     """
     totals = [0] * parts
     for size in sorted(sizes, reverse=True):

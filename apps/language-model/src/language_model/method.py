@@ -30,7 +30,7 @@ class AdamW:
     Attributes:
         rate: learning rate.
         beta1: decay of the mean of the gradient.
-        beta2: decay of the mean of its square.
+        beta2: decay of the mean of the squared gradient.
         epsilon: added to the root of the mean square.
         weight_decay: decay of the weights, except biases and norms.
     """
@@ -71,19 +71,19 @@ def make_optimizer(network: Network, settings: AdamW) -> Optimizer:
 
 
 def states(optimizer: Optimizer) -> dict[Tensor, Any]:
-    """Return weight -> values that the optimizer keeps for it on this rank."""
+    """Return the values that the optimizer keeps on this rank, by weight."""
     found: dict[Tensor, Any] = _own(optimizer).state
     return found
 
 
 def updated(optimizer: Optimizer, network: Network) -> dict[str, Tensor]:
-    """Return name -> weight for the weights that this rank updates: with ZeRO-1, not all."""
+    """Return the weights that this rank updates, by name; with ZeRO-1, these are a part of all."""
     own = {weight for group in _own(optimizer).param_groups for weight in group["params"]}
     return {name: weight for name, weight in network.parameters.items() if weight in own}
 
 
 def _own(optimizer: Optimizer) -> Optimizer:
-    """Return the optimizer of the weights that this rank updates."""
+    """Return the optimizer of this rank, without the wrapper that ZeRO-1 puts around it."""
     found: Optimizer = getattr(optimizer, "optim", optimizer)
     return found
 
@@ -156,12 +156,12 @@ def operations_per_token(shape: Shape, sequence: int, lora: Lora | None = None) 
     """Return the floating-point operations that a training needs for one token.
 
     Chowdhery et al., "PaLM", arXiv:2204.02311, appendix B: 6 N + 12 L H Q T, for N parameters, L
-    layers, H heads of width Q and sequences of T tokens. Of the parameters, those of lookup tables
-    do not count, because they take part in no product; the table of tokens does if it is the output
-    layer, too. Recomputed activations do not count. Of a low-rank adaptation, the products that are
-    trained count like other parameters, and all other parameters 4 instead of 6 operations, because
-    they have no gradients: of the 6, 2 are for the forward pass, 2 for the gradients of the
-    activations and 2 for those of the parameters.
+    layers, H heads of width Q and sequences of T tokens. The parameters of lookup tables do not
+    count, because they take part in no product; the table of tokens counts if it is also the output
+    layer. Recomputed activations do not count. Of the 6 operations per parameter, 2 are for the
+    forward pass, 2 for the gradients of the activations and 2 for the gradients of the parameters.
+    In a low-rank adaptation, the trained parameters count 6 operations, and all others 4, because
+    they have no gradients.
     """
     tables = 0 if shape.tied else shape.width * shape.vocabulary
     if shape.family == "gpt2":

@@ -28,15 +28,15 @@ Rotation = tuple[Tensor, Tensor]
 
 
 class Around(NamedTuple):
-    """The inputs of the attention in every block, in addition to the hidden states.
+    """The inputs that the attention of every block needs in addition to the hidden states.
 
     Attributes:
-        rotation: rotation of each token; None: the positions are in the hidden states.
-        mask: whether each token may see each key, (batch, 1, tokens, keys); None: a token sees
+        rotation: rotation of each token; None if the hidden states contain the positions.
+        mask: whether each token may see each key, (batch, 1, tokens, keys); None if each token sees
             itself and all earlier tokens.
         gather: joins the keys or values (batch, heads, tokens, width) of all parts of a sequence;
-            None: the sequence is whole.
-        cache: keys and values of the tokens of earlier passes; None: there were none.
+            None if the rank has the whole sequence.
+        cache: keys and values of the tokens of earlier passes; None outside of a prediction.
     """
 
     rotation: Rotation | None
@@ -46,7 +46,7 @@ class Around(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Causal self-attention, of all heads or of those of this rank."""
+    """Causal self-attention with all heads, or with the heads of this rank."""
 
     def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward network, each behind its norm and beside an identity."""
+    """Attention and feed-forward network, each after its norm and with a residual connection."""
 
     def __init__(self, shape: Shape, dropout: float) -> None:
         super().__init__()
@@ -119,11 +119,11 @@ class Decoder(nn.Module):
 
     Args:
         shape: shape of the whole decoder.
-        blocks: numbers of the blocks of this stage; None: all of them.
+        blocks: numbers of the blocks of this stage; None for all blocks.
         dropout: probability with which a value is dropped in a training.
 
     Attributes:
-        run: calls a block; activation checkpointing replaces it.
+        run: function that calls a block; activation checkpointing replaces it.
         gather: see `Around`; a division of the sequences sets it.
         cache: see `Around`; a prediction sets it.
     """
@@ -148,7 +148,7 @@ class Decoder(nn.Module):
         self.tie()
 
     def tie(self) -> None:
-        """Give the output layer the weights of the token embedding, if the shape demands it."""
+        """Make the output layer use the weights of the token embedding if the shape ties them."""
         if self.shape.tied and self.embedding is not None and self.head is not None:
             self.head.weight = self.embedding.weight
 
@@ -158,8 +158,8 @@ class Decoder(nn.Module):
         Args:
             x: tokens (batch, tokens) in the first stage, otherwise hidden states.
             positions: position of each token in its sequence, (batch, tokens).
-            documents: number of the document of each token, (batch, tokens): tokens see only
-                tokens of their own document; None: they see all earlier tokens.
+            documents: number of the document of each token, (batch, tokens): tokens see only tokens
+                of their own document. If it is None, they see all earlier tokens.
         """
         if self.embedding is not None:
             x = self.embedding(x)
@@ -190,7 +190,7 @@ class Decoder(nn.Module):
     def mask(self, positions: Tensor, documents: Tensor | None) -> Tensor | None:
         """Return whether each token may see each key, (batch, 1, tokens, keys).
 
-        None: a token sees itself and all earlier tokens.
+        The result is None if each token sees itself and all earlier tokens.
         """
         if self.cache is not None:
             return self.cache.mask(positions)
@@ -218,9 +218,9 @@ def stretched(
 ) -> Tensor:
     """Return the frequencies of rotary positions for longer sequences, as in Llama 3.1.
 
-    Frequencies with at most `low` turns in `length` tokens are divided by `factor`, those with at
-    least `high` turns stay, and those in between are interpolated: function `apply_scaling` in
-    `models/llama3/model.py` of github.com/meta-llama/llama-models.
+    Frequencies with at most `low` turns in `length` tokens are divided by `factor`, frequencies
+    with at least `high` turns do not change, and all others are interpolated. The source is the
+    function `apply_scaling` in `models/llama3/model.py` of github.com/meta-llama/llama-models.
     """
     turns = length * frequencies / (2 * math.pi)
     kept = ((turns - low) / (high - low)).clamp(0, 1)
@@ -228,10 +228,10 @@ def stretched(
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """Return queries or keys turned by the angles of their positions, in the type of `x`.
+    """Return queries or keys rotated by the angles of their positions, in the type of `x`.
 
-    The first half of a head has the first coordinates of the turned pairs, the second half the
-    second ones, as in the weights that Hugging Face publishes.
+    The first half of a head contains the first coordinates of the rotated pairs, the second half
+    contains the second coordinates, as in the weights that Hugging Face publishes.
     """
     cosine, sine = rotation
     one, other = x.chunk(2, -1)
@@ -241,9 +241,9 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
 def initial_values(name: str, shape: Shape, size: tuple[int, ...], seed: int) -> Tensor:
     """Return the initial values of the weight `name`, which depend on `seed` and `name` only.
 
-    So each rank computes the part that it holds, and the initial weights do not depend on the
-    layout. The weights of the layers before an addition are smaller by the root of the number of
-    additions: Radford et al., 2019, section 2.3.
+    Therefore each rank computes only the part that it holds, and the initial weights do not depend
+    on the layout. The weights of the layers before a residual addition are divided by the square
+    root of the number of these additions: Radford et al., 2019, section 2.3.
     """
     if name.endswith(("bias", "lora_b")):
         return torch.zeros(size)

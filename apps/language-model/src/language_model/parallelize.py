@@ -58,7 +58,7 @@ def stages(
     """Return the stages of the decoder on this rank, divided over the mesh, without values.
 
     Without a pipeline, the only stage is the whole decoder. The weights are uninitialized. The
-    arguments are those of `steps.Network`.
+    arguments are described in `steps.Network`.
     """
     rank = strategy.mesh.get_local_rank("pipeline") if isinstance(strategy, Mesh) else 0
     found = []
@@ -86,7 +86,7 @@ def stages(
 
 
 def replicas(strategy: Mesh) -> DeviceMesh:
-    """Return the ranks whose gradients are averaged: those of the axes data and context."""
+    """Return the mesh of the ranks whose gradients are averaged, along data and context."""
     return strategy.mesh["data", "context"]._flatten("replicas")
 
 
@@ -95,7 +95,7 @@ def split_weights(stage: Decoder, mesh: DeviceMesh, layout: Layout) -> None:
 
     Each block is gathered before its pass and released after it. For ZeRO-2, it stays gathered from
     the forward to the backward pass (`reshard_after_forward=False`), so that only gradients and
-    optimizer state are divided during the step: the documentation of `fully_shard`, and Zhao et
+    optimizer state are divided during the step. See the documentation of `fully_shard`, and Zhao et
     al., arXiv:2304.11277, section 3.2.1 on SHARD_GRAD_OP.
     """
     policy = MixedPrecisionPolicy(layout.half, torch.float32, cast_forward_inputs=False)
@@ -105,7 +105,7 @@ def split_weights(stage: Decoder, mesh: DeviceMesh, layout: Layout) -> None:
 
 
 def split_tensors(stage: Decoder, mesh: DeviceMesh) -> None:
-    """Divide the weight matrices over the tensor ranks; between them, divide the sequence.
+    """Divide the weight matrices over the tensor ranks, and the sequence between the matrices.
 
     The columns of the first and the rows of the second matrix of a layer are divided, so that each
     rank has some heads or some hidden units. A layer gathers its input along the sequence, and
@@ -139,7 +139,9 @@ def split_tensors(stage: Decoder, mesh: DeviceMesh) -> None:
 
 
 def split_context(stage: Decoder, mesh: DeviceMesh) -> None:
-    """Divide each sequence over the context ranks: each has the queries of consecutive tokens.
+    """Divide each sequence over the context ranks.
+
+    Each rank has the queries of consecutive tokens.
 
     The attention gathers keys and values of all tokens, and masks the later ones. Ring attention of
     PyTorch (`context_parallel`) needs kernels that exist on GPUs only (PyTorch 2.13).

@@ -1,4 +1,4 @@
-"""The command `predict`: texts that a trained network writes."""
+"""The command `predict`: continue texts with a trained network."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def open_tokenizer(
     """Return the tokenizer of a checkpoint, which rank 0 reads from the data set or from the run.
 
     Raises:
-        DataError: there is no such file, or it is another tokenizer.
+        DataError: the file is missing, or is not the tokenizer of the training.
     """
     sha256 = state["about"]["tokenizer"]
     if sha256 is None:
@@ -98,7 +98,7 @@ def open_tokenizer(
 def write(
     network: Network, given: list[list[int]], method: Method, batch: int
 ) -> tuple[list[list[int]], float]:
-    """Return the tokens that follow each prompt, and the seconds that all took together.
+    """Return the tokens that follow each prompt, and the total time in seconds.
 
     Args:
         network: the network.
@@ -145,14 +145,14 @@ def show(
 def described(
     prompt: str, given: list[int], written: list[int], words: Tokenizer, end: int
 ) -> dict[str, Any]:
-    """Return a text for programs: prompt, whole text, number of added tokens, and whether it ends.
+    """Return prompt, whole text, number of added tokens, and whether the text ends, by name.
 
     Args:
         prompt: the prompt.
         given: tokens of the prompt.
-        written: the tokens that follow it.
+        written: the tokens that follow the prompt.
         words: the tokenizer.
-        end: the token that ends a text; it is in no text.
+        end: the token that marks the end of a text; it is left out of the returned text.
     """
     text = words.decode([token for token in (*given, *written) if token != end])
     return {"prompt": prompt, "text": text, "tokens": len(written), "ended": written[-1] == end}

@@ -13,7 +13,7 @@ JSON_LINES = ".jsonl"
 
 
 def read(settings: PredictSettings) -> list[str]:
-    """Return the prompts that the options give.
+    """Return the prompts from the command line or from the file of prompts.
 
     Raises:
         ArgumentError: a prompt on the command line is not UTF-8.
@@ -68,15 +68,15 @@ def tokens_of(text: str, words: Tokenizer, end: int, *, masked: bool) -> list[in
     """Return the tokens of a prompt, which begins a document.
 
     In the training text, the token that ended a document precedes the next document. So it also
-    precedes a prompt, unless the network was trained with a mask between documents (`masked`), in
-    which no document sees the end of another one. An empty prompt always has this token.
+    precedes a prompt, unless the network was trained with a mask between documents (`masked`), so
+    that no document sees the end of another document. An empty prompt always has this token.
     """
     tokens = words.encode(text)
     return tokens if masked and tokens else [end, *tokens]
 
 
 def check_lengths(prompts: list[list[int]], tokens: int, positions: int) -> None:
-    """Refuse prompts that end, together with `tokens` more, beyond the positions of the network.
+    """Refuse prompts that are longer than the network allows if `tokens` more tokens follow.
 
     Raises:
         ArgumentError: a prompt is too long; the message has its number and its length.

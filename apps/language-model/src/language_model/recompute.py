@@ -1,4 +1,4 @@
-"""Activation checkpointing: blocks keep less, and compute it again in the backward pass."""
+"""Activation checkpointing: blocks keep few values, and the backward pass recomputes others."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_mm")
 def recompute(stage: Decoder, kind: str) -> None:
     """Keep the inputs of each block only, and compute the rest again in the backward pass.
 
-    Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. "selective"
-    also keeps the results of attention and of every second matrix product, as torchtitan does
-    (Liang et al., arXiv:2410.06511); after Korthikanti et al., arXiv:2205.05198, section 5.
+    Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. "selective" also
+    keeps the results of attention and of every second matrix product, as torchtitan does (Liang et
+    al., arXiv:2410.06511), following Korthikanti et al., arXiv:2205.05198, section 5.
     """
     if kind == "full":
         stage.run = partial(checkpoint, use_reentrant=False)

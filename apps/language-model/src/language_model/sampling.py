@@ -1,4 +1,4 @@
-"""Continue texts: choose a token from the logits of the decoder, and let it read the token."""
+"""Continue texts: choose a token from the logits of the decoder, which then reads this token."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ PASS = 1024
 
 @dataclass(frozen=True)
 class Method:
-    """How the next token is chosen.
+    """The rule by which the next token is chosen.
 
     Attributes:
-        tokens: the most tokens to add to a prompt.
+        tokens: the largest number of tokens to add to a prompt.
         temperature: divisor of the logits; 0: choose the token with the largest logit.
         top_k: number of tokens with the largest logits, among which the next one is chosen (Fan,
             Lewis and Dauphin, arXiv:1805.04833; Radford et al., "Language Models are Unsupervised
             Multitask Learners", 2019); 0: all.
         seed: seed of the random numbers.
-        end: the token that ends a text; None: there is none.
+        end: the token that ends a text; None if there is no such token.
     """
 
     tokens: int
@@ -47,8 +47,8 @@ def continue_prompts(
 
     The data ranks divide the prompts, and all ranks return all results. The random numbers of a
     prompt depend only on the seed, the number of the prompt and the position in its continuation.
-    So a continuation does not depend on the other prompts or on the layout, up to the rounding of
-    the logits.
+    Therefore a continuation does not depend on the other prompts or on the layout, except for the
+    rounding of the logits.
 
     Args:
         network: the network, in a layout whose stages and sequences are whole.
@@ -125,8 +125,8 @@ def _read(
 def _logits(network: Network, tokens: Tensor, positions: Tensor) -> Tensor:
     """Return the logits after the last of `tokens`, (sequences, vocabulary), on all tensor ranks.
 
-    Tensor ranks divide the tokens of a pass between the matrices. They get equally many, because
-    the last token is read several times if necessary.
+    Tensor ranks divide the tokens of a pass between the matrices. Each rank gets the same number of
+    tokens, because the last token is read several times if necessary.
 
     Args:
         network: the network.
@@ -150,7 +150,7 @@ def choose(logits: Tensor, method: Method, draws: Tensor) -> Tensor:
         logits: logits of all tokens, (sequences, vocabulary).
         method: how tokens are chosen.
         draws: a random number in [0, 1) for each sequence, (sequences,), in double precision. The
-            chosen token is the first at which the cumulative probability exceeds it.
+            chosen token is the first at which the cumulative probability exceeds this number.
     """
     if method.temperature == 0:
         return logits.argmax(-1)

@@ -1,4 +1,4 @@
-"""The factor of the loss in fp16.
+"""Loss scaling for trainings in fp16.
 
 Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2: small gradients
 would be 0 in fp16, so the loss is multiplied by a factor. If a gradient overflows, the step is
@@ -19,7 +19,7 @@ GOOD_STEPS = 2000
 
 @dataclass
 class LossScale:
-    """The factor of the loss; see the module.
+    """The factor by which the loss is multiplied in fp16.
 
     Attributes:
         enabled: whether the factor changes; otherwise it is 1.
@@ -36,7 +36,7 @@ class LossScale:
             self.factor = FIRST
 
     def update(self, finite: bool) -> None:
-        """Adapt the factor after a step whose gradients were `finite`."""
+        """Adapt the factor after a step; `finite` is false if a gradient overflowed."""
         if not self.enabled:
             return
         self.good = self.good + 1 if finite else 0
@@ -50,5 +50,5 @@ class LossScale:
         return {"factor": self.factor, "good": self.good}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Restore a state."""
+        """Restore a result of `state_dict`."""
         self.factor, self.good = float(state["factor"]), int(state["good"])

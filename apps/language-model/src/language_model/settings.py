@@ -154,7 +154,7 @@ class TrainSettings(LayoutSettings):
     profile: int = common_options.profile("ten")
 
     def check(self) -> None:
-        """Refuse combinations that the parsers of single options cannot see.
+        """Refuse combinations of options that are not possible together.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -364,10 +364,11 @@ class PredictSettings(RankSettings):
 
 
 def check_yardsticks(settings: TrainSettings | EvaluateSettings) -> None:
-    """Refuse yardsticks without a text that they could read.
+    """Refuse yardsticks if they cannot be computed for the text.
 
     Raises:
-        ArgumentError: the text is synthetic, or is the one that the n-gram model counts.
+        ArgumentError: the text is synthetic, or is the training split, which the n-gram model
+            counts.
     """
     if settings.yardsticks and settings.synthetic:
         raise ArgumentError(
@@ -383,7 +384,7 @@ def check_yardsticks(settings: TrainSettings | EvaluateSettings) -> None:
 
 
 def check_layout(settings: RankSettings) -> None:
-    """Refuse options of a mesh without a mesh.
+    """Refuse options that need --strategy mesh, if another strategy is chosen.
 
     Raises:
         ArgumentError: an option needs --strategy mesh.

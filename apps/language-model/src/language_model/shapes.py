@@ -1,4 +1,4 @@
-"""The shapes of the published decoders, and of small ones for tests and CPUs."""
+"""The shapes of published decoders, and of small decoders for tests and CPUs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Shape:
         tied: whether the output layer has the weights of the token embedding.
         theta: base of the wavelengths of rotary positions.
         epsilon: added to the mean square in LayerNorm and RMSNorm.
-        rotary_scaling: how rotary positions are stretched, see `model.stretched`; None: not.
+        rotary_scaling: arguments of `model.stretched` for rotary positions; None if they are not
+            stretched.
     """
 
     family: Family

@@ -48,7 +48,7 @@ def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict
     Args:
         settings: options of the training.
         data: batches of the training.
-        initial: digest of the initial weights; None: they are random.
+        initial: digest of the initial weights; None if they are random.
     """
     values = dataclasses.asdict(settings)
     facts = {"data": data.name, "vocabulary": data.vocabulary, "initial": initial}
@@ -66,7 +66,8 @@ class Trained:
         network: the network that is trained.
         optimizer: the optimizer; its learning rate is computed from the step.
         scale: factor of the loss in fp16; constant in other precisions.
-        yardsticks: scores of untrained models, computed once in a run; None: not wanted.
+        yardsticks: scores of untrained models, computed once in a run; None if they were not
+            requested.
     """
 
     settings: TrainSettings
@@ -136,7 +137,7 @@ def shape_of(state: State) -> Shape:
     The sizes are checked before anything of these sizes is built.
 
     Raises:
-        DataError: the checkpoint describes no such network.
+        DataError: the checkpoint does not describe a network of this app.
     """
     try:
         about, stored = state["about"], len(state["parts"]["network"])
@@ -155,7 +156,7 @@ def shape_of(state: State) -> Shape:
 
 
 def trained_weights(state: State) -> dict[str, Readable]:
-    """Return name -> weight of a checkpoint, with the products of a low-rank adaptation added.
+    """Return the weights of a checkpoint by name, with the products of an adaptation added.
 
     Raises:
         DataError: the checkpoint lacks a part of a product.
@@ -169,10 +170,11 @@ def trained_weights(state: State) -> dict[str, Readable]:
 
 
 def load_weights(state: State, network: Network) -> None:
-    """Read the weights of a checkpoint into a network, adapted as the training left them.
+    """Read the weights of a checkpoint, with any low-rank adaptation added, into a network.
 
     Raises:
-        DataError: the checkpoint is of another network; the message names the weights that differ.
+        DataError: the checkpoint belongs to another network; the message names the weights that
+            differ.
     """
     try:
         weights(network).load_state_dict(trained_weights(state))

@@ -14,10 +14,10 @@ GIB = 1 << 30
 
 
 def check(job: Job, strategy: TorchStrategy) -> None:
-    """Refuse states that are larger than the memory of this rank, whatever the activations need.
+    """Refuse weights, gradients and optimizer states larger than the memory of this rank.
 
     Raises:
-        ArgumentError: they do not fit.
+        ArgumentError: the states do not fit into the memory.
     """
     needed = max(one.states for one in memory.of_ranks(job))
     if strategy.device.type == "cuda":
@@ -35,7 +35,7 @@ def refuse(needed: float, available: float, where: str) -> None:
     """Refuse a layout that needs more bytes than are available.
 
     Raises:
-        ArgumentError: it does not fit; the message has both sizes and ways out.
+        ArgumentError: the layout does not fit; the message names both sizes and possible remedies.
     """
     if needed > available:
         raise ArgumentError(

@@ -32,7 +32,7 @@ def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class Network:
-    """The decoder of a training, divided over the ranks as a layout says.
+    """The decoder of a training, divided over the ranks as a layout specifies.
 
     Args:
         shape: shape of the whole decoder.
@@ -40,7 +40,7 @@ class Network:
         strategy: a `Mesh`, or the strategy of one process.
         seed: seed of the initial weights.
         dropout: probability with which a value is dropped in a training.
-        lora: settings of the low-rank adaptation; None: all weights are trained.
+        lora: settings of the low-rank adaptation; None if all weights are trained.
 
     Attributes:
         stages: the stages of this rank; without a pipeline, the whole decoder.
@@ -85,7 +85,7 @@ class Network:
 
     @property
     def part(self) -> tuple[int, int]:
-        """Index and number of the part of each batch whose sequences this rank processes."""
+        """The part of each batch that this rank processes: its index, and the number of parts."""
         if not isinstance(self.strategy, Mesh):
             return 0, 1
         mesh = self.strategy.mesh
@@ -153,7 +153,7 @@ class Network:
         return batch.part(index, self.layout.context).to(self.strategy.device)
 
     def _numbers(self) -> AbstractContextManager[Any]:
-        """Return the context of all passes: autocast, and a loss for logits on several ranks."""
+        """Return the context manager for all passes: autocast, and a loss over divided logits."""
         stack = ExitStack()
         half, device = self.layout.half, self.strategy.device.type
         stack.enter_context(torch.autocast(device, half, enabled=half is not None))
@@ -239,7 +239,7 @@ class Network:
 
 
 def _ends(strategy: TorchStrategy) -> Any:
-    """Return the group of the first and the last stage; None on ranks between them."""
+    """Return the group of the first and the last stage, or None on the ranks between them."""
     ranks = strategy.mesh.mesh  # type: ignore[attr-defined]
     pairs = torch.stack([ranks[0].flatten(), ranks[-1].flatten()], 1).tolist()
     return dist.new_subgroups_by_enumeration(pairs)[0]  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The tokenizer of a text: a file of the library `tokenizers`, which a run keeps a copy of.
+"""The tokenizer of a text: a file of the library `tokenizers`, copied into each run.
 
 The library is imported only by the commands that turn text into tokens or tokens into text.
 """
@@ -51,7 +51,7 @@ class Tokenizer:
         return self._library.decode(list(tokens), skip_special_tokens=False)
 
     def decode_all(self, documents: Iterable[Sequence[int]]) -> Iterator[bytes]:
-        """Yield the text of each document as UTF-8; the library decodes many of them together."""
+        """Yield the text of each document as UTF-8; several documents are decoded together."""
         group: list[Sequence[int]] = []
         for document in documents:
             group.append(document)
@@ -86,7 +86,7 @@ def verified(path: Path, sha256: str) -> bytes:
     """Return the content of a tokenizer file, after a comparison with its SHA-256.
 
     Raises:
-        DataError: the file cannot be read, or is another tokenizer.
+        DataError: the file cannot be read, or has another SHA-256.
     """
     try:
         content = path.read_bytes()
@@ -123,8 +123,8 @@ def of_run(data: Path | None, run: Path | None, checkpoint: Path | None) -> Path
     """Return the path where the tokenizer of a trained network should be.
 
     Args:
-        data: folder of the packed text; None: the folder of the run has a copy.
-        run: folder of the run; None: the one with the checkpoint.
+        data: folder of the packed text; None for the copy in the folder of the run.
+        run: folder of the run; None for the folder of the run that wrote `checkpoint`.
         checkpoint: checkpoint file of a run.
 
     Raises:
@@ -141,7 +141,7 @@ def of_run(data: Path | None, run: Path | None, checkpoint: Path | None) -> Path
 def keep(data: Path, sha256: str, run: Path) -> None:
     """Copy the tokenizer of a packed text into the folder of a run.
 
-    So `predict` needs the run only, and not its data.
+    With this copy, `predict` needs only the folder of the run, and not the data set.
 
     Args:
         data: folder of the packed text.

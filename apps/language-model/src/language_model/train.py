@@ -127,7 +127,7 @@ class Training:
         self.session.end_epoch(self.evaluate)
 
     def train_step(self, batches: Iterator[Batch]) -> None:
-        """Make one update: passes, norm over all ranks, clipping, optimizer step."""
+        """Make one update of the weights: passes, gradient norm, clipping and optimizer step."""
         batch, progress = self.session.next_batch(batches), self.session.progress
         rate = method.learning_rate(self.settings, progress.steps_done, self.course.planned)
         for group in self.optimizer.param_groups:

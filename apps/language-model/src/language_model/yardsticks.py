@@ -1,7 +1,8 @@
 """Bits per byte of models that are not trained by gradient descent, on the same held-out text.
 
-A language model has to be better than these. Like the loss of the app, both count the end of each
-document, which is the byte 0 here, and both divide by the bytes of the text without these ends.
+A useful language model needs fewer bits per byte than these models. Like the loss of the app, they
+count the end of each document, which is the byte 0 in this module, and divide by the bytes of the
+text without these ends.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class NGrams:
 
 
 def grams_of(text: NDArray[np.uint8], length: int) -> NDArray[np.uint64]:
-    """Return each n-gram of `length` bytes as a number: its last byte is the lowest byte."""
+    """Return each n-gram of `length` bytes as a number; the last byte is the lowest one."""
     count = len(text) - length + 1
     grams = np.zeros(count, np.uint64)
     for at in range(length):
@@ -118,9 +119,9 @@ def grams_of(text: NDArray[np.uint8], length: int) -> NDArray[np.uint64]:
 
 
 class Counts:
-    """How often n-grams of one length occur, and what follows their contexts.
+    """The counts of n-grams of one length, of their contexts, and of the bytes after each context.
 
-    The arrays are in the order of the n-grams, or of the contexts.
+    The arrays are sorted by n-gram or by context.
     """
 
     def __init__(self, grams: NDArray[np.uint64]) -> None:
@@ -161,9 +162,9 @@ def _starts(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 def _found(
     known: NDArray[np.uint64], values: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return for each value its position in the sorted array `known`, and whether it is there.
+    """Return the position of each value in the sorted array `known`, and whether it is in it.
 
-    The position of a value that is not there is any valid one.
+    The position of a value that is missing is any valid index.
     """
     at = np.minimum(np.searchsorted(known, values), len(known) - 1)
     return at, known[at] == values

@@ -1,10 +1,11 @@
-"""The command line: `python -m resnet_imagenet train|evaluate|predict|export|plot`."""
+"""The command line: `python -m resnet_imagenet train|evaluate|predict|export|benchmark|plot`."""
 
 from __future__ import annotations
 
 import sys
 
 from resnet_imagenet.settings import (
+    BenchmarkSettings,
     EvaluateSettings,
     ExportSettings,
     PredictSettings,
@@ -49,6 +50,13 @@ EXAMPLES = {
 
 The command compares the exported network with the one in PyTorch. If they disagree, it writes
 no file and exits with code 3.""",
+    "benchmark": """examples:
+  # the usual networks, in one table
+  python -m resnet_imagenet benchmark
+
+  # three networks in fp32, and the table as a picture
+  python -m resnet_imagenet benchmark --models resnet50 alexnet googlenet --precision fp32 \\
+      --batch-size 8 --to zoo.svg""",
     "plot": """examples:
   python -m resnet_imagenet plot --out run
   python -m resnet_imagenet plot --out run other-run --to comparison.svg""",
@@ -58,6 +66,7 @@ COMMANDS: commands.Commands = {
     "evaluate": (EvaluateSettings, "compute the top-1 and top-5 accuracy of a checkpoint"),
     "predict": (PredictSettings, "print the most likely classes of image files"),
     "export": (ExportSettings, "write a trained network as ONNX or TorchScript, and check it"),
+    "benchmark": (BenchmarkSettings, "measure the rates of a list of networks in one table"),
     "plot": commands.PLOT,
 }
 CURVES = Look(

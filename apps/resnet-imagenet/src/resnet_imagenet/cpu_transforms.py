@@ -21,7 +21,10 @@ from resnet_imagenet.pipelines import Preprocessing
 
 
 class CpuTransforms:
-    """Resize, flip and normalize batches of images as `to` specifies, on `threads` threads."""
+    """A function that resizes, flips and normalizes batches of images on `threads` threads.
+
+    `to` specifies the size and the normalization.
+    """
 
     def __init__(self, to: Preprocessing, threads: int) -> None:
         self._size, self._channels, self._threads = to.size, to.channels, threads

@@ -29,7 +29,7 @@ def random_windows(shapes: NDArray[np.int64], draws: Floats) -> tuple[Integers, 
     """Return a random window of each image: the first of `ATTEMPTS` windows that fits into it.
 
     Area and aspect ratio (log-uniform) are drawn from `AREA` and `RATIO`; if no window fits, the
-    largest one with an allowed ratio is used. Szegedy et al., arXiv:1409.4842, section 6.
+    largest window with an allowed ratio is used. Szegedy et al., arXiv:1409.4842, section 6.
 
     Args:
         shapes: (height, width) or (height, width, channels) of each image, (n, 2 or 3).

@@ -46,7 +46,7 @@ def preprocessing(dataset: Dataset, size: int | None) -> Preprocessing:
 
     Args:
         dataset: the data set.
-        size: side of the network's input in pixels; None: 224, or the size of small images.
+        size: side of the network's input in pixels; None for 224, or for the size of small images.
     """
     native = None
     if dataset.height and dataset.width and max(dataset.height, dataset.width) <= SMALL:
@@ -66,7 +66,7 @@ class Making:
         to: the preprocessing.
         options: training or evaluation, device, threads.
         batch: largest value of N.
-        sizes: size of the training images in each epoch; None: always `to.size`.
+        sizes: size of the training images in each epoch; None if it is always `to.size`.
     """
 
     records: Records
@@ -130,7 +130,7 @@ class Making:
 class Loader(loader.Loader[Batch]):
     """Batches of (images (N, C, H, W) channels_last, labels (N,)), prepared in the background.
 
-    The arguments are those of `Making` and of `trainkit.data.loader.Loader`.
+    The arguments are described in `Making` and in `trainkit.data.loader.Loader`.
     """
 
     def __init__(

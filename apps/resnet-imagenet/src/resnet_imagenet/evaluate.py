@@ -57,7 +57,7 @@ def evaluate(
     Args:
         network: the network; this function sets it to evaluation mode.
         batches: batches of this rank; over all ranks they contain each sample once.
-        half: dtype of autocast; None: no autocast.
+        half: dtype of autocast; None if autocast is disabled.
         strategy: the strategy that connects the ranks.
         stop: function that is called between batches; if it returns true on one rank, the
             evaluation ends on all ranks.
@@ -84,7 +84,7 @@ def evaluate(
 def restore_network(state: State) -> tuple[nn.Module, Preprocessing, dict[str, Any]]:
     """Return the trained network of a checkpoint, its preprocessing and its description.
 
-    The description is what `Inputs.describe` returned in the training.
+    The description is the result of `Inputs.describe` in the training.
     """
     description: dict[str, Any] = state["about"]
     fields: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """The command `export`: write a trained network as ONNX or TorchScript, and check the file.
 
 The file contains everything that its use requires: weights, classes and preprocessing. It appears
-under its name only after its outputs were compared with those of the original network.
+under its name only after its outputs were compared with the outputs of the original network.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class Inputs:
         to: preprocessing of the images.
         train: batches to train on.
         evaluation: batches to evaluate on.
-        bad: records that could not be decoded; `bad.tell` is called for each new one.
+        bad: records that could not be decoded; `bad.tell` is called for each new record.
     """
 
     name: str

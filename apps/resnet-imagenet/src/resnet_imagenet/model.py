@@ -30,7 +30,7 @@ class BasicBlock(nn.Module):
         inputs: number of input channels.
         width: number of output channels.
         stride: stride of the first convolution.
-        shortcut: module whose output is added to that of the convolutions.
+        shortcut: module whose output is added to the output of the convolutions.
     """
 
     expansion = 1
@@ -58,7 +58,7 @@ class Bottleneck(nn.Module):
         inputs: number of input channels.
         width: number of channels between the convolutions, a quarter of the output channels.
         stride: stride of the 3x3 convolution.
-        shortcut: module whose output is added to that of the convolutions.
+        shortcut: module whose output is added to the output of the convolutions.
     """
 
     expansion = 4

@@ -6,7 +6,7 @@ restarts. `crop_windows` converts the draws to windows.
 
 One function builds the graph for both devices. On a GPU the graph returns floats for the network.
 On a CPU the graph ends after decoding, and `cpu_transforms` resizes and normalizes, because on CPUs
-the resampling of DALI is several times slower than that of PyTorch.
+the resampling of DALI is several times slower than the resampling of PyTorch.
 """
 
 from __future__ import annotations
@@ -81,8 +81,9 @@ def pipeline(
 
     Args:
         to: the preprocessing.
-        source: yields a list of n encoded images, their labels (n, 1) and, for training, their
-            draws (n, DRAWS). The images are not copied and must stay in memory.
+        source: iterator over batches. A batch consists of a list of n encoded images, their labels
+            (n, 1) and, for training, their draws (n, DRAWS). The images are not copied and must
+            stay in memory.
         options: device, threads, augmentation.
         batch: largest value of n.
     """

@@ -99,7 +99,7 @@ def image_files(path: Path) -> list[str]:
 def read_images(
     files: Sequence[str], to: Preprocessing, threads: int
 ) -> tuple[list[str], Tensor | None, list[str]]:
-    """Read and preprocess `files`, and find those that cannot be read.
+    """Read and preprocess `files`, and find the files that cannot be read.
 
     Returns:
         The readable files; their images (files, C, H, W), or None if no file is readable; and an

@@ -64,7 +64,7 @@ class Producer(producer.Producer[Batch]):
 
 
 class Lane:
-    """A DALI pipeline and its `CpuTransforms`; the arguments are those of `pipelines.pipeline`."""
+    """A DALI pipeline and its `CpuTransforms`, with the arguments of `pipelines.pipeline`."""
 
     def __init__(
         self, to: Preprocessing, source: Iterator[Any], options: PipelineOptions, batch: int

@@ -25,8 +25,13 @@ from trainkit.options import (
     up_to,
 )
 from trainkit.torch import AUTO, BACKENDS, COMPRESSIONS, STRATEGIES
+from trainkit.zoo import options as zoo
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
+OTHERS = ("alexnet", "googlenet", "vgg16", "vgg19", "densenet121", "mobilenetv2")
+"""The networks that `benchmark` measures, too."""
+ZOO = ("resnet50", "resnet101", "resnet152", *OTHERS)
+"""The networks that `benchmark` measures by default."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 WARMUPS = ("gradual", "constant")
 SCHEDULES = ("constant", "step", "polynomial", "cosine", "cyclic")
@@ -183,7 +188,7 @@ class TrainSettings:
     profile: int = common_options.profile("ten")
 
     def check(self) -> None:
-        """Raise an error for combinations that the parsers of single options cannot detect.
+        """Refuse missing options, and options that contradict each other.
 
         Raises:
             ArgumentError: an option is missing, or two options contradict each other.
@@ -302,3 +307,27 @@ class ExportSettings:
                 code="argument-invalid",
             )
         atomic.check_new(self.to)
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings(zoo.BenchmarkSettings):
+    """Options of `benchmark`; most are in `trainkit.zoo.options`."""
+
+    models: list[str] | None = zoo.models(ZOO, "networks", choices=(*MODELS, *OTHERS))
+    precision: str = zoo.precision(
+        (AUTO, "fp32", "tf32", "bf16"), AUTO,
+        "bf16 is autocast, weights stay fp32; tf32: GPUs; auto: bf16 if the device has "
+        "instructions for it, else fp32",
+    )
+
+    def check(self) -> None:
+        """Refuse images that are too small, and files that cannot be written.
+
+        Raises:
+            ArgumentError: an option has a wrong value.
+        """
+        super().check()
+        if self.size is not None and self.size < LEAST:
+            raise ArgumentError(
+                f"--size {self.size}: at least {LEAST} pixels", code="argument-invalid"
+            )

@@ -122,7 +122,7 @@ def load_initial_weights(state: State, network: nn.Module, name: str) -> None:
 
 
 def trained_weights(state: State) -> dict[str, Any]:
-    """Return the weights and buffers of a checkpoint: those of the moving average if it has one."""
+    """Return the weights and buffers of a checkpoint, from its moving average if it has one."""
     prefix, stored = "module.", state["parts"]
     if "average" not in stored:
         weights: dict[str, Any] = stored["network"]

@@ -52,11 +52,11 @@ class Shard:
         file: path of the shard, relative to the folder of the data set.
         index: path of the index, relative to the folder of the data set; None without an index.
         index_sha256: SHA-256 of the index in hexadecimal.
-        samples: number of samples in the shard; of a text, the number of documents.
+        samples: number of samples in the shard, or number of documents of a text.
         bytes: size of the shard in bytes.
         sha256: SHA-256 of the shard in hexadecimal.
-        tokens: number of tokens of a text, including the end tokens; None: not a text.
-        text_bytes: size of the text in bytes as UTF-8; None: not a text.
+        tokens: number of tokens of a text, including the end tokens; None for images.
+        text_bytes: size of the text in bytes as UTF-8; None for images.
     """
 
     file: str = entry(RELATIVE_PATH)
@@ -76,9 +76,9 @@ class PackedSplit:
     Attributes:
         samples: number of samples.
         shards: the shards.
-        tokens: number of tokens of a text, including the end tokens; None: not a text.
+        tokens: number of tokens of a text, including the end tokens; None for images.
         text_bytes: size of the text in bytes as UTF-8, by which a loss is divided to get bits per
-            byte; None: not a text.
+            byte; None for images.
     """
 
     samples: int = entry(whole)
@@ -130,8 +130,8 @@ class Tokenizer:
     Attributes:
         file: name of the file in the folder of the data set.
         sha256: SHA-256 of the file in hexadecimal.
-        made: `bytes` (each byte is a token), `bpe:SIZE` (byte-level BPE, trained on the split
-            `train`), or `file` (a file that the user gave).
+        made: origin of the tokenizer: `bytes` (each byte is a token), `bpe:SIZE` (byte-level BPE,
+            trained on the split `train`), or `file` (a file that the user gave).
     """
 
     file: str = entry(FILE_NAME)
@@ -184,10 +184,11 @@ class Origin:
 
     Attributes:
         contents: file name -> SHA-256 of each packed source file.
-        order_seed: seed of the order of the samples; None: the order of the source.
-        encoder: library and version that encoded the images, or that made tokens of a text.
+        order_seed: seed of the order of the samples; None for the order of the source.
+        encoder: library and version that encoded the images, or that divided a text into tokens.
         decoder: library and version that decoded the videos; None without videos.
-        resize: maximum length of the shorter side, or (width, height), in pixels; None: no resize.
+        resize: maximum length of the shorter side, or (width, height), in pixels; None if the
+            images were not resized.
         quality: JPEG quality of the encoded images.
         skipped: number of undecodable images, or of unusable documents, that were left out.
     """
@@ -212,7 +213,7 @@ class Dataset:
         labels: kind of label of each sample.
         sample: kind of sample: an image, a sequence of images, or a text.
         image: properties of all images; None for a text.
-        text: properties of all documents of a text; else None.
+        text: properties of all documents of a text; None for images.
         splits: split name -> shards of the split.
         origin: inputs of packing; None if they are not recorded.
     """

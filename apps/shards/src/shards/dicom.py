@@ -55,8 +55,8 @@ def _eight_bits(
 
     Args:
         shown: displayed values, (height, width).
-        padding: mask of the padding, (height, width). It does not count for minimum and maximum,
-            and becomes 0.
+        padding: mask of the padding, (height, width). The padding is excluded from minimum and
+            maximum, and becomes 0.
         inverse: whether the lowest value is white.
 
     Raises:
@@ -187,7 +187,7 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number in the element `keyword`, or the first if it lists several windows."""
+    """Return the number in the element `keyword`, or the number of the first of several windows."""
     from pydicom.multival import MultiValue
 
     try:

@@ -55,7 +55,7 @@ def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
 
 
 def turn_of(matrix: tuple[int, ...]) -> Image.Transpose | None:
-    """Return the transposition that a display matrix describes; None if the frame is unchanged.
+    """Return the transposition that a display matrix describes, or None if the frame is unchanged.
 
     A matrix with singular a, b, c, d, such as all zeros, is ignored, as in FFmpeg's players.
 

@@ -37,7 +37,7 @@ class Fault:
 
 
 class Malformed(ValueError):  # noqa: N818 - an adjective that describes the document
-    """A document violates its schema.
+    """Error for a document that violates its schema.
 
     Attributes:
         faults: all faults, in the order of the schema.
@@ -74,7 +74,7 @@ Check = Callable[[Checking, Where, object], Any]
 
 
 def entry(check: Check, **options: Any) -> Any:
-    """Return a dataclass field whose value must pass `check`; `options` are those of `field`."""
+    """Return a dataclass field whose value must pass `check`; `options` are passed to `field`."""
     return field(metadata={"check": check}, **options)
 
 

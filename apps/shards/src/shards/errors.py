@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class ShardError(Exception):
-    """A shard, its index or a record is missing or damaged; the message names it."""
+    """Error for a missing or damaged shard, index or record; the message names it."""

@@ -12,7 +12,7 @@ _ORIENTATION = 0x0112  # EXIF 2.32, table 4
 
 
 class BadImage(Exception):  # noqa: N818 - it is collected as a fault of an image
-    """An image cannot be decoded; the message has the cause."""
+    """Error for an image that cannot be decoded; the message contains the cause."""
 
 
 def fault(text: object) -> BadImage:
@@ -42,9 +42,9 @@ class Facts:
         kind: `jpg`, `png`, or "" for a format of `picturefile.OTHERS`.
         width: width in pixels, before a rotation by EXIF.
         height: height in pixels, before a rotation by EXIF.
-        orientation: 1 to 8, as in EXIF. 0: the file has several orientations, which decoders
-            interpret differently; this project treats the picture as upright.
-        common: whether every decoder reads the stored pixels.
+        orientation: 1 to 8 as in EXIF, or 0 if the file has several orientations, which decoders
+            interpret differently; this project treats such a picture as upright.
+        common: whether all decoders return the same pixels for the file.
         deep: whether the pixels are grey with 16 bits.
     """
 
@@ -96,6 +96,7 @@ def orientation_of(exif: bytes) -> int:
 def orientation_in(tags: list[int]) -> int:
     """Return the orientation of a file with the EXIF orientations `tags`; 0 if they are ambiguous.
 
-    Of two EXIF blocks, some decoders use the first, some the last and some none; one crashes.
+    If a file has two EXIF blocks, some decoders use the first block, some the last, and some
+    neither; one decoder crashes.
     """
     return 0 if len(tags) > 1 and tags[0] == 1 else tags[0] if tags else 1

@@ -1,6 +1,6 @@
 """Picture files: their properties, and their pixels by the rule that packer and apps share.
 
-The rule: the picture is turned upright by EXIF and has 8 bits (of 16-bit grey, the upper 8 bits).
+The rule: the picture is turned upright by EXIF and has 8 bits (the upper 8 bits of 16-bit grey).
 Palettes become colours, the alpha channel is dropped, CMYK becomes RGB, and grey stays grey. A file
 is *not plain* if only some decoders can read it, or if decoders return different pictures. Such a
 file is encoded again, or refused with its name.
@@ -83,7 +83,7 @@ def decoded(content: bytes, least: tuple[int, int] | None = None) -> Image.Image
     Args:
         content: a picture file.
         least: (width, height) in pixels. A JPEG may be decoded at a half, a quarter or an eighth of
-            its size, as long as it is not smaller than `least`. None: full size.
+            its size, as long as it is not smaller than `least`. By default, it has its full size.
 
     Raises:
         BadImage: the pixels cannot be decoded.
@@ -100,8 +100,8 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
 
     Args:
         content: a picture file.
-        save: function that encodes the upright picture if a replacement is needed; None:
-            uncompressed PNG.
+        save: function that encodes the upright picture if a replacement is needed; by default, the
+            picture becomes an uncompressed PNG.
 
     Raises:
         BadImage: the file cannot be decoded. The pixels of plain files are not checked, except for

@@ -1,4 +1,4 @@
-"""Read the chunks of a PNG file, and find faults at which decoders stop."""
+"""Read the chunks of a PNG file, and find faults that make decoders stop."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def check(content: bytes) -> None:
 
 
 class _Rows:
-    """Count the decompressed bytes of all rows of a PNG file, to find missing rows."""
+    """A counter of the decompressed bytes of all rows of a PNG file, to find missing rows."""
 
     def __init__(self, content: bytes) -> None:
         width, height, depth, self.colours, interlaced = _head(content)
@@ -108,7 +108,7 @@ class _Rows:
     def add(self, body: bytes | memoryview) -> None:
         """Decompress a part of the rows, and count its bytes.
 
-        It is decompressed in small pieces, because a few bytes may expand to many.
+        The part is decompressed in small pieces, because a few bytes may expand to many.
         """
         self.begun = True
         rest: bytes | memoryview = body

@@ -29,7 +29,7 @@ def bind(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> int | Non
         environment: environment variables, which contain the binding policy of Open MPI.
 
     Returns:
-        The number of cores of this rank; None if the process was not bound.
+        The number of cores of this rank, or None if the process was not bound.
     """
     if ranks.local_size == 1 or launcher_binds(ranks, environment):
         return None

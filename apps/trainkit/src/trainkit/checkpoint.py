@@ -41,7 +41,8 @@ class Checkpoints:
 
     Args:
         folder: folder of the checkpoints; the first checkpoint creates it.
-        keep: number of checkpoints to keep; if the newest is damaged, the next older one is loaded.
+        keep: number of checkpoints to keep; if the newest checkpoint is damaged, the next older
+            checkpoint is loaded.
         strategy: the strategy that connects the ranks, for states with arrays in pieces.
     """
 
@@ -339,5 +340,5 @@ def step_of(path: Path) -> int:
 
 
 def _first(error: Exception) -> str:
-    """Return the first line of the message of `error`; the name of its class if it has none."""
+    """Return the first line of the message of `error`, or its class name if it has no message."""
     return str(error).partition("\n")[0] or type(error).__name__

@@ -44,7 +44,8 @@ def entry_point(
         """Run one command; return its exit code.
 
         Args:
-            arguments: the arguments after `python -m PACKAGE`; default: those of this process.
+            arguments: the arguments after `python -m PACKAGE`; default: the arguments of this
+                process.
 
         Raises:
             SystemExit: the arguments are wrong, or request help.

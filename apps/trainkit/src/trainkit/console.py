@@ -35,7 +35,7 @@ class Console:
     Args:
         total: steps of the whole run.
         done: steps that an earlier part of the run completed.
-        quiet: print nothing (ranks other than 0).
+        quiet: whether to print nothing, as on all ranks except rank 0.
         stream: output stream; default: stdout.
     """
 
@@ -59,7 +59,7 @@ class Console:
                 self._bar.update()
 
     def progress(self, text: str) -> None:
-        """Show `text`, the state of the training, beside the bar, or as a line without a bar."""
+        """Show `text`, the state of the training, next to the bar, or as a line without a bar."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
@@ -89,7 +89,7 @@ class Counter:
         what: description of the task.
         total: number of items.
         unit: name of the items, in the plural.
-        quiet: print nothing (ranks other than 0).
+        quiet: whether to print nothing, as on all ranks except rank 0.
         stream: output stream; default: stdout.
         moved: function that is called after each update.
     """
@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """If the reader of `stream` has ended, ignore the error, and discard all further output."""
+    """Ignore an error if the reader of `stream` has ended, and discard all further output."""
     try:
         yield
     except OSError as error:

@@ -55,7 +55,7 @@ def read(folder: Path) -> RunCurves:
     different numbers of steps.
 
     Raises:
-        DataError: the folder has no metrics, or a line of them is malformed.
+        DataError: the folder has no metrics, or a line of the metrics is malformed.
     """
     path = folder / METRICS
     lines = _lines(path)

@@ -157,7 +157,7 @@ class Energy:
         return list(dict.fromkeys(about.kind for about in self._abouts))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts for `environment.json`: the devices, or why they are not readable."""
+        """Return the devices, or the reason why they are not readable, for `environment.json`."""
         facts: dict[str, Any] = {
             kind: sorted(about.label for about in self._abouts if about.kind == kind)
             for kind in self.kinds
@@ -165,7 +165,7 @@ class Energy:
         return facts | {kind: f"not readable: {text}" for kind, text in self.not_readable.items()}
 
     def begin(self) -> None:
-        """Begin to measure; if the measurement has begun, read meters that were not read recently.
+        """Begin to measure; during a measurement, read the meters if the last reading is old.
 
         The method does not communicate with other ranks.
         """
@@ -181,7 +181,7 @@ class Energy:
             self._advance(now)
 
     def collect(self) -> Uses:
-        """End the measurement that `begin` began; return its energy on all ranks, by kind.
+        """End the measurement that `begin` began; return the energy of all ranks by kind.
 
         All ranks must call this method. In the result, `samples` and `steps` are 0, because only
         the caller counts them.
@@ -220,7 +220,7 @@ class Energy:
             self._faults.setdefault(meter.about.kind, str(error))
 
     def _give_up(self) -> None:
-        """Stop measuring each kind of which any rank could no longer read a meter."""
+        """Stop measuring each kind of device if a rank can no longer read a meter of this kind."""
         for faults in self._strategy.gather(dict(self._faults)):
             for kind, reason in faults.items():
                 self.not_readable.setdefault(kind, reason)
@@ -232,4 +232,6 @@ class Energy:
 
 def open_meters(strategy: Strategy) -> Energy:
     """Return the meters of the job, which all ranks open together."""
+    if reason := strategy.unmetered:  # a sum over some of the devices would be wrong
+        return Energy(strategy, Found([], {CPU: reason, GPU: reason}))
     return Energy(strategy, find(strategy.gpu()))

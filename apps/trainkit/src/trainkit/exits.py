@@ -57,20 +57,20 @@ class AppError(Exception):
 
 
 class ArgumentError(AppError):
-    """Arguments contradict each other, the data, or the run in `--out`."""
+    """Error for arguments that contradict each other, the data, or the run in `--out`."""
 
     code = "argument-invalid"
 
 
 class DataError(AppError):
-    """A data set, a record or a checkpoint cannot be read; the message names it."""
+    """Error for an unreadable data set, record or checkpoint; the message names it."""
 
     exit_code = ExitCode.BAD_DATA
     code = "data-invalid"
 
 
 class DivergedError(AppError):
-    """The loss or the weights are NaN or infinite; the message names the step."""
+    """Error for a loss or weights that are NaN or infinite; the message names the step."""
 
     exit_code = ExitCode.DIVERGED
     code = "loss-not-finite"
@@ -78,21 +78,27 @@ class DivergedError(AppError):
 
 
 class NoSpaceError(AppError):
-    """A checkpoint could not be written; the previous one is intact."""
+    """Error for a checkpoint that could not be written; the previous checkpoint is intact."""
 
     exit_code = ExitCode.NO_SPACE
     code = "file-unwritable"
 
 
 class PeerError(AppError):
-    """Another rank ended or cannot be reached; the message of that rank has the cause."""
+    """Error for a lost connection: another rank ended or cannot be reached.
+
+    The message of that rank contains the cause.
+    """
 
     exit_code = ExitCode.PEER_LOST
     code = "rank-lost"
 
 
 class RanksDifferError(AppError):
-    """The ranks have different weights: gradients were not averaged, or memory is faulty."""
+    """Error for ranks with different weights.
+
+    Either the gradients were not averaged, or memory is faulty.
+    """
 
     exit_code = ExitCode.RANKS_DIFFER
     code = "ranks-differ"
@@ -100,7 +106,7 @@ class RanksDifferError(AppError):
 
 
 class StoppedError(AppError):
-    """A signal requested an early stop, and a checkpoint was written."""
+    """Error for an early stop that a signal requested, raised after a checkpoint was written."""
 
     exit_code = ExitCode.STOPPED
     code = "stopped"
@@ -138,6 +144,15 @@ def run(name: str, main: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         return _tell(name, reported("stopped", "interrupted"), ExitCode.INTERRUPTED)
     return int(ExitCode.DONE)
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code with which `run` ends after an error; 1 for a defect."""
+    if isinstance(error, AppError):
+        return int(error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        return int(ExitCode.INTERRUPTED)
+    return int(ExitCode.NO_SPACE) if getattr(error, "errno", None) in FULL else 1
 
 
 def reported(code: str, message: str) -> str:

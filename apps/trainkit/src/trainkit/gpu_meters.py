@@ -19,8 +19,9 @@ class GpuMeter:
     Args:
         about: the description of the meter.
         device: zeus' object for the GPU.
-        every: zeus' object for all GPUs, or None if `device` was made without it. The meter keeps
-            the object, because it closes the driver's library when it is garbage-collected.
+        every: zeus' object for all GPUs, or None if `device` was created without such an object.
+            The meter keeps a reference to `every`, because zeus closes the driver's library when
+            `every` is garbage-collected.
     """
 
     def __init__(self, about: About, device: Any, every: Any) -> None:
@@ -50,7 +51,7 @@ def gpu_meter(gpu: Gpu) -> Meter:
     """Return the meter of `gpu`.
 
     Raises:
-        MeterError: the GPU has no energy counter, or it cannot be found.
+        MeterError: the GPU cannot be found, or has no energy counter.
     """
     from zeus.device.gpu.amd import amdsmi_is_available
     from zeus.device.gpu.nvidia import nvml_is_available
@@ -105,10 +106,10 @@ def amd_meter(gpu: Gpu) -> Meter:
     """Return the meter of an AMD GPU.
 
     Each of the two dies of an MI250 or MI250X is a GPU, but only the first die has a counter, which
-    counts the energy of both. Therefore both GPUs have the same meter.
+    counts the energy of both dies. Therefore both GPUs have the same meter.
 
     Raises:
-        MeterError: the GPU has no valid energy counter, or it cannot be found.
+        MeterError: the GPU cannot be found, or has no valid energy counter.
     """
     import amdsmi
     from zeus.device.gpu.amd import AMDGPUs
@@ -143,7 +144,10 @@ def _first_die(every: Any, device: Any) -> Any:
 
 
 def _device(every: Sequence[Any], gpu: Gpu, address: Callable[[Any], str]) -> Any:
-    """Return the GPU of `every` with the address of `gpu`, or with its number if it has none."""
+    """Return the GPU in `every` that has the address of `gpu`.
+
+    If the address is unknown, return the GPU at the position `gpu.index` in `every`.
+    """
     if gpu.address is None:
         if gpu.index >= len(every):
             raise MeterError(f"GPU {gpu.index} is not among the {len(every)} GPUs that zeus finds")

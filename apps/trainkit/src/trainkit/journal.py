@@ -24,6 +24,7 @@ class Words:
         unit: unit of the throughput, such as img/s.
         advice: remedy that is suggested if a loss is not finite.
         by_speed: metric key -> factor, for values that are proportional to the throughput.
+        waits: whether the loop measures how long a step waits for data and for other ranks.
     """
 
     losses: Mapping[str, str]
@@ -31,6 +32,7 @@ class Words:
     unit: str
     advice: str
     by_speed: Mapping[str, float] = field(default_factory=dict)
+    waits: bool = True
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Journal:
         words: names of the app's measurements.
         epochs: epochs of the whole training.
         last_step: steps of the whole training.
-        energy: the energy meters of the job; None: the loop does not measure energy.
+        energy: the energy meters of the job, or None if the loop does not measure energy.
     """
 
     def __init__(
@@ -92,9 +94,10 @@ class Journal:
         self.log.event(metrics.THROUGHPUT, speed, unit=self.words.unit, **progress.where)
         for key, factor in self.words.by_speed.items():
             self.log.event(key, speed * factor, **progress.where)
-        self.log.event(metrics.DATA_WAIT, window.waiting / window.seconds, **progress.where)
-        communication = window.communicating / window.seconds
-        self.log.event(metrics.COMMUNICATION, communication, **progress.where)
+        if self.words.waits:
+            self.log.event(metrics.DATA_WAIT, window.waiting / window.seconds, **progress.where)
+            communication = window.communicating / window.seconds
+            self.log.event(metrics.COMMUNICATION, communication, **progress.where)
         self._log_energy(progress, window)
         progress.seconds += window.seconds
         words = {**self.words.losses, **self.words.rates}

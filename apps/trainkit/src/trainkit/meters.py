@@ -27,7 +27,7 @@ MOST_WATTS = 1000.0
 
 
 class MeterError(Exception):
-    """A meter cannot be read; the message has the reason and, if there is one, a remedy."""
+    """Error for an unreadable meter; the message has the reason and, if known, a remedy."""
 
 
 class About(NamedTuple):
@@ -71,8 +71,8 @@ class Gpu:
     """The GPU of a rank.
 
     Attributes:
-        index: number among the GPUs that the framework sees.
-        address: address on the PCI bus, None if the framework does not report it.
+        index: number among the GPUs that are visible to the framework.
+        address: address on the PCI bus, or None if the framework does not report it.
     """
 
     index: int
@@ -81,17 +81,17 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read, and kind -> reason for those that it cannot read."""
+    """The meters that a rank can read, and kind -> reason for the meters that it cannot read."""
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)
 
 
 def machine() -> str:
-    """Return an identifier of this machine: the one that Linux generated when it booted.
+    """Return the identifier that Linux generated when this machine booted.
 
-    It is the same in all containers of the machine, although a container may have its own host
-    name.
+    The identifier is the same in all containers of the machine, although a container may have its
+    own host name.
     """
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -145,10 +145,10 @@ def packages(folder: Path | None = None) -> list[Meter]:
     The domain `psys`, the whole platform, is left out, because it includes the packages.
 
     Args:
-        folder: folder of the RAPL domains; None: the first folder of `RAPL` that exists.
+        folder: folder of the RAPL domains; by default, the first folder of `RAPL` that exists.
 
     Raises:
-        MeterError: the machine does not have RAPL, or this user may not read it.
+        MeterError: the machine does not have RAPL, or this user may not read its counters.
     """
     places = [Path(one) for one in RAPL] if folder is None else [folder]
     place = next((one for one in places if one.is_dir()), None)

@@ -46,6 +46,7 @@ COMMUNICATION: Final = "communication_fraction"
 RESUMED: Final = "resumed_from_step"
 BAD_RECORD: Final = "bad_record"
 TRAINING_SECONDS: Final = "training_seconds"
+EPOCH_SECONDS: Final = "epoch_seconds"
 PEAK_MEMORY: Final = "peak_memory_bytes"
 INTERVAL_ENERGY: Final = "interval_energy_joules"
 POWER: Final = "power_watts"
@@ -96,7 +97,7 @@ class MetricsLog:
             self._file.truncate(offset)
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
-        """Write a value that belongs to one moment, such as a loss; `metadata` has its step."""
+        """Write a value at one point in time, such as a loss; `metadata` contains its step."""
         self._write(POINT, key, value, metadata)
 
     def start(self, key: str, **metadata: Any) -> None:
@@ -145,7 +146,7 @@ def parse(content: bytes) -> list[Line]:
     """Return the complete lines of `content`, without an unfinished last line.
 
     Raises:
-        ValueError: a line is not in MLPerf's format; the message has its number.
+        ValueError: a line is not in MLPerf's format; the message has the number of the line.
     """
     *complete, _unfinished = content.split(b"\n")
     found = []

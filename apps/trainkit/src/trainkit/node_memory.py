@@ -15,7 +15,7 @@ MEMORY = Path("/proc/meminfo")
 
 
 class GroupFiles(NamedTuple):
-    """The names in the folder of a control group that describe its memory.
+    """The names of the files and keys that describe the memory of a control group.
 
     Attributes:
         limit: file with the limit in bytes.
@@ -39,7 +39,8 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
     Args:
         memory: file with the state of the whole node.
         cgroups: folder of the control groups (version 1 or 2), whose limits count, too.
-        own: control groups of this process, as text of /proc/self/cgroup; None: read this file.
+        own: control groups of this process, as text of /proc/self/cgroup; by default, this file is
+            read.
     """
     left = [max(0, limit - used) for limit, used in _limits(cgroups, own)]
     return min([_node(memory, "MemAvailable"), *left])
@@ -51,9 +52,9 @@ def total_bytes(memory: Path = MEMORY) -> int:
 
 
 def smallest_limit(cgroups: Path = CGROUPS, own: str | None = None) -> int | None:
-    """Return the smallest limit in bytes of the control groups; None: there is no limit.
+    """Return the smallest limit of the control groups in bytes, or None if there is no limit.
 
-    The arguments are those of `free_bytes`.
+    For the arguments, see `free_bytes`.
     """
     return min((limit for limit, _ in _limits(cgroups, own)), default=None)
 

@@ -200,7 +200,7 @@ def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _word(default: Any) -> str | None:
-    """Return a default as it is written on the command line; None without a default."""
+    """Return a default as it is written on the command line, or None without a default."""
     if isinstance(default, tuple):
         return ",".join(f"{value:g}" for value in default)
     return None if default is None else str(default)

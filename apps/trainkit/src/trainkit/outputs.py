@@ -34,7 +34,7 @@ class Outputs:
         folder: the `--out` folder.
         checkpoints: checkpoints of the run.
         log: `metrics.jsonl` of the run, truncated to its size at the checkpoint.
-        state: the checkpoint from which the training resumes, None for a new run.
+        state: the checkpoint from which the training resumes, or None for a new run.
         is_main: whether this rank writes.
         identity: the settings that checkpoints record: see `open_outputs`.
         energy: the energy meters of the job.
@@ -116,7 +116,7 @@ def _is_own(folder: Path, resume: str) -> bool:
 
 
 def _doubt(folder: Path) -> str | None:
-    """Return how `result.json` contradicts the run; None if it agrees or does not exist.
+    """Return how `result.json` contradicts the run, or None if it agrees or does not exist.
 
     A `result.json` marks a finished run only if it agrees with the last line of the metrics and
     with the newest checkpoint.
@@ -242,7 +242,7 @@ def own_folder(path: Path) -> Path:
 def _find_state(
     checkpoints: Checkpoints, resume: str, log: metrics.MetricsLog, warn: Callable[[str], None]
 ) -> State | None:
-    """Return the state from which the training resumes, None for a new run."""
+    """Return the state from which the training resumes, or None for a new run."""
     folder, content = checkpoints.folder.parent, log.content()
 
     def fits(path: Path, state: State) -> None:
@@ -265,8 +265,8 @@ def _find_state(
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
     """Raise DataError unless the first `offset` bytes of the metrics are complete, valid lines.
 
-    The file `path` had this size when the checkpoint `saved` was written; `content` is what it has
-    now. The check precedes the training, which could otherwise end with unreadable metrics.
+    The file `path` had this size when the checkpoint `saved` was written; `content` is its current
+    content. The check precedes the training, which could otherwise end with unreadable metrics.
     """
     way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:

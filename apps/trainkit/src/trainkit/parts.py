@@ -43,7 +43,7 @@ Parts = Mapping[str, Part]
 
 
 def snapshot(parts: Parts) -> dict[str, Any]:
-    """Return part name -> state. Write or copy it before the next step, which may change it."""
+    """Return part name -> state; write or copy the states before the next step changes them."""
     return {name: dict(part.state_dict()) for name, part in parts.items()}
 
 
@@ -109,7 +109,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return `what` and the first few `names` as one text; without names, an empty text."""
+    """Return `what` and the first few `names` as one text, or an empty text without names."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

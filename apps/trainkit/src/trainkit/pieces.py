@@ -42,7 +42,8 @@ class Piece:
         array: the values of the part.
         whole: the shape of the whole array.
         offsets: index of the first element of the part in each dimension.
-        owned: whether this rank writes the part; exactly one of the ranks that hold it does.
+        owned: whether this rank writes the part; exactly one of the ranks that hold the part writes
+            it.
     """
 
     array: Array | Foreign
@@ -73,7 +74,7 @@ class Stored:
 
     Attributes:
         shape: the shape of the whole array.
-        dtype: the name of its type.
+        dtype: the name of the type of the elements.
         parts: file and position of each part of the array.
     """
 

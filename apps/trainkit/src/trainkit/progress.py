@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -44,7 +45,7 @@ class Window:
             use.steps, use.samples = use.steps + 1, use.samples + samples
 
     def add_energy(self, measured: Uses) -> None:
-        """Add the energy of the counted steps."""
+        """Add the measured energy of the steps that `count_step` counted to this window."""
         for kind, use in measured.items():
             self.energy.setdefault(kind, Use()).add(use)
 
@@ -65,11 +66,12 @@ class Progress:
         step: completed steps of this epoch.
         before: completed steps of all previous epochs.
         seconds: time of the training steps in seconds, without evaluations and checkpoints.
+        epoch_began: value of `seconds` at the start of the current epoch; NaN if it is unknown.
         closed: value of `steps_done` when an epoch and its evaluation last ended; -1 in the first
             epoch.
         scores: scores of the last evaluation.
         window: sums for the next log line.
-        energy: energy of all steps before those of `window`.
+        energy: energy of all steps before the steps of `window`.
     """
 
     steps_per_epoch: int
@@ -77,6 +79,7 @@ class Progress:
     step: int = 0
     before: int = 0
     seconds: float = 0.0
+    epoch_began: float = 0.0
     closed: int = -1
     scores: dict[str, float] = field(default_factory=dict)
     window: Window = field(default_factory=Window)
@@ -92,6 +95,8 @@ class Progress:
         try:
             # In older checkpoints all epochs have the same number of steps.
             before = {"before": state["epoch"] * state["steps_per_epoch"]}
+            if "epoch_began" not in state:  # an older checkpoint: the time of its epoch is unknown
+                before["epoch_began"] = math.nan
             window = dict(state["window"])
             window["energy"] = uses_of(window.get("energy", {}))  # older checkpoints have none
             energy = uses_of(state.get("energy", {}))
@@ -119,7 +124,7 @@ class Progress:
     def next_epoch(self, steps: int) -> None:
         """Advance to the start of the next epoch, which has `steps` steps."""
         self.before, self.epoch, self.step = self.steps_done, self.epoch + 1, 0
-        self.steps_per_epoch = steps
+        self.steps_per_epoch, self.epoch_began = steps, self.seconds
 
 
 @dataclass
@@ -131,7 +136,7 @@ class Step:
         number: number of the step, from 1.
         samples: samples of all ranks.
         rates: metric key -> value that determined the step, such as the learning rate.
-        sums: sum of each loss, and last the number of ranks that received a signal to stop.
+        sums: sum of each loss, followed by the number of ranks that received a signal to stop.
     """
 
     epoch: int

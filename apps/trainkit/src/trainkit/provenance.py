@@ -44,7 +44,7 @@ def environment(packages: Sequence[str], strategy: Strategy) -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str | None]:
-    """Return the version of each of `packages`, None for packages that are not installed."""
+    """Return the version of each of `packages`, or None for a package that is not installed."""
     return {name: _version(name) for name in packages}
 
 

@@ -63,7 +63,7 @@ class Ranks:
     """The numbers of this process in the job and on its node.
 
     Attributes:
-        launcher: the launcher that started this process, None without a launcher.
+        launcher: the launcher that started this process, or None without a launcher.
         rank: number of the process, 0 to size - 1.
         size: processes in the job (world size).
         local_rank: number of the process on its node.
@@ -125,7 +125,7 @@ def share(planned: int | None, size: int) -> int:
     losses stay the same.
 
     Args:
-        planned: ranks for which the training is configured; None: `size`.
+        planned: number of ranks for which the training is configured; by default `size`.
         size: actual number of ranks.
 
     Raises:
@@ -157,7 +157,8 @@ def horovod_backend(hvd: Any, *, gpu: bool) -> str:
 
     Args:
         hvd: the Horovod module of a framework, after `init`.
-        gpu: whether the tensors are on a GPU, for which Horovod uses NCCL if built with it.
+        gpu: whether the tensors are on a GPU, for which Horovod uses NCCL if it was built with
+            NCCL.
     """
     if gpu and hvd.nccl_built():
         return "nccl"
@@ -165,7 +166,7 @@ def horovod_backend(hvd: Any, *, gpu: bool) -> str:
 
 
 def check_size(ranks: Ranks, seen: int, framework: str) -> None:
-    """Raise ArgumentError if the ranks are not connected, because each would train on its own.
+    """Raise ArgumentError if the ranks are not connected, because each rank would train alone.
 
     Ranks stay unconnected, without a message, if the launcher belongs to another MPI.
 
@@ -190,9 +191,9 @@ def rendezvous(ranks: Ranks, environment: Mapping[str, str] = os.environ) -> tup
     """Return the address and port at which the ranks of torch.distributed connect.
 
     MASTER_ADDR and MASTER_PORT are returned if they are set, for example by torchrun. Without
-    MASTER_ADDR, the address is that of the loopback device if all ranks are on this node. Without
-    MASTER_PORT, the port is derived from the name of the job, so that two jobs on a node use
-    different ports.
+    MASTER_ADDR, the result has the address of the loopback device if all ranks are on this node.
+    Without MASTER_PORT, the port is derived from the name of the job, so that two jobs on a node
+    use different ports.
 
     Raises:
         ArgumentError: the ranks are on several nodes and MASTER_ADDR is not set, or one of the two

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 def linear_scaling(base_lr: float, batch: int, base_batch: int) -> float:
-    """Return `base_lr` scaled linearly to the global batch: k times the batch, k times the rate.
+    """Return `base_lr` multiplied by the ratio of the global batch `batch` to `base_batch`.
 
     Goyal et al., "Accurate, Large Minibatch SGD", arXiv:1706.02677, section 2.1.
     """

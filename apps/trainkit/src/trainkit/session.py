@@ -42,7 +42,7 @@ T = TypeVar("T")
 def has_finished(folder: Path, resume: str, strategy: Strategy) -> bool:
     """Return whether `folder` has a finished run; if so, rank 0 prints a note.
 
-    All ranks must call this function; they get the same answer.
+    All ranks must call this function; all ranks get the same result.
 
     Args:
         folder: the `--out` folder.
@@ -70,7 +70,7 @@ class Session:
         course: length of the training.
         words: names of the app's measurements.
         training: the state of the training for checkpoints.
-        watch: profiler of a few steps; None: no profile.
+        watch: profiler of a few steps, or None for no profile.
 
     Attributes:
         progress: position of the training.
@@ -92,7 +92,8 @@ class Session:
             out.log, console, words, course.epochs, course.last_step, out.energy
         )
         self._watchdog = Watchdog(
-            strategy.rank, strategy.size, out.folder / "hanging", course.patience
+            strategy.rank, strategy.size, out.folder / "hanging", course.patience,
+            writers=strategy.trainers,
         )
         self._under_way: list[Step] = []
         self._stopping = self._agreed = False
@@ -145,15 +146,20 @@ class Session:
 
     def next_batch(self, batches: Iterator[T]) -> T:
         """Return the next batch, and start the timer of the step."""
-        if self._watch is not None:
-            self._watch.before()
-        self._out.energy.begin()
-        self._started, self._communicated = time.perf_counter(), self._strategy.communicating
+        self.begin_step()
         self._watchdog.beat("reading data")
         batch = next(batches)
         self._watchdog.beat("making a step")
         self._waited = time.perf_counter() - self._started
         return batch
+
+    def begin_step(self) -> None:
+        """Start the timer of a step whose batch the framework reads within the step."""
+        if self._watch is not None:
+            self._watch.before()
+        self._out.energy.begin()
+        self._started, self._communicated = time.perf_counter(), self._strategy.communicating
+        self._watchdog.beat("making a step")
 
     def finish_step(self, samples: int, sums: Pending, rates: Mapping[str, float]) -> None:
         """Count a completed step; write a checkpoint if it is due, and stop after a signal.
@@ -161,7 +167,7 @@ class Session:
         Args:
             samples: samples of the step on all ranks.
             sums: sums over all ranks: each loss of these samples, in the order of
-                `Words.losses`, and last the number of ranks whose `stop_asked` is true.
+                `Words.losses`, followed by the number of ranks whose `stop_asked` is true.
             rates: metric key -> value that determined the step, such as the learning rate.
 
         Raises:
@@ -175,7 +181,7 @@ class Session:
         due = progress.steps_done % self._course.log_every == 0 or progress.epoch_is_over
         watched = watch is not None and watch.is_on
         last = progress.steps_done == self._course.last_step
-        self._settle(leave=0 if due or watched or last else 1)
+        self._settle(leave=0 if due or watched or last else self._strategy.pending)
         took = (
             time.perf_counter() - self._started, self._waited,
             self._strategy.communicating - self._communicated,
@@ -203,6 +209,9 @@ class Session:
         self._settle()
         self._meter()
         before = self._out.log.position()
+        took = self.progress.seconds - self.progress.epoch_began
+        if self.progress.epoch_is_over and math.isfinite(took):
+            self._out.log.event(metrics.EPOCH_SECONDS, took, unit="s", **self.progress.where)
         self._out.log.stop(metrics.EPOCH_STOP, **self.progress.where)
         if self._evaluation_is_due():
             self._out.log.start(metrics.EVAL_START, **self.progress.where)
@@ -224,7 +233,7 @@ class Session:
     def counter(self, what: str, total: int, unit: str) -> Counter:
         """Return a progress counter of a task such as an evaluation, shown on rank 0.
 
-        The arguments are those of `Counter`. Each update also reports progress to the watchdog.
+        For the arguments, see `Counter`. Each update also reports progress to the watchdog.
         """
 
         def moved() -> None:
@@ -243,10 +252,10 @@ class Session:
             self._save(self._out.log.position())
 
     def _settle(self, leave: int = 0) -> None:
-        """Wait for the losses of all pending steps but the `leave` newest.
+        """Wait for the losses of all pending steps except the newest `leave` steps.
 
-        If `leave` is 1, the wait is short, because the GPU and the sums over the ranks had the
-        duration of one step to finish.
+        Unless `leave` is 0, the wait is short, because the GPU and the sums over the ranks had the
+        duration of the steps after that to finish.
         """
         while len(self._under_way) > leave:
             step = self._under_way.pop(0)
@@ -290,8 +299,8 @@ class Session:
     def _check_agreement(self) -> None:
         """Compare the weights of all ranks bit by bit, after the first step and at the end.
 
-        Without this check, nobody would notice if a framework does not average the gradients: it
-        reports no error, and the loss still decreases.
+        This check detects a framework that does not average the gradients. Such a framework reports
+        no error, and the loss still decreases.
         """
         self._watchdog.beat("comparing the weights of the ranks", slow=True)
         if not self._strategy.agree(self._training.digest()):
@@ -324,7 +333,7 @@ class Session:
     def _save(self, offset: int) -> None:
         """Start to write a checkpoint.
 
-        A run that resumes from it truncates `metrics.jsonl` to `offset` bytes.
+        A run that resumes from the checkpoint truncates `metrics.jsonl` to `offset` bytes.
 
         Raises:
             DivergedError: the weights are not finite. The loss of the last step does not show

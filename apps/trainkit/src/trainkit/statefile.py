@@ -49,7 +49,7 @@ class Foreign:
 
 
 class FormError(Exception):
-    """The file is not a checkpoint, or the state has a value that a checkpoint cannot store."""
+    """Error for a file that is not a checkpoint, or for a state that no checkpoint can store."""
 
 
 def write(state: Mapping[str, Any], file: IO[bytes]) -> None:

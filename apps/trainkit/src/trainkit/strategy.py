@@ -32,12 +32,14 @@ class Strategy:
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
+        pending: number of steps whose sums may still be computed while the next step starts.
         ranks: numbers of this process in the job and on its node.
         communicating: seconds spent waiting for gradients of other ranks so far, without the
             communication that overlapped with the backward pass.
     """
 
     name = "single"
+    pending = 1
 
     def __init__(self, ranks: Ranks | None = None) -> None:
         self.ranks = ranks or Ranks()
@@ -54,8 +56,21 @@ class Strategy:
         return self.ranks.size
 
     @property
+    def trainers(self) -> int:
+        """The number of ranks, from rank 0 on, that run the training loop."""
+        return self.size
+
+    @property
+    def unmetered(self) -> str | None:
+        """The reason why the ranks of the training loop cannot read all energy meters, or None."""
+        return None
+
+    @property
     def backend(self) -> str | None:
-        """The library that averages tensors over the ranks: gloo, mpi or nccl; None: no library."""
+        """The library that averages tensors over the ranks: gloo, mpi, nccl or grpc.
+
+        It is None if the strategy uses no library.
+        """
         return None
 
     @property
@@ -68,7 +83,7 @@ class Strategy:
         return {"device": "cpu", "gpu": None, "threads": {}}
 
     def gpu(self) -> Gpu | None:
-        """Return the GPU of this rank, for its energy meter; None: the rank uses a CPU."""
+        """Return the GPU of this rank, for its energy meter, or None if the rank uses a CPU."""
         return None
 
     def sum(self, values: Iterable[float]) -> list[float]:
@@ -102,8 +117,8 @@ class Strategy:
     def unhurried(self) -> Iterator[None]:
         """Allow ranks any delay inside the block, and synchronize them at its end.
 
-        Use this method if durations differ between nodes, as for copies to a local disk.
-        Elsewhere a rank that is minutes late counts as lost.
+        Use this method if durations differ between nodes, as for copies to a local disk. Outside of
+        such a block, a rank that is minutes late counts as lost.
         """
         yield
 

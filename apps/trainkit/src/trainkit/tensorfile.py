@@ -39,9 +39,9 @@ class Entry:
     """A tensor in a file.
 
     Attributes:
-        dtype: the name of its type in NumPy or PyTorch.
-        shape: its shape.
-        start: position of its first byte in the file.
+        dtype: the name of the type of the elements in NumPy or PyTorch.
+        shape: shape of the tensor.
+        start: position of the first byte of the tensor in the file.
     """
 
     dtype: str
@@ -54,9 +54,9 @@ class Source:
     """A tensor that is to be written.
 
     Attributes:
-        dtype: the name of its type in NumPy or PyTorch.
-        shape: its shape.
-        values: function that returns its values when they are written.
+        dtype: the name of the type of the elements in NumPy or PyTorch.
+        shape: shape of the tensor.
+        values: function that returns the values of the tensor; it is called when they are written.
     """
 
     dtype: str
@@ -81,7 +81,7 @@ def storage(dtype: str) -> np.dtype[Any]:
 
 
 def bits(array: Array | Foreign) -> Array:
-    """Return `array` as it is; for a type that NumPy lacks, the integers that store its bits."""
+    """Return `array` unchanged, or the integers that store its bits if NumPy lacks its type."""
     return array.bits if isinstance(array, Foreign) else array
 
 
@@ -118,14 +118,14 @@ def write(
 
 
 def read(path: Path, file: IO[bytes]) -> tuple[dict[str, Any], dict[str, Entry]]:
-    """Return the metadata and the tensors that the header of a file lists, after a check of each.
+    """Return the metadata and the tensors in the header of a file, after a check of each entry.
 
     Args:
         path: path of the file, for messages.
         file: the open file.
 
     Raises:
-        FormError: the header is not one of this format, or a tensor is not inside of the file.
+        FormError: the header is not in this format, or a tensor is not inside the file.
     """
     size = os.fstat(file.fileno()).st_size
     file.seek(0)

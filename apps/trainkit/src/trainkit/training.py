@@ -20,7 +20,7 @@ class Course:
         log_every: steps between log lines.
         checkpoint_every: steps between checkpoints within an epoch.
         eval_every: epochs between evaluations, 0 for none.
-        patience: seconds without progress after which hanging ranks end; 0: they wait forever.
+        patience: seconds without progress after which hanging ranks end; 0 if they wait forever.
     """
 
     steps_per_epoch: int | Sequence[int]
@@ -63,7 +63,7 @@ class Training(Protocol):
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return the entries that the app adds to a checkpoint, beside parts and progress."""
+        """Return the entries that the app adds to the parts and the progress in a checkpoint."""
         ...
 
     def own_result(self) -> Mapping[str, Any]:
@@ -84,7 +84,7 @@ class Watch(Protocol):
         ...
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled step, otherwise None.
+        """Count a step; return the report after the last profiled step, and None otherwise.
 
         The arguments are the times of the step, as in `trainkit.progress.Window.add_time`.
         """

@@ -1,6 +1,6 @@
 """Report and end hanging ranks: a rank that reads from a dead file system blocks all other ranks.
 
-A thread of each rank notices when its training makes no progress. The ranks then write their
+A thread of each rank detects that the training makes no progress. The ranks then write their
 current activity and position in the code to files below `--out`, and one rank prints all of them.
 After a longer time without progress the ranks end, so that the job ends and frees its nodes. A rank
 that writes no file was stopped, or its node has failed.
@@ -50,20 +50,22 @@ class Watchdog:
         rank: this rank.
         size: ranks of the training.
         folder: folder of the files in which ranks describe their activity.
-        patience: seconds without progress after which the rank ends; during a slow activity of any
-            rank, `SLOW` times as many. The hang is reported after `patience` seconds at the latest.
-            0: ranks are not watched.
+        patience: seconds without progress after which the rank ends, or `SLOW` times as many during
+            a slow activity of any rank. The hang is reported after `patience` seconds at the
+            latest. If `patience` is 0, ranks are not watched.
         end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
-        subject: word for what the ranks do, for the message at the end.
+        subject: word for the activity of the job, such as training, for the message at the end.
+        writers: number of ranks, from rank 0 on, that have a watchdog; None: all ranks.
     """
 
     def __init__(
         self, rank: int, size: int, folder: Path, patience: float, *,
         end: Callable[[int], object] = os._exit, clock: Callable[[], float] = time.monotonic,
-        subject: str = "training",
+        subject: str = "training", writers: int | None = None,
     ) -> None:
         self._rank, self._size, self._folder = rank, size, folder
+        self._writers = size if writers is None else writers
         self._patience, self._end, self._clock = patience, end, clock
         self._subject, self._detail = subject, ""
         self._doing, self._slow, self._since = "starting", True, clock()
@@ -89,7 +91,7 @@ class Watchdog:
         Args:
             doing: description of the activity, printed after "is"; one of a few fixed texts.
             slow: whether the activity may always take long.
-            detail: object of the activity, printed after it, such as a size; any text.
+            detail: object of the activity, printed after `doing`, such as a size; any text.
         """
         now, before = self._clock(), self._longest.get(self._doing)
         # The first wait of each kind is not representative: code is compiled, ranks connect.
@@ -134,7 +136,7 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether any rank has a slow activity; if this rank has one, create `BUSY`."""
+        """Return whether any rank has a slow activity; if this rank has one, create file `BUSY`."""
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:
@@ -180,7 +182,7 @@ class Watchdog:
             return
         except OSError:
             pass  # without a working disk, every rank prints
-        found = {rank: self._read(rank) for rank in range(self._size)}
+        found = {rank: self._read(rank) for rank in range(self._writers)}
         say(sys.stderr, f"{what}: {summary(found)}\n")
 
     def _read(self, rank: int) -> tuple[str, str] | None:
@@ -204,7 +206,7 @@ def where(thread: int) -> str:
 def summary(found: dict[int, tuple[str, str] | None]) -> str:
     """Return the activities of all ranks as text, the rarest first.
 
-    `found` is rank -> activity and position in the code, None for a silent rank.
+    `found` maps each rank to its activity and position in the code, or to None if it is silent.
     """
     groups: dict[str, list[int]] = {}
     for rank, said in found.items():

@@ -1,6 +1,6 @@
-"""Pack data sets that are made from IDX files (such as Fashion-MNIST) into shards of PNG files.
+"""Pack data sets that are read from arrays (such as Fashion-MNIST) into shards of PNG files.
 
-The key of a record is the index of its image in the source file, or of its sequence in the split,
+The key of a record is the index of its image or sequence in the split, in the order of its files,
 so that the user can find the source of a record that a message names. The bytes of the shards
 depend only on the files, the contract, the constants below and the version of the encoder.
 """
@@ -97,13 +97,17 @@ def _packed_size_at_most(samples: Samples) -> int:
     It counts a header and the padding for each frame and label, and PNG files without compression.
     """
     frames, height, width = samples.shape
-    png = height * (width + 1) + 128
+    png = height * (width * samples.channels + 1) + 128
     return len(samples) * (2 * BLOCK + frames * (2 * BLOCK + png)) + 20 * BLOCK
 
 
-def moments(samples: Samples) -> tuple[float, float]:
-    """Return the mean and the population standard deviation of all pixels, scaled to 0..1."""
-    counts = samples.histogram()
+def moments(samples: Samples) -> list[tuple[float, float]]:
+    """Return the mean and the population standard deviation of each channel, scaled to 0..1."""
+    histogram = samples.histogram()
+    return [_moments(histogram[256 * channel :][:256]) for channel in range(samples.channels)]
+
+
+def _moments(counts: list[int]) -> tuple[float, float]:
     total = sum(counts)
     first = sum(value * count for value, count in enumerate(counts))
     second = sum(value * value * count for value, count in enumerate(counts))
@@ -115,7 +119,7 @@ def _describe(
     contract: OfArrays, form: ImageFormat, splits: dict[str, Samples],
     shards: dict[str, list[Shard]],
 ) -> Dataset:
-    mean, std = moments(splits["train"])
+    found = moments(splits["train"])
     sizes = {samples.shape[1:] for samples in splits.values()}
     height, width = sizes.pop() if len(sizes) == 1 else (None, None)
     return Dataset(
@@ -125,8 +129,8 @@ def _describe(
         labels=contract.kind.labels,
         sample=contract.kind.sample,
         image=ImageFacts(
-            channels=1, height=height, width=width, encoding="png",
-            mean=[round(mean, 6)], std=[round(std, 6)],
+            channels=splits["train"].channels, height=height, width=width, encoding="png",
+            mean=[round(mean, 6) for mean, _ in found], std=[round(std, 6) for _, std in found],
         ),
         splits={name: PackedSplit.of(listed) for name, listed in shards.items()},
         origin=Origin(

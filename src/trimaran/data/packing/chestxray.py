@@ -2,7 +2,7 @@
 
 The table lists each image with its findings and its patient. All images of a patient are in one
 split: otherwise a network could recognize the patient instead of the disease. Images are read from
-`images/` beside the table if the user has unpacked the archives; otherwise each archive is
+`images/` next to the table if the user has unpacked the archives; otherwise each archive is
 unpacked once into a folder of the cache.
 """
 
@@ -40,12 +40,12 @@ _NAME = re.compile(r"\d{8}_\d{3}\.png")
 
 
 class PatientSplit(Split):
-    """A split: the images in a published list, or all images of some of the other patients.
+    """A split: the images in a published list, or all images of a part of the other patients.
 
     Either `list` or `percent` is given.
 
     Attributes:
-        samples: number of images (None: unknown before the user has the list).
+        samples: number of images; None if it is unknown until the user has the list.
         percent: begin and end of the split, as percentages of the patients that are in no list;
             these patients are sorted by a hash (see `splits`).
         list: name of the file with the list.

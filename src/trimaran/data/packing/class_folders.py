@@ -103,7 +103,7 @@ def scan_folder(task: tuple[str, str, int], advance: Advance) -> tuple[str, Foun
         advance: function that is called with 1 at the end.
 
     Returns:
-        The class folder, as in `task`, and what was found in it.
+        The class folder, as in `task`, and its samples.
     """
     root, below, label = task
     samples, digest = [], hashlib.sha256(f"{below}:{label}".encode())

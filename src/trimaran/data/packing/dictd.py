@@ -2,9 +2,9 @@
 
 Each line of the index has a headword, the position of its entry and the size of the entry,
 separated by tabs; the numbers have base 64 (manual page dictd(8), section "Database Format").
-`.dict.dz` is gzip with an additional table for random access, which gzip ignores. Several
-headwords may lead to one entry. Entries whose headwords begin with `00-`, or with `00database`
-where the index has no punctuation (dictfmt without --allchars), describe the dictionary.
+`.dict.dz` is gzip with an additional table for random access, which gzip ignores. Several headwords
+may refer to one entry. Entries whose headwords begin with `00-`, or with `00database` where the
+index has no punctuation (dictfmt without --allchars), describe the dictionary.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def number(digits: bytes) -> int:
 
 
 def dictionary(index: Path) -> Path:
-    """Return the file beside the index that contains the entries.
+    """Return the file with the entries, which is in the same folder as the index.
 
     Raises:
         RunError: there is no such file.
@@ -47,9 +47,10 @@ def entries(index: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the position and the content of each entry once, in the order of the positions.
 
     Raises:
-        RunError: the dictionary beside the index is missing, or an index line is malformed or
-            points beyond the end of the dictionary.
-        OSError: a file cannot be read; BadGzipFile, EOFError or zlib.error: it is damaged.
+        RunError: the dictionary is missing, or a line of the index is malformed or points beyond
+            the end of the dictionary.
+        OSError: a file cannot be read, or the compressed dictionary is damaged (BadGzipFile).
+        EOFError or zlib.error: the compressed dictionary is damaged.
     """
     path = dictionary(index)
     content = path.read_bytes()
@@ -60,7 +61,7 @@ def entries(index: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _places(index: Path, length: int) -> set[tuple[int, int]]:
-    """Return the positions and sizes of the entries, without those that describe the dictionary.
+    """Return the positions and sizes of the entries that do not describe the dictionary itself.
 
     Args:
         index: the index.

@@ -32,7 +32,7 @@ class Document(NamedTuple):
         split: the split of the document; "" if it has a fault.
         place: the file that contains the document, and the position in it, for messages.
         content: the text as UTF-8.
-        fault: why the document cannot be used; None if it can.
+        fault: the reason why the document cannot be used; None if it can be used.
     """
 
     split: str
@@ -50,7 +50,7 @@ class Text:
         files: paths of the files below `root`, sorted.
         rule: how the files are divided into documents.
         held_out: range of hash values for each split; the hash of a document then determines its
-            split. None: the folder that contains a document is its split.
+            split. If it is None, the folder of a document determines its split.
         encoding: encoding of the files.
         contents: name of a file -> SHA-256, if a contract pins the files.
         ignored: paths of other files below `root`, which are not read.
@@ -104,7 +104,7 @@ class Text:
                                         start, found)
 
     def _of_file(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the position and the content of each document (JSON lines: of each line)."""
+        """Yield the position and the content of each document, or of each line of JSON lines."""
         path = self.root / name
         if self.rule == "dictd":
             yield from dictd.entries(path)
@@ -150,7 +150,7 @@ def is_json_lines(name: str) -> bool:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn the errors of reading the file at `path` into RunError."""
+    """Convert errors that occur while the file at `path` is read into RunError."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -211,7 +211,7 @@ def listed(source: Path, rule: DocumentRule, held_out: int | None) -> Text:
         source: a file, or a folder. If `source` contains a folder `train`, each folder in `source`
             is a split.
         rule: how the files are divided into documents.
-        held_out: percentage of the documents in the split `val`; None: 1.
+        held_out: percentage of the documents in the split `val`; None for 1 percent.
 
     Raises:
         UsageError: the source does not exist or has no files of text, a name is not UTF-8, a folder
@@ -260,7 +260,7 @@ def is_text(name: str, rule: DocumentRule) -> bool:
 
 
 def _is_special(path: Path) -> bool:
-    """Return whether a path is no plain file, such as a pipe; a missing file is not special."""
+    """Return whether a path exists and is not a plain file, for example a pipe."""
     return path.exists() and not path.is_file()
 
 

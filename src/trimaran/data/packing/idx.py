@@ -155,6 +155,11 @@ class Labelled:
         _, height, width = self.images.shape
         return 1, height, width
 
+    @property
+    def channels(self) -> Literal[1, 3]:
+        """The number of channels: images are grey."""
+        return 1
+
     def __len__(self) -> int:
         return len(self.classes)
 
@@ -167,7 +172,7 @@ class Labelled:
         return (self.images.image(number),)
 
     def histogram(self) -> list[int]:
-        """Return for each of the 256 grey values how many pixels in all images have it."""
+        """Return the number of pixels in all images that have each of the 256 grey values."""
         from PIL import Image  # slow to import
 
         count, height, width = self.images.shape

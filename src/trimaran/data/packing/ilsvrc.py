@@ -74,7 +74,7 @@ def is_here(root: Path) -> bool:
 
 
 def synsets() -> dict[str, str]:
-    """Return WordNet number -> name of all classes, in the order of their ILSVRC2012 numbers."""
+    """Return the name of each class by WordNet number, in the order of the ILSVRC2012 numbers."""
     path = paths.repository() / "recipes/data/imagenet-2012-synsets.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     return dict(line.split(" ", 1) for line in lines)
@@ -83,7 +83,7 @@ def synsets() -> dict[str, str]:
 def class_names(numbers: list[str]) -> list[str]:
     """Return a unique name such as `n02119789 kit fox` for each WordNet number.
 
-    The name alone is not unique: two classes are called `crane`.
+    A name without the number is not unique: two classes are called `crane`.
     """
     names = synsets()
     return [f"{number} {names[number]}" for number in numbers]
@@ -93,7 +93,7 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
     """List the images of the tar files in `root`.
 
     Raises:
-        RunError: a tar file is missing or damaged, or has other classes than ImageNet.
+        RunError: a tar file is missing or damaged, or its classes are not the classes of ImageNet.
     """
     missing = [name for name in (TRAIN, VAL, DEVKIT) if not (root / name).is_file()]
     if missing:

@@ -24,12 +24,13 @@ def listing_of(
     Args:
         source: folder with ImageNet's tar files, NIH's chest X-rays, or images.
         out: folder of the packed data set, which must be outside of an image folder.
-        labels: CSV file with the classes of each image (None: its folder is its class).
-        in_sequences: each folder of a split is one sample, and its images are the frames.
+        labels: CSV file with the classes of each image; None if the folder of an image is its
+            class.
+        in_sequences: whether each folder of a split is one sample, with its images as frames.
         untrained: allow that the split `train` is missing.
         workers: number of processes.
         reporter: shows progress and warnings.
-        classes: the classes that may occur in `labels` (None: any).
+        classes: the classes that may occur in `labels`; None if all classes are allowed.
         skip_missing: leave out missing images that a table lists.
 
     Raises:
@@ -64,7 +65,7 @@ def listing_of(
 
 
 def _of_tars(source: Path, out: Path, workers: int, reporter: Reporter) -> Listing:
-    """List ImageNet's tar files, and the other files in `source` except those in `out`."""
+    """List the images in ImageNet's tar files, and the other files in `source` outside of `out`."""
     found = ilsvrc.listing(source, workers, reporter)
     own = os.path.relpath(os.path.realpath(out), os.path.realpath(source))
     images, others = leftovers.beside(source, {ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT, own})

@@ -22,7 +22,7 @@ class KittiSplit(Counted):
     """A split with the sequences in one folder of the zip.
 
     Attributes:
-        frames: total number of frames of all sequences (None: not checked).
+        frames: total number of frames of all sequences; None if the number is not checked.
     """
 
     folder: RelativePath

@@ -77,7 +77,8 @@ def listing(
         root: the image folder.
         table: the CSV file.
         reporter: shows progress and warnings.
-        classes: the known classes in the order of their labels (None: those in the table, sorted).
+        classes: the known classes in the order of their labels; None for the sorted classes in the
+            table.
         skip_missing: leave out missing images with a warning.
 
     Raises:
@@ -186,7 +187,7 @@ def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> No
 
 
 def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str]) -> None:
-    """Reject a name that is probably several names, and names that probably mean one class."""
+    """Reject a name that probably joins several names, and names that probably mean one class."""
     seen: dict[str, str] = {}
     doubts = {name: doubt for name in names if (doubt := _doubt(name, names, seen))}
     for row in sorted(rows.values()):
@@ -219,7 +220,7 @@ def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | Non
 
 
 def _rows(table: Path, reporter: Reporter) -> dict[str, Row]:
-    """Read the table, check each row, and return a dictionary: file -> row."""
+    """Read the table, check each row, and return the rows by file name."""
     rows: dict[str, Row] = {}
     found = tables.read(table, COLUMNS, hint=_HINT)
     unused = [name for name in found.columns if name not in (*COLUMNS, PATIENT)]

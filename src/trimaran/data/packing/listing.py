@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from shards.kinds import Kind
 from trimaran.errors import RunError, unreadable
@@ -31,7 +31,8 @@ SHOWN = 10
 class Samples(Protocol):
     """The checked samples of one split.
 
-    Each sample has the same number of grey frames, and all frames have one size.
+    Each sample has the same number of frames. All frames have one size and are grey, or all are in
+    colour (RGB).
     """
 
     @property
@@ -42,6 +43,10 @@ class Samples(Protocol):
     def shape(self) -> tuple[int, int, int]:
         """The number of frames of a sample, and their height and width in pixels."""
 
+    @property
+    def channels(self) -> Literal[1, 3]:
+        """The number of channels of a frame: 1 (grey) or 3 (RGB)."""
+
     def __len__(self) -> int: ...
 
     def labels(self, number: int) -> tuple[int, ...]:
@@ -51,7 +56,10 @@ class Samples(Protocol):
         """Return the frames of the sample `number`."""
 
     def histogram(self) -> list[int]:
-        """Return for each of the 256 grey values how many pixels in all frames have it."""
+        """Return the number of pixels in all frames that have each of 256 values, by channel.
+
+        The list has 256 numbers for each channel: first those of red, then green, then blue.
+        """
 
 
 class Sample(NamedTuple):
@@ -151,11 +159,11 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def readable(path: Path, doing: str = "read") -> Iterator[None]:
-    """Turn errors of the block, which reads a published archive or table, into RunError.
+    """Convert errors of the block, which reads a published archive or table, into RunError.
 
     Args:
         path: the file that is read.
-        doing: the participle for the message, "cannot be `doing`".
+        doing: the participle that completes the message "cannot be ...".
     """
     try:
         yield

@@ -130,6 +130,11 @@ class Scenes:
         """The number of frames, height and width in pixels."""
         return self.motion.frames, self.motion.side, self.motion.side
 
+    @property
+    def channels(self) -> Literal[1, 3]:
+        """The number of channels: images are grey."""
+        return 1
+
     def __len__(self) -> int:
         return self.count
 
@@ -164,7 +169,7 @@ class Scenes:
         return image, Flight(begins[0], across, rooms[0]), Flight(begins[1], down, rooms[1])
 
     def histogram(self) -> list[int]:
-        """Return for each of the 256 grey values how many pixels in all frames have it."""
+        """Return the number of pixels in all frames that have each of the 256 grey values."""
         counts = [0] * 256
         for number in range(len(self)):
             for frame in self.frames(number):

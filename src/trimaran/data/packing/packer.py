@@ -2,9 +2,9 @@
 
 A shard is written in `.packing/` and moved into the folder when it is complete. Then a note with
 its hash is written to `.packing/`. The next call resumes a killed packing: it keeps each shard
-whose hash is the one in its note. `dataset.json` is written last, so that an unfinished folder is
-not a data set. The bytes depend on the source, the options and the versions of the libraries, but
-not on the number of workers.
+whose hash equals the hash in its note. `dataset.json` is written last, so that an unfinished folder
+is not a data set. The bytes depend on the source, the options and the versions of the libraries,
+but not on the number of workers.
 """
 
 from __future__ import annotations
@@ -101,7 +101,10 @@ def _encoding(source: Listing, options: Options) -> str:
 
 
 def _plan(source: Listing, options: Options) -> dict[str, Any]:
-    """Return all that determines the shards; only a call with an equal plan resumes a packing."""
+    """Return everything that determines the shards.
+
+    Only a call with an equal plan resumes an unfinished packing.
+    """
     plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
     return plan | ({"decoder": videos.decoder()} if source.has_videos else {})
 
@@ -121,7 +124,7 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return name -> shard of the shards that an earlier call finished and that are unchanged."""
+    """Return the unchanged shards that an earlier call finished, by name."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
@@ -186,7 +189,8 @@ def _make(
 def make(job: Job, advance: Advance) -> Done:
     """Write one shard and its note.
 
-    If an image cannot be decoded, they are written only with `skip_bad`, and without this image.
+    If an image cannot be decoded, shard and note are written only with `skip_bad`, and the shard
+    does not contain this image.
     """
     state = job.folder / unfinished.STATE
     part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
@@ -235,7 +239,7 @@ def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, .
 
 
 def _move(part: Path, folder: Path) -> None:
-    """Move the files in `part` into `folder`, and replace those of an earlier attempt."""
+    """Move the files in `part` into `folder`, and replace the files of an earlier attempt."""
     for path in part.iterdir():
         target = folder / path.name
         if target.is_dir():  # an LMDB shard; a rename cannot replace a folder with files
@@ -244,7 +248,7 @@ def _move(part: Path, folder: Path) -> None:
 
 
 def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Check that every split has an image left: a training cannot read an empty split."""
+    """Check that every split still has an image, because a training cannot read an empty split."""
     splits: dict[str, list[Done]] = {}
     for job in jobs:
         splits.setdefault(job.split, []).append(finished[job.stem])

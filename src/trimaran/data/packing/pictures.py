@@ -94,7 +94,7 @@ def scaled(content: bytes, to: Resize, quality: int) -> bytes:
     A plain grey or RGB JPEG of this size is returned unchanged. Any other image is rotated by its
     EXIF orientation, converted to RGB unless it is grey, scaled with `FILTER`, and encoded with
     `quality` (1 to 95, as in Pillow) and 4:2:0 subsampling. The decoder first halves a large JPEG,
-    as often as the sides stay at least twice the final sides.
+    as long as its sides remain at least twice the final sides.
 
     Raises:
         BadImage: the content cannot be decoded.

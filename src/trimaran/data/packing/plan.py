@@ -34,10 +34,11 @@ class Options:
     Attributes:
         name: name of the data set.
         format: format of the shards.
-        resize: size to which images are scaled (None: images are not scaled).
+        resize: size to which images are scaled; None if images are not scaled.
         quality: JPEG quality of scaled images and of the frames of videos.
-        samples: number of samples in a shard. None: 10,000 images, or a 64th of the sequences of a
-            split. As one process writes a shard, 64 processes can then work on a split.
+        samples: number of samples in a shard; None for 10,000 images, or for a 64th of the
+            sequences of a split. One process writes a shard, so that 64 processes can then work on
+            a split.
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.
@@ -93,7 +94,7 @@ class Done(strict.Model):
     """A finished shard; its note, `.packing/STEM.json`, contains the fields except `stem`.
 
     Attributes:
-        shard: its description (None: the shard has no samples).
+        shard: description of the shard; None if the shard has no samples.
         bad: the images that could not be decoded.
         encoded: number of images that were re-encoded without being scaled.
     """

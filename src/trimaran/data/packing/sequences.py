@@ -23,7 +23,7 @@ KIND = Kind(labels="none", sample="sequence")
 
 
 def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, ...]:
-    """Return the results of `do` for every frame of a sample, or for its one image.
+    """Apply `do` to every frame of a sample, or to its only image, and return the results.
 
     Raises:
         BadImage: `do` raises it, or a frame has another size than the first frame; the message

@@ -49,7 +49,7 @@ def read(
         error: the class of the errors that are raised.
 
     Raises:
-        TrimaranError: The file cannot be read, lacks a column or repeats one, or a row has more or
+        TrimaranError: the file cannot be read, lacks a column or repeats one, or a row has more or
             fewer fields than the first line (the message names the line). The error has the class
             `error`.
     """

@@ -43,7 +43,8 @@ class Options:
 
     Attributes:
         name: name of the data set.
-        samples: largest number of documents in a shard (None: only the tokens are limited).
+        samples: largest number of documents in a shard; None if only the number of tokens is
+            limited.
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.
@@ -58,7 +59,7 @@ class Options:
 
 @dataclass
 class Survey:
-    """What a text contains.
+    """The numbers, sizes and faults of the documents of a text.
 
     Attributes:
         documents: split -> number of documents.
@@ -84,7 +85,7 @@ def pack(
         choice: the tokenizer.
         skip_bad: leave out documents that cannot be used, and list them in `skipped.txt`.
         reporter: shows progress and warnings.
-        wanted: split -> number of documents that it must have (None: any number).
+        wanted: split -> number of documents that it must have; None for any number.
 
     Raises:
         UsageError: `folder` contains other files, or the file of the tokenizer is not a tokenizer.
@@ -190,7 +191,10 @@ def _refuse(
 
 
 def _plan(text: Text, options: Options, choice: Choice) -> dict[str, object]:
-    """Return all that determines the shards; only a call with an equal plan resumes a packing."""
+    """Return everything that determines the shards.
+
+    Only a call with an equal plan resumes an unfinished packing.
+    """
     return {
         "source": fingerprint(text.stamps), "documents": text.rule, "encoding": text.encoding,
         "held_out": text.held_out_rule, "tokenizer": choice.made,
@@ -274,7 +278,7 @@ class _Split:
         return len(self._documents), self._tokens
 
     def finish(self) -> None:
-        """Write a shard of the documents that were added since the last shard, and its note."""
+        """Write the documents since the last shard as a shard, and its record as finished."""
         if not self._documents:
             return
         state = self._folder / unfinished.STATE
@@ -287,7 +291,7 @@ class _Split:
 
 
 class _Packing:
-    """Writes the shards of all splits.
+    """A writer of the shards of all splits.
 
     Attributes:
         kept: the shards that an earlier call finished.

@@ -56,7 +56,7 @@ class OfText(Common):
 
     @property
     def wanted(self) -> Mapping[str, int | None]:
-        """The number of documents of each split (None: any number)."""
+        """The number of documents of each split; None for a split with any number of documents."""
         return {name: split.samples for name, split in self.splits.items()}
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ class VideoClip(strict.Model):
 
 
 class VideoSplit(Split):
-    """A split: name of the sequence -> part of a video."""
+    """A split, which maps the name of each sequence to a part of a video."""
 
     sequences: dict[Name, VideoClip] = Field(min_length=1)
 

@@ -32,8 +32,8 @@ class Clip(NamedTuple):
 
     Attributes:
         start: the first frame, counted from 0.
-        stop: the frame after the last frame (None: to the end).
-        box: left, top, right and bottom in pixels of the part of each frame (None: all).
+        stop: the frame after the last frame; None if the part extends to the end of the video.
+        box: left, top, right and bottom in pixels of the part of each frame; None for whole frames.
     """
 
     start: int = 0

@@ -1,4 +1,4 @@
-"""Reader `zip`: read images from one zip file, such as a wheel; the folder gives the classes."""
+"""Reader `zip`: read images from one zip file, such as a wheel; folders determine the classes."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def pull(
 
     Args:
         image: image definition.
-        engine: engine for which the image is pulled; it decides the form.
+        engine: engine for which the image is pulled; the engine determines the form.
         registry: `HOST[:PORT]/NAMESPACE`; None: the registry in the record of the publication.
         digest: digest of the image or of its manifest; None: the recorded digest of the current
             tag, else the digest that the tag has in the registry, with a warning.
@@ -118,7 +118,7 @@ def pull(
 
     Raises:
         UsageError: No registry is given or recorded, or `digest` is malformed.
-        BuildError: The registry does not have the image, or sends another one.
+        BuildError: The registry does not have the image, or sends another image.
     """
     _check_digest(digest)
     form = forms.of(engine)
@@ -153,8 +153,8 @@ def _check_digest(digest: str | None) -> None:
 def _definition(image: Image, known: Publication | None, reporter: Reporter) -> str:
     """Return the content hash of the definition from which an image was published.
 
-    The record `known` of the publication has this hash. Without a record, it is the hash of the
-    definition in this checkout. If the two hashes differ, a warning is printed.
+    The record `known` of the publication has this hash. Without a record, the hash of the
+    definition in this checkout is returned. If the two hashes differ, a warning is printed.
     """
     content = definition.content_of(image)
     if known is None or known.content == content:
@@ -170,7 +170,7 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Return the image that the registry has under the digest `pinned`; None: under its tag.
+    """Return the image that the registry has under the digest `pinned`, or else under its tag.
 
     With `pinned`, raise BuildError unless `wanted` is the digest of the image or of its manifest.
     Without `pinned`, print a warning, because the tag may later point to another image.

@@ -1,8 +1,8 @@
 """HTTP client of one repository of a registry (OCI distribution specification).
 
-It supports what a pull by digest needs: manifests, sizes and addresses of blobs, and tags. oras-py
-is not used, because it sets no timeouts, retries for two minutes if a registry does not answer, and
-sends a login to any host that the realm of a Basic challenge names.
+It supports the requests of a pull by digest: manifests, sizes and addresses of blobs, and tags.
+oras-py is not used, because it sets no timeouts, retries for two minutes if a registry does not
+answer, and sends a login to any host that the realm of a Basic challenge names.
 """
 
 from __future__ import annotations

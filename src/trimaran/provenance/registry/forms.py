@@ -30,7 +30,8 @@ class Offer:
     """An image in a registry under a digest or tag.
 
     Attributes:
-        digest: digest by which the engine identifies the image: of the SIF, or of the OCI config.
+        digest: digest by which the engine identifies the image: the digest of the SIF, or of the
+            OCI config.
         manifest: digest of the manifest; None if a SIF was found by the digest of its file.
         size: size of the download in bytes.
     """
@@ -46,7 +47,7 @@ class Offer:
 
 
 class Form(ABC):
-    """Pushes and pulls the images of one engine."""
+    """The base class of the two forms, which push and pull the images of one engine."""
 
     name: ClassVar[engines.Form]
 
@@ -100,7 +101,10 @@ def of(engine: Engine) -> Form:
 
 
 class Sif(Form):
-    """SIF files. Apptainer pushes them; Trimaran downloads them, and can resume a download."""
+    """The form of SIF files.
+
+    Apptainer pushes them. Trimaran downloads them, and can resume a download.
+    """
 
     name = "sif"
 
@@ -109,7 +113,7 @@ class Sif(Form):
         return f"{image.tag}-sif"
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the SIF with this tag, or this digest of its manifest or its file, or None."""
+        """Return the SIF with this tag, or whose manifest or file has this digest; else None."""
         # The blob is looked up first: docker-registry answers with an error if the digest of a file
         # is requested as a manifest.
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
@@ -152,7 +156,7 @@ class Sif(Form):
 
 
 class Oci(Form):
-    """OCI images in the storage of Podman."""
+    """The form of OCI images in the storage of Podman."""
 
     name = "oci"
     engine: Storage

@@ -169,7 +169,7 @@ class _Token(BaseModel):
 
 
 class Authorization(AuthBase):
-    """Answers the challenge of a registry, with the login or with a token that the registry issues.
+    """An authorization that answers a registry's challenge with the login or an issued token.
 
     A token expires after some minutes; a longer download is challenged again.
     """

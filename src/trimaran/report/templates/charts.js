@@ -134,4 +134,4 @@ class Chart {
   }
 }
 
-for (const figure of document.querySelectorAll(".chart")) new Chart(figure);
+for (const figure of document.querySelectorAll("figure.chart")) new Chart(figure);

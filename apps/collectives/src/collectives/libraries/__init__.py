@@ -10,11 +10,11 @@ from trainkit.exits import ArgumentError
 
 
 def connect(settings: MeasureSettings) -> Library:
-    """Return the library of `settings`, connected with the other ranks of the job.
+    """Return the library that `settings` select, connected with the other ranks of the job.
 
     Raises:
-        ArgumentError: the library is not installed, the launcher does not fit it, or it cannot use
-            the device.
+        ArgumentError: the library is not installed, does not fit the launcher, or cannot use the
+            device.
         PeerError: the other ranks cannot be reached.
     """
     dtype: torch.dtype = getattr(torch, settings.dtype)

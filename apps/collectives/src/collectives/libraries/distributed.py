@@ -112,7 +112,7 @@ def _function(name: str) -> Call:
 
 
 def _idle() -> None:
-    """Do nothing, on a rank that takes no part."""
+    """Do nothing, because this rank takes no part in the operation."""
 
 
 def _ping(send: Tensor, receive: Tensor, peer: int) -> None:

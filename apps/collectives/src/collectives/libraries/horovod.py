@@ -30,7 +30,7 @@ class Horovod(Library):
     """The ranks of a Horovod job.
 
     Args:
-        strategy: connects the ranks.
+        strategy: the strategy that connects the ranks.
         device: device of the buffers.
         dtype: number format of the buffers.
         tensors: number of tensors of an all-reduce.
@@ -50,7 +50,7 @@ class Horovod(Library):
         super().__init__(strategy, device, dtype, strategy.backend)
 
     def lacks(self, operation: Operation) -> str | None:
-        """Return why Horovod does not have `operation` for its number format, or None."""
+        """Return the reason if Horovod lacks `operation` for the number format, otherwise None."""
         if operation.pair:
             return "Horovod has no messages between two ranks"
         if operation.name == "reduce":

@@ -75,7 +75,7 @@ def _mapped(word: str) -> list[str]:
 
 
 class MpiStrategy(TorchStrategy):
-    """The ranks of MPI_COMM_WORLD, with a communicator of its own for decisions and times."""
+    """The ranks of MPI_COMM_WORLD, with a separate communicator for decisions and times."""
 
     name = "mpi"
 
@@ -119,14 +119,14 @@ class Mpi(Library):
         self._type = MPI.FLOAT if dtype == torch.float32 else MPI.INT16_T
 
     def lacks(self, operation: Operation) -> str | None:
-        """Return why MPI does not have `operation` for its number format, or None."""
+        """Return the reason if MPI lacks `operation` for the number format, otherwise None."""
         if operation.reduces and self._type != MPI.FLOAT:
             return f"MPI defines no sum of {str(self.dtype).removeprefix('torch.')}"
         return None
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements that a block may have; None: any number."""
+        """The largest number of elements that a block may have, or None without a limit."""
         return None if MPI.Get_version() >= (4, 0) else LARGEST_COUNT
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
@@ -187,7 +187,7 @@ class Mpi(Library):
 
 
 def _idle() -> None:
-    """Do nothing, on a rank that takes no part."""
+    """Do nothing, because this rank takes no part in the operation."""
 
 
 def _ping(send: Call, recv: Call, out: Any, back: Any, peer: int) -> None:

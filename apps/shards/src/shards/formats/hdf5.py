@@ -33,10 +33,10 @@ _SPARE = 1 << 16  # bytes reserved for metadata, which need less
 
 
 class Writer:
-    """Write `STEM.h5`.
+    """A writer of the shard `STEM.h5`.
 
-    A contiguous HDF5 block needs its size in advance, so the images are first collected in a second
-    file: writing needs twice the disk space of the shard.
+    The size of a contiguous HDF5 block must be known in advance. Therefore the images are first
+    collected in a temporary file, and writing needs twice the disk space of the shard.
     """
 
     def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
@@ -107,7 +107,7 @@ def _names(kind: Kind) -> list[str]:
 
 
 class Reader:
-    """Read the samples of one HDF5 file."""
+    """A reader of the samples of one HDF5 file."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, content = map_shard(folder, entry)

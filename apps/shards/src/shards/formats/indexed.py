@@ -15,7 +15,7 @@ from shards.kinds import Kind
 
 
 class IndexedWriter:
-    """Write the shard `STEM` + `suffix` and its index `STEM.idx`."""
+    """A writer of the shard `STEM` + `suffix` and of its index `STEM.idx`."""
 
     suffix: ClassVar[str]
 
@@ -53,9 +53,9 @@ def scan(
 
     Args:
         path: the shard.
-        index: index of the shard; None: do not compare.
-        record: function that reads the record at the file position; returns None if the end of the
-            record cannot be determined.
+        index: index of the shard; None to skip the comparison with the index.
+        record: function that reads the record at the file position, or returns None if the end of
+            the record cannot be determined.
         line: function that returns the expected index line, with which the index is compared, from
             the record, its byte position and its size in bytes.
     """

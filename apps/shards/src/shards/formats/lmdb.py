@@ -30,7 +30,7 @@ _MAP = 1 << 28  # initial size in bytes; doubled when full
 
 
 class Writer:
-    """Write `STEM.lmdb/data.mdb`, without an index, because LMDB looks up keys itself."""
+    """A writer of `STEM.lmdb/data.mdb`, without an index, because LMDB looks up keys itself."""
 
     def __init__(self, folder: Path, stem: str, kind: Kind) -> None:
         self.file, self.index = f"{stem}.lmdb/data.mdb", None
@@ -110,7 +110,7 @@ _OPEN: weakref.WeakValueDictionary[Path, _Environment] = weakref.WeakValueDictio
 
 
 class Reader:
-    """Read the samples of one LMDB database; `entry.file` is the path of its `data.mdb`."""
+    """A reader of the samples of one LMDB database; `entry.file` is the path of its `data.mdb`."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path = check_size(folder, entry)

@@ -36,7 +36,7 @@ _HEADER = struct.Struct("<IfQQ")
 
 
 class Writer(IndexedWriter):
-    """Write `STEM.rec` and `STEM.idx`."""
+    """A writer of the shard `STEM.rec` and of its index `STEM.idx`."""
 
     suffix = ".rec"
 
@@ -70,7 +70,7 @@ def split(content: bytes) -> list[bytes]:
 
 
 class Reader:
-    """Read the samples of one RecordIO file by its index."""
+    """A reader of the samples of one RecordIO file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, self._bytes = map_shard(folder, entry)
@@ -139,7 +139,7 @@ def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
 
 
 def _read(file: BinaryIO) -> Read | None:
-    """Return the record at the file position; None if it is truncated or damaged."""
+    """Return the record at the file position, or None if it is truncated or damaged."""
     content = _content(file)
     if content is None or len(content) < _HEADER.size:
         return None

@@ -43,7 +43,7 @@ class Read:
         name: name of the record in the shard; "" if the format has no names or the name is damaged.
         labels: class numbers.
         frames: encoded image files.
-        fault: description of the damage, None for a valid record. Labels and frames of a damaged
+        fault: description of the damage, or None for a valid record. Labels and frames of a damaged
             record may be missing.
     """
 
@@ -54,7 +54,7 @@ class Read:
 
 
 class Writer(Protocol):
-    """Write a shard into an empty folder.
+    """A writer of a shard into an empty folder.
 
     Attributes:
         file: path of the shard, relative to the folder.

@@ -35,7 +35,7 @@ _LABEL, _IMAGE, _NAME = b"image/class/label", b"image/encoded", b"image/filename
 
 
 class Writer(IndexedWriter):
-    """Write `STEM.tfrecord` and `STEM.idx`."""
+    """A writer of the shard `STEM.tfrecord` and of its index `STEM.idx`."""
 
     suffix = ".tfrecord"
 
@@ -77,7 +77,7 @@ def feature(message: memoryview, name: bytes, kind: int) -> list[int | memoryvie
     Args:
         message: the serialized Example.
         name: name of the feature.
-        kind: number of the field of tf.train.Feature with the values: that of bytes or of int64.
+        kind: number of the field of tf.train.Feature that contains the values, bytes or int64.
 
     Raises:
         ValueError: the message is not a tf.train.Example.
@@ -103,7 +103,7 @@ def _numbers(values: list[int | memoryview]) -> list[int]:
 
 
 class Reader:
-    """Read the samples of one TFRecord file by its index."""
+    """A reader of the samples of one TFRecord file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         index, self._table = number_table(folder, entry)
@@ -166,7 +166,7 @@ def scan(path: Path, index: Path | None, kind: Kind) -> Iterator[Read | str]:
 
 
 def _read(file: BinaryIO, kind: Kind) -> Read | None:
-    """Return the record at the file position; None if its length field is damaged or too large."""
+    """Return the record at the file position, or None if its length is damaged or too large."""
     head = file.read(_HEAD.size)
     if len(head) < _HEAD.size or masked(head[:8]) != _HEAD.unpack(head)[1]:
         return None
@@ -185,7 +185,7 @@ def _read(file: BinaryIO, kind: Kind) -> Read | None:
 
 
 def _parsed(message: memoryview, kind: Kind) -> Read | None:
-    """Return labels, frames and name of an Example; None if a feature is missing."""
+    """Return labels, frames and name of an Example, or None if a feature is missing."""
     labels = [] if kind.labels == "none" else feature(message, _LABEL, _INT64_LIST)
     frames = feature(message, _IMAGE, _BYTES_LIST)
     names = feature(message, _NAME, _BYTES_LIST)

@@ -73,7 +73,7 @@ def write(
 
 
 def _stored(token: TokenType) -> np.dtype[np.unsignedinteger[Any]]:
-    """Return the type in the file, which is little-endian on every machine."""
+    """Return the NumPy type of the stored tokens, which is little-endian on every machine."""
     return np.dtype({"uint16": "<u2", "uint32": "<u4"}[token])
 
 
@@ -103,7 +103,7 @@ class Reader:
         path: the shard.
         tokens: the tokens of all documents, mapped into memory, (tokens,), uint16 or uint32.
         ends: for each document the position after its last token, (documents,), int64, increasing.
-            The last one is the number of tokens.
+            The last element is the number of tokens.
 
     Raises:
         ShardError: the file is missing, truncated or has another layout.
@@ -179,8 +179,8 @@ def open_split(folder: Path, dataset: Dataset, split: str) -> list[Reader]:
 
     Args:
         folder: folder of the data set.
-        dataset: its description; a text.
-        split: name of the split, which exists.
+        dataset: description of the data set, which must be a text.
+        split: name of an existing split.
 
     Raises:
         ShardError: a shard is missing, truncated, or differs from its entry of `dataset.json` in
@@ -205,7 +205,7 @@ def scan(path: Path, entry: Shard, text: TextFacts) -> Iterator[str]:
 
     Args:
         path: the shard.
-        entry: its entry of `dataset.json`.
+        entry: entry of the shard in `dataset.json`.
         text: the properties of the text.
     """
     try:

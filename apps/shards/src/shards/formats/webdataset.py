@@ -35,7 +35,7 @@ _DIGITS = 19  # digits of numbers that exceed any position or size
 
 
 class Writer(IndexedWriter):
-    """Write `STEM.tar` and `STEM.idx`."""
+    """A writer of the shard `STEM.tar` and of its index `STEM.idx`."""
 
     suffix = ".tar"
 
@@ -71,7 +71,7 @@ class Writer(IndexedWriter):
 
 @dataclass(frozen=True)
 class Positions:
-    """Where the files of all samples lie in a tar file: (position, size) in bytes of each file.
+    """The positions of the files of all samples in a tar file: (position, size) in bytes.
 
     Attributes:
         frames: image files, sample after sample, (images, 2).
@@ -85,7 +85,7 @@ class Positions:
 
 
 class Reader:
-    """Read the samples of one tar file by its index."""
+    """A reader of the samples of one tar file by its index."""
 
     def __init__(self, folder: Path, entry: Shard, kind: Kind, encoding: str) -> None:
         self.path, self._bytes = map_shard(folder, entry)
@@ -212,7 +212,8 @@ class _Member:
     """A file in a tar file.
 
     Attributes:
-        extension: part of the name that names the kind of file, such as `cls` or `000000.jpg`.
+        extension: end of the file name, which identifies the kind of file, such as `cls` or
+            `000000.jpg`.
         stem: name without the extension.
         content: the bytes of the file.
         begin: byte position of its header.
@@ -235,8 +236,8 @@ def _read(
         tar: file descriptor of the tar file.
         index: name of the index, for messages.
         words: words of the index line.
-        begin: end of the previous record, where this one must start, because a tar file has no
-            gaps. None if the previous index line was wrong: the start is not checked.
+        begin: end of the previous record, where this record must start, because a tar file has no
+            gaps. It is None if the previous index line was wrong; then the start is not checked.
         kind: kind of the samples.
 
     Returns:

@@ -12,7 +12,7 @@ S = TypeVar("S")
 
 
 class UndecodableError(DataError, RuntimeError):
-    """A record cannot be decoded.
+    """Error for a record that cannot be decoded.
 
     The class is also a RuntimeError, because a `Source` raises a RuntimeError for such a record.
 
@@ -33,7 +33,7 @@ def warn(text: str) -> None:
 class BadRecords:
     """The undecodable records of a run, shared by its loaders.
 
-    Each rank counts the records that it read itself; `merge` adds those of other ranks.
+    Each rank counts the records that it read itself; `merge` adds the records of other ranks.
 
     Args:
         limit: number of undecodable records to tolerate (`--max-bad-records`).

@@ -76,7 +76,7 @@ class Dataset:
         return records
 
     def fingerprint(self) -> str:
-        """Return a text that identifies the data: name, and hash of the checksums of all shards.
+        """Return a text that identifies the data: the name, and a hash of all shard checksums.
 
         For a folder of images, the hash covers only the names of the files.
         """

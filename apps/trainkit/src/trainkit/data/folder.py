@@ -1,8 +1,8 @@
 """Read a folder of images that is not packed: DIR/train/CLASS/*.jpg and DIR/val/CLASS/*.jpg.
 
-The classes are the sorted names of the folders in `train`. The files are listed once, when
-the folder is opened. Each image is a separate file, which a parallel file system reads
-slowly: pack a data set that is used more than once.
+The classes are the sorted names of the folders in `train`. The files are listed once, when the
+folder is opened. Each image is a separate file, which a parallel file system reads slowly.
+Therefore a data set that is used more than once should be packed.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class Making(Protocol[Made]):
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Start to make batches from the shares that `lanes`, endless iterators, yield."""
+        """Start to make batches. Each of `lanes` is an endless iterator over this rank's shares."""
         ...
 
     def nothing(self) -> Made:
@@ -111,10 +111,10 @@ class Loader(Generic[B]):
         batch_per_rank: samples per batch and rank; the last batch of an epoch may have fewer.
         seed: seed of order and draws.
         strategy: strategy that connects the ranks; each rank takes its slice of a global batch.
-        bad: counter of records that cannot be decoded; None: the first one raises DataError.
-            A bad record is replaced by the next decodable record of the data set, with the
-            random draws of the bad record. Therefore all other samples stay the same, on any
-            number of ranks and after a resume.
+        bad: counter of records that cannot be decoded; if `bad` is None, the first such record
+            raises DataError. A bad record is replaced by the next decodable record of the data set,
+            with the random draws of the bad record. Therefore all other samples stay the same, on
+            any number of ranks and after a resume.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Substitute the bad records of recent batches; return whether there was a bad record."""
+        """Replace the bad records of recent batches by good ones; return whether there were any."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):

@@ -21,7 +21,7 @@ def prepare(
     Args:
         seed: seed of Python, NumPy, TensorFlow, and thereby of Keras's initializers.
         exact: whether each operation sums in a fixed order.
-        threads: threads of one operation (intra-op); None: TensorFlow's default.
+        threads: threads of one operation (intra-op), or None for TensorFlow's default.
         inter: number of operations that run in parallel (inter-op).
 
     Raises:

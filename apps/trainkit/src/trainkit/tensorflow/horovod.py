@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from trainkit.exits import ArgumentError, RanksDifferError
 from trainkit.ranks import Ranks, check_size, horovod_backend, yield_when_idle
-from trainkit.tensorflow.parts import Variables
+from trainkit.tensorflow.parts import Variables, plain
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
@@ -30,11 +30,13 @@ class Horovod(TensorFlowStrategy):
     """The ranks of a Horovod job, connected by MPI, Gloo or NCCL.
 
     Raises:
-        ArgumentError: Horovod is not installed, or its world size differs from the launcher's.
+        ArgumentError: Horovod is not installed, or its world size differs from the world size of
+            the launcher.
         RanksDifferError: Horovod computes a wrong mean over the ranks in the test at the start.
     """
 
     name = "horovod"
+    _means: Any = None
 
     def __init__(self, ranks: Ranks, device: str, hvd: Any = None) -> None:
         self._hvd = hvd or _connected(ranks)
@@ -51,10 +53,10 @@ class Horovod(TensorFlowStrategy):
         return horovod_backend(self._hvd, gpu=self.device.startswith("GPU"))
 
     def _prove(self) -> None:
-        """Test whether Horovod averages, with one number per rank, whose mean is known.
+        """Test whether Horovod computes the known mean of one number per rank.
 
         Raises:
-            RanksDifferError: the means differ.
+            RanksDifferError: the mean is wrong.
         """
         given = tf.constant(float(self.rank + 1))
         (found,) = tf.function(self.average)([given], "proof")
@@ -92,6 +94,16 @@ class Horovod(TensorFlowStrategy):
         """Return the sums of `values` over the ranks; see `TensorFlowStrategy`."""
         return self._hvd.allreduce(values, op=self._hvd.Sum, name="total")
 
+    def equalize(self, variables: Iterable[Any]) -> None:
+        """Assign to `variables`, the same at each call, the mean over all ranks."""
+        own = [plain(one) for one in variables]
+        if not own:
+            return
+        if self._means is None:  # otherwise each call would build a graph
+            self._means = tf.function(lambda: self.average(own, "statistics"))
+        for variable, mean in zip(own, self._means(), strict=True):
+            variable.assign(mean)
+
     def sum(self, values: Iterable[float]) -> list[float]:
         """Return the sums of `values` over the ranks."""
         numbers = tf.constant(list(values), tf.float64)
@@ -116,6 +128,33 @@ class Horovod(TensorFlowStrategy):
     def close(self) -> None:
         """Shut Horovod down."""
         self._hvd.shutdown()
+
+
+def check_keras(command: str, *, two: bool = True) -> None:
+    """Raise ArgumentError if `tf.keras` is missing, or if it is not Keras 2 and `two` is true.
+
+    Horovod's `DistributedOptimizer` averages nothing with Keras 3, and reports no error.
+
+    Args:
+        command: command that needs Keras, for the message.
+        two: whether the command needs Keras 2.
+
+    Raises:
+        ArgumentError: the required Keras is missing.
+    """
+    remedy = "set TF_USE_LEGACY_KERAS=1 and install tf-keras, or use an image, which has both"
+    try:
+        name = tf.keras.__name__
+    except ImportError as error:  # TF_USE_LEGACY_KERAS is set, but tf-keras is missing
+        raise ArgumentError(
+            f"{command}: no Keras 2 ({error}): {remedy}", code="library-missing"
+        ) from error
+    if two and not name.startswith("tf_keras"):
+        raise ArgumentError(
+            f"{command} --strategy horovod needs Keras 2, and tf.keras is Keras 3, under which "
+            f"Horovod's optimizer averages nothing: {remedy}",
+            code="library-missing",
+        )
 
 
 def _connected(ranks: Ranks) -> Any:

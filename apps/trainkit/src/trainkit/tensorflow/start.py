@@ -7,7 +7,11 @@ import tensorflow as tf
 from trainkit import affinity
 from trainkit.exits import ArgumentError
 from trainkit.ranks import Ranks, detect
+from trainkit.tensorflow import cluster
+from trainkit.tensorflow.cluster import Task, user_ranks
+from trainkit.tensorflow.distributed import THREADS, Mirrored, MultiWorker
 from trainkit.tensorflow.horovod import Horovod
+from trainkit.tensorflow.parameter_server import Coordinator, roles, serve
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 
@@ -32,10 +36,116 @@ def start(name: str, *, device: str = "auto") -> TensorFlowStrategy:
                 code="ranks-unconnected",
             )
         return TensorFlowStrategy(Ranks(), choose(device, 0))
+    return Horovod(ranks, _rank_device(ranks, device))
+
+
+def start_mirrored(replicas: int | None, *, device: str = "auto") -> Mirrored:
+    """Return the strategy of one process with several devices of this node.
+
+    Call this function before the first operation of TensorFlow.
+
+    Args:
+        replicas: number of devices; None: all GPUs, or one replica on the CPU.
+        device: "cpu", "gpu", or "auto": GPUs if there are any.
+
+    Raises:
+        ArgumentError: the launcher started several ranks, or there are too few GPUs.
+    """
+    ranks = detect()
+    if ranks.size > 1:
+        raise ArgumentError(
+            f"{ranks.launcher} started {ranks.size} ranks, and --strategy mirrored would train "
+            "each on its own: start one process per job, or use --strategy multiworker",
+            code="ranks-unconnected",
+        )
+    gpus = [] if device == "cpu" else tf.config.list_physical_devices("GPU")
+    if device == "cpu" or (device == "auto" and not gpus):
+        tf.config.set_visible_devices([], "GPU")
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        count = replicas or 1
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * count
+        )
+        return Mirrored([f"CPU:{number}" for number in range(count)])
+    count = replicas or len(gpus)
+    if not 0 < count <= len(gpus):
+        raise ArgumentError(
+            f"--replicas {count}: TensorFlow finds {len(gpus)} GPUs on this node; use fewer "
+            "replicas, or --device cpu",
+            code="gpu-unavailable",
+        )
+    tf.config.set_visible_devices(gpus[:count], "GPU")
+    for gpu in gpus[:count]:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    return Mirrored([f"GPU:{number}" for number in range(count)])
+
+
+def start_multiworker(*, device: str = "auto") -> MultiWorker:
+    """Return the strategy of the ranks of this job with one device each.
+
+    Call this function before the first operation of TensorFlow.
+
+    Args:
+        device: "cpu", "gpu", or "auto": the GPU of this local rank if there is one.
+
+    Raises:
+        ArgumentError: TF_CONFIG is invalid, or a device is missing.
+        PeerError: a rank cannot be reached.
+    """
+    ranks = user_ranks() or detect()
+    chosen = _rank_device(ranks, device)
+    cluster.join(ranks, ["worker"] * ranks.size)
+    if 0 < tf.config.threading.get_inter_op_parallelism_threads() < THREADS:  # 0: all cores
+        tf.config.threading.set_inter_op_parallelism_threads(THREADS)
+    return MultiWorker(ranks, chosen)
+
+
+def start_parameter_server(
+    servers: int, *, synchronous: bool, device: str = "auto"
+) -> Coordinator | None:
+    """Return the strategy of the coordinator; other ranks serve it, and return None at its end.
+
+    Call this function before the first operation of TensorFlow.
+
+    Args:
+        servers: number of ranks that keep the weights.
+        synchronous: whether the workers share each batch.
+        device: device of the workers: "cpu", "gpu", or "auto": the GPU of a worker if there is one.
+
+    Raises:
+        ArgumentError: there are too few ranks, TF_CONFIG is invalid, or a device is missing.
+        AppError: on other ranks than the coordinator: the training ended early.
+    """
+    ranks = user_ranks() or detect()
+    if ranks.size < servers + 2:
+        raise ArgumentError(
+            f"--strategy parameter-server needs a coordinator, {servers} servers (--servers) and "
+            f"at least one worker: start {servers + 2} ranks or more, for example with mpirun -n "
+            f"{servers + 2}; the launcher started {ranks.size}",
+            code="ranks-uneven",
+        )
+    task = cluster.join(ranks, roles(ranks.size, servers), connected=True)
+    chosen = choose(*((device, _local_index(task)) if task.role == "worker" else ("cpu", 0)))
+    if chosen.startswith("CPU"):
+        affinity.bind(ranks)
+    if task.role == "chief":
+        return Coordinator(ranks, task, synchronous=synchronous)
+    serve(ranks, task, chosen)
+    return None
+
+
+def _local_index(task: Task) -> int:
+    """Return the number of this worker among the workers of its node."""
+    hosts = [address.rpartition(":")[0] for address in task.cluster[task.role]]
+    return hosts[: task.index].count(hosts[task.index])
+
+
+def _rank_device(ranks: Ranks, device: str) -> str:
+    """Return the device of this rank; a rank on the CPU is bound to its cores."""
     chosen = choose(device, ranks.local_rank)
     if chosen.startswith("CPU"):
         affinity.bind(ranks)  # now, because TensorFlow counts the cores when it starts
-    return Horovod(ranks, chosen)
+    return chosen
 
 
 def choose(wanted: str, local_rank: int) -> str:

@@ -40,6 +40,11 @@ class TensorFlowStrategy(Strategy):
         super().__init__(ranks)
         self.device = device
 
+    @property
+    def replicas(self) -> int:
+        """The number of replicas of the network in the job."""
+        return self.size
+
     def facts(self) -> dict[str, Any]:
         """Return the facts of TensorFlow for `environment.json`: device, GPU, threads."""
         return {"device": self.device, "gpu": self._gpu(), "threads": {
@@ -79,3 +84,11 @@ class TensorFlowStrategy(Strategy):
     def total(self, values: tf.Tensor) -> tf.Tensor:
         """Return the sums of `values` over the ranks; call this method in a `tf.function`."""
         return values
+
+    def equalize(self, variables: Iterable[Any]) -> None:
+        """Assign to `variables` of each replica the mean over all replicas.
+
+        Use this method for running statistics of batch normalization, of which each replica has its
+        own. All ranks call it at the same moment, outside of a `tf.function`, and always with the
+        same variables.
+        """

@@ -26,4 +26,4 @@ __all__ = ["App", "Contract", "Program"]
 
 
 class Contract(CommandContract, RunContract, EndContract, RankContract):
-    """All contract tests; a test class of an app inherits them, and sets `app`."""
+    """The class of all contract tests; a test class of an app inherits from it, and sets `app`."""

@@ -22,7 +22,7 @@ AUTO = ("--resume", "auto")
 
 
 class EndContract(Fixtures):
-    """Tests of how trainings end, and of what they refuse to do.
+    """Tests of the ends of trainings, and of actions that trainings refuse.
 
     A training must not overwrite a run, must not put two runs into one folder, and must name the
     fault in its error message.
@@ -43,7 +43,7 @@ class EndContract(Fixtures):
     def test_a_second_training_in_a_folder_is_refused(
         self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Two trainings share a folder if a batch job is restarted before the first one ends."""
+        """Assert a refusal if a batch job is restarted before its first training has ended."""
         before = _content(unfinished)
         with (unfinished / outputs.METRICS).open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)

@@ -19,32 +19,32 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls) -> Path | None:
-        """A small data set for the short training; None if the app reads no data set."""
+        """Return a small data set for the short training, or None if the app reads no data set."""
         return None
 
     @pytest.fixture(scope="class")
     @classmethod
     def program(cls, data: Path | None) -> Program:
-        """The command `train` of the app, with the data set `data`."""
+        """Return the command `train` of the app, with the data set `data`."""
         return Program(cls.app, data)
 
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """The parent folder of the finished training, which must not get any other files."""
+        """Return the parent folder of the finished training, which must not get other files."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """The folder of a finished training, which had no home folder. Tests must not change it."""
+        """Return the folder of a training that had no home folder; tests must not change it."""
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"
 
     @pytest.fixture
     def unfinished(self, whole: Path, tmp_path: Path) -> Path:
-        """A copy of the finished training without its `result.json`."""
+        """Return a copy of the finished training without its `result.json`."""
         out = tmp_path / "run"
         shutil.copytree(whole, out)
         (out / "result.json").unlink()

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,17 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
         "--nproc-per-node", str(ranks), "-m",
     ],
     "mesh": lambda ranks: LAUNCHERS["ddp"](ranks),
+    "parameter-server": lambda workers: LAUNCHERS["horovod"](workers + 2),
+    "mirrored": lambda replicas: [sys.executable, "-m"],
+    "multiworker": lambda ranks: LAUNCHERS["horovod"](ranks),
     "horovod": lambda ranks: [
         "mpirun", *(["--allow-run-as-root"] if os.geteuid() == 0 else []),
         "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",
     ],
 }
-"""Strategy -> function that returns the command to start a given number of ranks of a module."""
+"""Strategy -> function that returns the command to start a given number of ranks of a module. The
+replicas of `mirrored` are devices of one process; `parameter-server` has a coordinator and a server
+besides its workers."""
 
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
@@ -51,13 +56,16 @@ class App:
         training: options of a training that takes seconds in fp32 on a CPU, with several log lines,
             checkpoints (at other steps than the lines), and an evaluation at its end.
         steps: number of updates of this training.
-        diverging: further options that make its loss infinite.
+        diverging: further options that make the loss infinite.
         alone: further options for a training of one process that splits each batch in two
             micro-batches, for some steps without an evaluation.
         shared: further options for the same training on two ranks, with one micro-batch each.
+        further: strategy -> further options that it needs, such as its number of replicas.
         of_each_rank: words that mark the arrays of a checkpoint that may differ between ranks; the
             name of such an array contains one of them.
         files: names of further files in the folder of a run.
+        not_of_steps: keys of the metrics of the card that this training logs without a step or,
+            with other options only, not at all.
     """
 
     folder: Path
@@ -66,8 +74,10 @@ class App:
     diverging: str
     alone: str
     shared: str
+    further: Mapping[str, str] = dataclasses.field(default_factory=dict)
     of_each_rank: Sequence[str] = ()
     files: Sequence[str] = ()
+    not_of_steps: Sequence[str] = ()
 
     @property
     def card(self) -> dict[str, Any]:
@@ -104,14 +114,14 @@ class Program:
 
     Attributes:
         app: the app.
-        data: its data set, None for an app that needs none.
+        data: data set of the app, or None if the app needs no data set.
     """
 
     app: App
     data: Path | None
 
     def words(self, out: Path, *more: str | Path) -> list[str]:
-        """Return the arguments of a short training in `out`; those in `more` take precedence."""
+        """Return the arguments of a short training in `out`; options in `more` take precedence."""
         given = [] if self.data is None else ["--data", self.data]
         own = self.app.training.split()
         return ["train", *map(str, [*given, "--out", out, *own, *more])]
@@ -170,8 +180,8 @@ def launcher(strategy: str, ranks: int = 2) -> list[str]:
     assert strategy in LAUNCHERS, f"nothing here says how ranks of '{strategy}' are started"
     if strategy == "horovod":
         pytest.importorskip("horovod", reason="Horovod is in the images: tests/integration")
-        if shutil.which("mpirun") is None:
-            pytest.skip("no mpirun")
+    if LAUNCHERS[strategy](ranks)[0] == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("no mpirun")
     return LAUNCHERS[strategy](ranks)
 
 

@@ -18,8 +18,8 @@ Leaves = dict[str, Any]
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
-    metrics.PEAK_MEMORY, metrics.MODEL_FLOPS_UTILIZATION, metrics.HOST_ENERGY,
-    metrics.NOT_READABLE, *metrics.OF_ENERGY,
+    metrics.EPOCH_SECONDS, metrics.PEAK_MEMORY, metrics.MODEL_FLOPS_UTILIZATION,
+    metrics.HOST_ENERGY, metrics.NOT_READABLE, *metrics.OF_ENERGY,
 }
 """Keys of metrics whose values differ between equal runs."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
@@ -32,12 +32,15 @@ def lines(out: Path) -> list[metrics.Line]:
 
 
 def values(out: Path, key: str) -> list[tuple[int, Any]]:
-    """Return the step and value of each line of the metric `key`."""
-    return [(one["metadata"]["step"], one["value"]) for one in lines(out) if one["key"] == key]
+    """Return the step and value of each line of the metric `key` that belongs to a step."""
+    return [
+        (one["metadata"]["step"], one["value"]) for one in lines(out)
+        if one["key"] == key and "step" in one["metadata"]
+    ]
 
 
 def told(out: Path) -> list[tuple[str, Any, Any]]:
-    """Return key, value, and step and epoch of the metrics that an interruption does not change."""
+    """Return (key, value, [step, epoch]) of all lines that an interruption does not change."""
     return [
         (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
         for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}

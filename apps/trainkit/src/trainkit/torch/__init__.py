@@ -1,6 +1,6 @@
 """trainkit for PyTorch. Its modules import PyTorch; the package itself does not.
 
-`--help` of an app reads the names below without loading PyTorch.
+`--help` of an app reads the names in this package without loading PyTorch.
 """
 
 STRATEGIES = ("single", "ddp", "horovod")

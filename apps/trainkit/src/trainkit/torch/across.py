@@ -15,7 +15,7 @@ def mean(tensor: Tensor, strategy: TorchStrategy) -> Tensor:
 
     All ranks must call this function, and run backward through the mean, in the same order. The
     backward pass returns on each rank the mean of the incoming gradients of all ranks. After the
-    gradients of the weights are averaged, they equal those of one process with all samples.
+    gradients of the weights are averaged, they equal the gradients of one process with all samples.
     """
     return cast("Tensor", _Mean.apply(tensor, strategy))  # type: ignore[no-untyped-call]
 

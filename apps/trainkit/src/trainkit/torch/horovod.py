@@ -52,7 +52,7 @@ class Horovod(TorchStrategy):
         return horovod_backend(self._hvd, gpu=self.device.type == "cuda")
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` with the weights of rank 0; if `overlap`, hooks average gradients."""
+        """Return `network` with the weights of rank 0; with `overlap`, hooks average gradients."""
         weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
         self._hvd.broadcast_parameters(weights, root_rank=0)
         if overlap:

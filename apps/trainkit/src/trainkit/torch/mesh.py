@@ -31,8 +31,8 @@ class Mesh(Ddp):
         ranks: numbers of this process in the job.
         device: device of this rank.
         axes: name -> size of each axis, of which one may be `REST`. Ranks that are neighbours on
-            the last axis have consecutive numbers, so that it should be the axis that communicates
-            most.
+            the last axis have consecutive numbers. Therefore the last axis should be the axis with
+            the most communication.
 
     Attributes:
         axes: name -> size of each axis.

@@ -15,7 +15,7 @@ Tensors = tuple[Tensor, ...] | list[Tensor]
 
 
 def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Groups:
-    """Return two parameter groups: weights with weight decay, and all other parameters without.
+    """Return two parameter groups: weights that decay, and all other parameters.
 
     Biases and parameters of batch normalization, which have one dimension, do not decay: Jia et
     al., arXiv:1807.11205, section 3. LARS does not scale the second group, either.
@@ -87,9 +87,9 @@ class Lars(Optimizer):
 def moving_average(network: nn.Module, decay: float) -> AveragedModel:
     """Return the exponential moving average of the weights and buffers of a network.
 
-    Call its method `update_parameters` after each step. The first update copies the values. From
-    the second update on, average <- decay * average + (1 - decay) * value. Integer buffers are
-    always copied. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
+    Call the method `update_parameters` of the result after each step. The first update copies the
+    values. From the second update on, average <- decay * average + (1 - decay) * value. Integer
+    buffers are always copied. After Polyak and Juditsky, SIAM J. Control Optim. 30(4), 1992.
     """
 
     @torch.no_grad()

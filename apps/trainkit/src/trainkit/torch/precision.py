@@ -26,7 +26,7 @@ def settle(precision: str, strategy: TorchStrategy) -> str:
     Rank 0 prints the selected precision.
 
     Raises:
-        ArgumentError: "fp8", and the device of a rank has no instructions for it.
+        ArgumentError: "fp8" is requested, and the device of a rank has no instructions for it.
     """
     if precision == "fp8" and not all(strategy.gather(has_fp8(strategy.device))):
         raise ArgumentError(
@@ -62,7 +62,10 @@ def prepare(precision: str, device: torch.device, *, seed: int, deterministic: b
 
 
 def has_fp8(device: torch.device) -> bool:
-    """Return whether `device` has instructions for products in fp8, as NVIDIA's from 8.9 on."""
+    """Return whether `device` has instructions for products in fp8.
+
+    The result is true only for NVIDIA GPUs with compute capability 8.9 or higher.
+    """
     return (
         device.type == "cuda" and torch.version.hip is None
         and torch.cuda.get_device_capability(device) >= (8, 9)

@@ -52,7 +52,7 @@ class Place:
 
 
 def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
-    """Return name of each tensor -> place of this rank's piece; all ranks must call this."""
+    """Return tensor name -> place of this rank's piece; all ranks must call this function."""
     own = {name: _place(tensor) for name, tensor in tensors.items()}
     if strategy.size == 1:
         return own

@@ -36,7 +36,7 @@ SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """A sum over one process: its own values, which `result` copies from the device."""
+    """The sum over a single process: `result` copies the values of this process from the device."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -138,7 +138,7 @@ class TorchStrategy(Strategy):
         """Replace each of `tensors` by its mean over the ranks."""
 
     def peak_memory(self) -> int:
-        """Return the peak memory in bytes: of tensors on a GPU, of the process on a CPU."""
+        """Return the peak memory in bytes, of all tensors on a GPU or of the process on a CPU."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device)
         return super().peak_memory()
@@ -150,7 +150,7 @@ class TorchStrategy(Strategy):
 
 
 def _gpu(device: torch.device) -> dict[str, Any] | None:
-    """Return the facts of a GPU that affect results and speed, None for a CPU."""
+    """Return the facts of a GPU that affect results and speed, or None for a CPU."""
     if device.type != "cuda":
         return None
     facts, version = torch.cuda.get_device_properties(device), torch.version
@@ -311,7 +311,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """A context that counts the time from the last bucket to its end as communication."""
+    """A context that counts the time from the last bucket to the block's end as communication."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()

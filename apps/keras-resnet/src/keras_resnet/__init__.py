@@ -1,0 +1,1 @@
+"""Teaching series: image classification in Keras with every strategy of TensorFlow."""

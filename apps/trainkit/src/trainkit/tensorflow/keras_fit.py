@@ -1,0 +1,181 @@
+"""Run `model.fit` of Keras 2 as a training that obeys the app contract.
+
+    fit = FitSession(session, plan, model, evaluate)
+    with session.running():
+        for epoch, first in fit.epochs():
+            batches = ...                           # those of the epoch, beginning with `first`
+            model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, callbacks=[fit], verbose=0)
+
+The training is one call of `fit` per epoch, because a resumed epoch has fewer steps than others,
+and Keras knows only one number of steps for all epochs.
+
+A strategy that `model.fit` does not support has a loop of its own:
+
+    for epoch, first in fit.epochs():
+        for batch in fit.steps(batches):            # those of the epoch, beginning with `first`
+            fit.finish_step(results)                # its sums, which may still be computed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+import tensorflow as tf
+import tf_keras as keras
+
+from trainkit import metrics
+from trainkit.data.order import Plan
+from trainkit.journal import Evaluation
+from trainkit.session import Session
+from trainkit.strategy import Pending
+
+T = TypeVar("T")
+
+STOPPING = "stopping"
+"""Key of the number of replicas with a stop request in the results of a training step."""
+
+
+class Sums:
+    """A `Pending` sum over the replicas, which Keras has computed already or computes now.
+
+    Args:
+        values: the sums of a step.
+        total: function that adds the sums of the ranks, if Keras does not add them.
+    """
+
+    def __init__(
+        self, values: Iterable[tf.Tensor], total: Callable[[list[float]], list[float]] | None
+    ) -> None:
+        self._values, self._total = tf.stack([tf.cast(v, tf.float64) for v in values]), total
+
+    def result(self) -> list[float]:
+        """Wait for the step, and return its sums over all ranks."""
+        own: list[float] = self._values.numpy().tolist()
+        return own if self._total is None else self._total(own)
+
+
+class Results(Protocol):
+    """The results of a step, which may still be computed."""
+
+    def result(self) -> Mapping[str, float]:
+        """Wait for the step; return the sum over all images for each loss of the `Words`."""
+        ...
+
+
+class Ready:
+    """The `Results` of a step that is complete."""
+
+    def __init__(self, sums: Mapping[str, float]) -> None:
+        self._sums = sums
+
+    def result(self) -> Mapping[str, float]:
+        """Return the sums."""
+        return self._sums
+
+
+class Ordered:
+    """A `Pending` sum: `Results` in the order of keys, and whether a signal requested a stop."""
+
+    def __init__(self, results: Results, keys: Iterable[str], stopping: bool) -> None:
+        self._results, self._keys, self._stopping = results, keys, stopping
+
+    def result(self) -> list[float]:
+        """Wait for the step, and return its sums."""
+        sums = self._results.result()
+        return [*(float(sums[key]) for key in self._keys), float(self._stopping)]
+
+
+class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
+    """The session of a training by `model.fit`: logs, checkpoints, evaluation, and signals.
+
+    The model's `train_step` returns, for each loss of the session's `Words`, the sum over the
+    images of this replica, and for `STOPPING` the value of its function `stopping`.
+
+    Args:
+        session: the session.
+        plan: the batches of the training.
+        evaluate: function that evaluates, and returns None if a signal interrupted it.
+        rate: function that returns the learning rate.
+        total: function that adds the sums of the ranks; None: Keras adds those of all replicas.
+        stopped: function that returns whether any rank received a signal, for a loop without
+            `model.fit`; None: the session's flag of this rank.
+    """
+
+    _supports_tf_logs = True  # otherwise Keras waits for the results of each step
+
+    def __init__(
+        self, session: Session, plan: Plan, *,
+        evaluate: Callable[[], Evaluation | None], rate: Callable[[], float],
+        total: Callable[[list[float]], list[float]] | None = None,
+        stopped: Callable[[], bool] | None = None,
+    ) -> None:
+        super().__init__()
+        self._stopped = stopped or (lambda: session.stop_asked)
+        self._session, self._plan = session, plan
+        self._stopping = tf.Variable(0.0, trainable=False)  # of this process; 1 after a signal
+        self._evaluate, self._rate, self._total = evaluate, rate, total
+
+    def epochs(self) -> Iterator[tuple[int, int]]:
+        """Yield each epoch with its first step; both are counted from 0."""
+        while not self._session.is_over:
+            if self._session.has_steps:
+                yield self._session.progress.epoch, self._session.progress.step
+            else:  # a signal ended the run after the last step of an epoch, before its evaluation
+                self._session.end_epoch(self._evaluate)
+
+    def steps(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches of an epoch, which begin with the next step; evaluate at the end.
+
+        The caller makes a step with each batch, and then calls `finish_step`.
+        """
+        self._session.begin_epoch()
+        iterator = iter(batches)
+        while self._session.has_steps:
+            yield self._session.next_batch(iterator)
+        self._session.end_epoch(self._evaluate)
+
+    def finish_step(self, results: Results) -> None:
+        """Count a step of a loop without `model.fit`.
+
+        Args:
+            results: the results of all ranks.
+
+        Raises:
+            AppError: the loss is not finite, or a signal stopped the training.
+        """
+        self._count(Ordered(results, self._session.journal.words.losses, self._stopped()))
+
+    def _count(self, sums: Pending) -> None:
+        session, plan = self._session, self._plan
+        count = min(plan.batch, plan.samples - session.progress.step * plan.batch)
+        session.finish_step(count, sums, {metrics.LEARNING_RATE: self._rate()})
+
+    def set_model(self, model: Any) -> None:
+        """Connect the variable that a signal sets with the training step of the model."""
+        super().set_model(model)
+        model.stopping = self._stopping.read_value
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Log the start of an epoch, unless the run resumes within it."""
+        self._session.begin_epoch()
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Start the timer of a step, which includes the wait for its images."""
+        self._stopping.assign(float(self._session.stop_asked))
+        self._session.begin_step()
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Count the step.
+
+        Raises:
+            AppError: the loss is not finite, or a signal stopped the training.
+        """
+        assert logs is not None  # noqa: S101 - Keras passes the results of the step
+        keys = [*self._session.journal.words.losses, STOPPING]
+        self._count(Sums([logs[key] for key in keys], self._total))
+        self.model.stop_training = not self._session.has_steps
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
+        """Evaluate if an evaluation is due, and write a checkpoint."""
+        self._session.end_epoch(self._evaluate)

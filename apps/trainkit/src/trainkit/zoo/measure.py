@@ -1,0 +1,268 @@
+"""Measure the rates of networks, and the ceiling of the machine to compare them with.
+
+An app provides the framework: how to build a network, its two steps, and a product of matrices. All
+that is computed from the times is the same for each framework, and is here. The ceiling and each
+network are measured in a process of their own (`trainkit.zoo.run`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from trainkit import node_memory
+from trainkit.exits import AppError
+
+TRAINING = 3
+"""Operations of a training step divided by those of a forward step. For each product of the forward
+step, the backward pass computes two of the same size: the gradients of the input and of the weights
+(Kaplan et al., arXiv:2001.08361, section 2.1). The first layer needs no gradient of its input,
+which is neglected."""
+ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
+"""Kind of device -> orders of the square matrices, of which the fastest product is the ceiling."""
+CEILING_SECONDS = 1.0
+"""Time in which the product of each order is repeated."""
+CEILING_REPETITIONS = 3
+"""Least number of measured products of each order."""
+OUT_OF_MEMORY = "memory-insufficient"
+SHOWN = 200
+"""Most characters of the reason why a network was not measured."""
+
+Step = Callable[[], object]
+"""A function that returns when the device has finished the step."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that is ready to be measured.
+
+    Attributes:
+        parameters: number of trained parameters.
+        size: side of the images, in pixels.
+        flops: operations of the matrix products and convolutions of one image in a forward step; a
+            multiplication and an addition are two operations.
+        forward: one step of inference with a batch.
+        train: one training step with a batch: forward pass, loss, backward pass, update by SGD.
+    """
+
+    parameters: int
+    size: int
+    flops: int
+    forward: Step = field(repr=False)
+    train: Step = field(repr=False)
+
+
+class Framework(Protocol):
+    """What an app provides: the networks and products of its framework, on one device.
+
+    Attributes:
+        FAILURES: exceptions that the framework raises if a step fails.
+        title: framework with its version, and device, for the heading.
+        kind: kind of the device, "cpu" or "gpu".
+    """
+
+    FAILURES: ClassVar[tuple[type[Exception], ...]]
+    title: str
+    kind: str
+
+    def product(self, order: int) -> Step:
+        """Return a function that multiplies two matrices of this order in the same precision."""
+
+    def network(self, name: str) -> Network:
+        """Build the network `name`.
+
+        Raises:
+            AppError: the network does not accept images of the requested size.
+        """
+
+    def is_out_of_memory(self, error: Exception) -> bool:
+        """Return whether `error`, one of `FAILURES`, was raised because of too little memory."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: images per step, measured steps, and steps before them."""
+
+    batch: int
+    steps: int
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """The facts of a network, and the seconds of its measured steps."""
+
+    size: int
+    parameters: int
+    flops: int
+    forward: list[float]
+    train: list[float]
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The fastest product of square matrices: operations per second, order of the matrices."""
+
+    flops_per_second: float
+    order: int
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Images per second of one kind of step.
+
+    Attributes:
+        images_per_second: from the median time of the steps.
+        slow: from the upper quartile of the times.
+        fast: from the lower quartile of the times.
+        share: operations per second, as a fraction of the ceiling.
+    """
+
+    images_per_second: float
+    slow: float
+    fast: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """The result of one network: its facts, as in `Network`, and its rates."""
+
+    name: str
+    size: int
+    parameters: int
+    flops: int
+    forward: Rate
+    training: Rate
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The reason why a network was not measured, with its error code."""
+
+    name: str
+    reason: str
+    code: str
+
+
+def ceiling(opened: Callable[[], Framework]) -> tuple[Ceiling, str]:
+    """Measure the ceiling; return it and the title of the framework."""
+    framework = opened()
+    return measure_ceiling(framework), framework.title
+
+
+def attempt(opened: Callable[[], Framework], name: str, effort: Effort) -> Times | Failure:
+    """Measure one network; a network that cannot be measured gives a `Failure`."""
+    framework = opened()
+    try:
+        with memory_limit(framework.kind):
+            network = framework.network(name)
+            return Times(
+                network.size, network.parameters, network.flops,
+                step_seconds(network.forward, effort), step_seconds(network.train, effort),
+            )
+    except AppError as error:
+        return Failure(name, str(error), error.code)
+    except MemoryError:
+        return Failure(name, "out of memory", OUT_OF_MEMORY)
+    except framework.FAILURES as error:
+        if framework.is_out_of_memory(error):
+            return Failure(name, "out of memory", OUT_OF_MEMORY)
+        text = " ".join(str(error).split()) or type(error).__name__
+        return Failure(name, text[:SHOWN], "app-failed")
+
+
+def row(name: str, times: Times, batch: int, found: Ceiling) -> Row:
+    """Return the rates of a network from the times of its steps with `batch` images."""
+    return Row(
+        name, times.size, times.parameters, times.flops,
+        rate(times.forward, batch, times.flops, found),
+        rate(times.train, batch, TRAINING * times.flops, found),
+    )
+
+
+def step_seconds(step: Step, effort: Effort) -> list[float]:
+    """Return the times of the measured steps."""
+    for _ in range(effort.warmup):
+        step()
+    return [_seconds(step) for _ in range(effort.steps)]
+
+
+def rate(seconds: Sequence[float], batch: int, flops: int, ceiling: Ceiling) -> Rate:
+    """Return the rate of steps of `batch` images.
+
+    Args:
+        seconds: times of the steps.
+        batch: images per step.
+        flops: operations per image.
+        ceiling: the ceiling of the device.
+    """
+    low, middle, high = quartiles(seconds)
+    median = batch / middle
+    return Rate(median, batch / high, batch / low, median * flops / ceiling.flops_per_second)
+
+
+def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
+    """Return lower quartile, median and upper quartile."""
+    if len(seconds) == 1:
+        return seconds[0], seconds[0], seconds[0]
+    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return low, middle, high
+
+
+def measure_ceiling(framework: Framework) -> Ceiling:
+    """Return the best rate of a product of two square matrices, of several orders.
+
+    A product takes 2 n^3 operations: n^2 results of n multiplications and n additions each (Golub
+    and Van Loan, "Matrix Computations", section 1.1.11). Libraries compute most convolutions as
+    matrix products, and large square products are the fastest ones.
+    """
+    found = []
+    for order in ORDERS[framework.kind]:
+        step = framework.product(order)
+        step()
+        seconds: list[float] = []
+        while len(seconds) < CEILING_REPETITIONS or sum(seconds) < CEILING_SECONDS:
+            seconds.append(_seconds(step))
+        found.append(Ceiling(2 * order**3 / statistics.median(seconds), order))
+    return max(found, key=lambda one: one.flops_per_second)
+
+
+@contextlib.contextmanager
+def memory_limit(kind: str) -> Iterator[None]:
+    """Limit the memory of this process to what is free on the node, if the device is the CPU.
+
+    Without a limit, Linux grants more memory than there is, and kills processes when they use it.
+    With the limit, an allocation fails, and the framework raises an error, or crashes. See
+    RLIMIT_DATA in setrlimit(2).
+    """
+    if kind != "cpu":
+        yield
+        return
+    before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = _data_bytes() + node_memory.free_bytes()
+    others = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def _data_bytes(status: Path = Path("/proc/self/status")) -> int:
+    """Return the bytes of this process that RLIMIT_DATA limits: proc(5), VmData."""
+    lines = status.read_text(encoding="utf-8").splitlines()
+    line = next(one for one in lines if one.startswith("VmData:"))
+    return int(line.split()[1]) * 1024
+
+
+def _seconds(step: Step) -> float:
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started

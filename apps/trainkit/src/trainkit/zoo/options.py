@@ -1,0 +1,71 @@
+"""The options of the command `benchmark`."""
+
+# ruff: noqa: RUF009 - `option` returns a dataclasses.field, which may stand as a default
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainkit import atomic, common_options
+from trainkit.common_options import PICTURES, check_picture
+from trainkit.exits import ArgumentError
+from trainkit.options import non_negative_int, option, positive_int, up_to
+
+NUMBERS = ".json"
+LARGEST = 4096
+"""Largest side of images, in pixels."""
+
+
+def models(default: Sequence[str], text: str, choices: Sequence[str] | None = None) -> Any:
+    """Return the option --models; without it, the networks `default` are measured."""
+    return option(
+        None, f"{text} (default: {' '.join(default)})", metavar="NAME", nargs="+", choices=choices
+    )
+
+
+def precision(names: Sequence[str], default: str, text: str) -> Any:
+    """Return the option --precision, one of `names`; `text` describes them."""
+    return option(default, text, choices=names)
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings:
+    """Options of `benchmark`; an app overrides `models` and `precision` with its own values."""
+
+    models: list[str] | None = models((), "networks")
+    batch_size: int = option(16, "images per step", up_to(1 << 20))
+    size: int | None = option(
+        None, "side of the images in pixels (default: that of each network, such as 224)",
+        up_to(LARGEST),
+    )
+    steps: int = option(10, "measured steps of each network, forward and training", positive_int)
+    warmup: int = option(2, "steps before them that are not measured", non_negative_int)
+    precision: str = precision((), "", "precision of the products")
+    threads: int = option(
+        common_options.USABLE_CORES, "threads of the CPU", up_to(1024), shown="the usable cores"
+    )
+    device: str = common_options.device()
+    to: list[Path] | None = option(
+        None, "files to write: .json for the numbers; .svg, .png or .pdf for a picture", Path,
+        metavar="FILE", nargs="+",
+    )
+    json: bool = common_options.json()
+
+    def check(self) -> None:
+        """Raise ArgumentError for a file that cannot be written, before anything is measured.
+
+        Raises:
+            ArgumentError: a file exists, or has another ending or no folder.
+        """
+        for path in self.to or []:
+            if path.suffix == NUMBERS:
+                atomic.check_new(path)
+            elif path.suffix in PICTURES:
+                check_picture(path)
+            else:
+                raise ArgumentError(
+                    f"--to {path}: the name must end with {', '.join((NUMBERS, *PICTURES))}",
+                    code="argument-invalid",
+                )

@@ -1,0 +1,62 @@
+"""The parts of `gpu_check.py`, each measured in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+"""The content of the evidence file, or a part of it."""
+
+Report = Callable[..., None]
+"""Function `report(name, value, unit="", **more)`, which sends a result to the parent process."""
+
+
+class NotHereError(Exception):
+    """Error of a part that this device or installation does not support; it is not a failure."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the check, implemented by the module of the same name.
+
+    Attributes:
+        name: name of the part and of its module in this package.
+        title: what it measures.
+        least: minimum number of seconds; with less time left, it is not started on a GPU.
+        share: maximum number of seconds that it gets in a check of 8 minutes.
+    """
+
+    name: str
+    title: str
+    least: float
+    share: float
+
+
+PARTS = (
+    Part("ceiling", "device, and rates of matrix products", 15, 45),
+    Part("resnet_rate", "ResNet-50 (on a CPU, ResNet-18), synthetic images", 30, 150),
+    Part("language_rate", "language model, random tokens", 25, 90),
+    Part("parity", "losses on the device and on the CPU", 20, 60),
+    Part("futuregan_rate", "FutureGAN at 128 pixels (on a CPU, 8), random clips", 20, 60),
+    Part("collective", "all-reduce with one rank", 10, 25),
+    Part("dali", "DALI's operations on the GPU", 10, 25),
+)
+"""All parts, the most valuable one first."""
+
+
+def minutes(text: str) -> float:
+    """Parse a positive number of minutes.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is something else.
+    """
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 24 * 60:
+        raise argparse.ArgumentTypeError(f"must be minutes, more than 0, got '{text[:40]}'")
+    return found

@@ -1,0 +1,81 @@
+"""Language model with random tokens: tokens per second, and the share of the ceiling (MFU)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+
+from gpuparts import Report, ceiling
+from gpuparts.resnet_rate import COMPILING, no_compiler
+from gpuparts.timing import peak_gib, release, seconds_of
+from language_model import method
+from language_model.batch import Batch
+from language_model.layout import Layout
+from language_model.shapes import SHAPES
+from language_model.steps import Network
+from trainkit.torch.start import start
+
+SIZES = {"cuda": ("gpt2-350m", 1024, (8, 16, 32)), "cpu": ("gpt2-test", 32, (2,))}
+"""Device -> shape, tokens of a sequence, sequences of a step."""
+PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
+"""Word in a device's name -> FLOP/s in dense bf16 of the SXM form: NVIDIA's data sheets of H100,
+H200 and A100. The MFU of PaLM (arXiv:2204.02311) is the share of this peak."""
+
+
+def measure(device: str, until: float, report: Report) -> None:
+    """Report tokens per second for each batch, eager and compiled."""
+    name, length, batches = SIZES[device]
+    top, _ = ceiling.best("bf16", device)
+    work = method.operations_per_token(SHAPES[name], length)
+    title = torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    is_sxm = not any(word in title for word in ("PCIe", "NVL"))
+    peak = next((one for word, one in PEAKS.items() if is_sxm and word in title), None)
+    forms = [False]
+    if device == "cuda":
+        reason = no_compiler()
+        forms = [False] if reason else [False, True]
+        if reason:
+            report("torch.compile", f"not measured: {reason}")
+    for compiled in forms:
+        for number, batch in enumerate(batches):
+            late = time.monotonic() + (COMPILING if compiled else 0) > until
+            if late and (number or compiled):
+                continue
+            label = f"{name}, {'compiled' if compiled else 'eager'}, {batch} x {length} tokens"
+            release(device)
+            try:
+                step, _ = app_step(device, name, length, batch, compiled=compiled)
+                rate = batch * length / seconds_of(step, device)
+            except torch.OutOfMemoryError:
+                report(label, "out of memory")
+                break
+            mfu = {} if peak is None else {"mfu_of_data_sheet": rate * work / peak}
+            if device == "cuda":  # on a CPU, the products are too small for a ceiling
+                mfu["share_of_ceiling"] = rate * work / top
+            report(label, rate, "tokens/s", peak_gib=peak_gib(device), **mfu)
+
+
+def app_step(
+    device: str, name: str, length: int, batch: int, *, compiled: bool = False,
+    precision: str = "bf16",
+) -> tuple[Callable[[], torch.Tensor], Network]:
+    """Return the app's passes and update as a function, which returns the sum of the losses."""
+    torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
+    strategy = start("single", device="cpu" if device == "cpu" else "gpu")
+    network = Network(SHAPES[name], Layout(precision=precision, compile=compiled), strategy, 17)
+    optimizer = method.make_optimizer(network, method.AdamW(1e-3))
+    draw = torch.Generator().manual_seed(17)
+    text = torch.randint(SHAPES[name].vocabulary, (batch, length + 1), generator=draw)
+    positions = torch.arange(length).expand(batch, -1).contiguous()
+    one = Batch(text[:, :-1].contiguous(), text[:, 1:].contiguous(), positions)
+    one = one.to(strategy.device)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = network.gradients(one, 1 / (batch * length))
+        optimizer.step()
+        return loss
+
+    return step, network

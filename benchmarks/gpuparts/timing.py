@@ -1,0 +1,70 @@
+"""Times of steps, peak memory, and a session that stands in for that of a training."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+
+def synchronize(device: str) -> None:
+    """Wait until the device has computed everything."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds_of(step: Callable[[], object], device: str, *, most: float = 4.0, warmup: int = 3,
+               window: int = 10) -> float:
+    """Return the median seconds of a step over three windows, or those that fit into `most` s."""
+    if device == "cpu":
+        warmup, window = 1, 1
+    for _ in range(warmup):
+        step()
+    synchronize(device)
+    found: list[float] = []
+    began = time.perf_counter()
+    while not found or (len(found) < 3 and time.perf_counter() - began < most):
+        start = time.perf_counter()
+        for _ in range(window):
+            step()
+        synchronize(device)
+        found.append((time.perf_counter() - start) / window)
+    return statistics.median(found)
+
+
+def release(device: str) -> None:
+    """Free the memory of earlier trainings, which refer to themselves, and begin a new peak."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak_gib(device: str) -> float | None:
+    """Return the peak of the allocated memory since `release`, in GiB; None on a CPU."""
+    if device != "cuda":
+        return None
+    return round(torch.cuda.max_memory_allocated() / 2**30, 2)
+
+
+class OneStep:
+    """A session for the step of a training: it stands at the first step, and keeps the sums."""
+
+    def __init__(self, *_: object) -> None:
+        self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1000, steps_done=0)
+        self.stop_asked = False
+        self.journal = SimpleNamespace(bad_record=None)
+        self.sums: Any = None
+
+    def next_batch(self, batches: Iterator[Any]) -> Any:
+        """Return the next batch."""
+        return next(batches)
+
+    def finish_step(self, _samples: int, sums: Any, _rates: dict[str, float]) -> None:
+        """Keep the sums of the losses; reading them would wait for the device."""
+        self.sums = sums

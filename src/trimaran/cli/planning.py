@@ -1,0 +1,98 @@
+"""The command `plan`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trimaran.cli.common import Json, app, command, complete, say
+from trimaran.cli.submissions import LARGEST, numbers
+from trimaran.errors import UsageError
+
+
+@command(app)
+def plan(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(help="Name of the recipe.", autocompletion=complete("recipes"),
+                       show_default=False),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Target to predict for, instead of the recipe's."),
+    ] = None,
+    nodes: Annotated[
+        str, typer.Option(metavar="N,N,...", help="Numbers of nodes."),
+    ] = "1,2,4,8",
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="Samples per second of one device that you measured."),
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(metavar="P", help="Price of a node for an hour."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the speed-up, as SVG."),
+    ] = None,
+    validate: Annotated[
+        bool,
+        typer.Option("--validate", help="Compare predictions with all published series."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Predict the throughput, time, energy and cost of a recipe.
+
+    Nothing is run. The prediction starts from a published rate of the device, if a recipe has one,
+    else from the device's peak rates; it is never shown as a verdict. Links, power and memory are
+    those of the target.
+
+    Example: trimaran plan resnet-imagenet/v100x8-throughput --nodes 1,2,4,8 --price 12.5
+
+    Example: trimaran plan --validate
+    """
+    if validate == (recipe is not None):
+        raise UsageError("give either a recipe or --validate", code="arguments-conflict",
+                         hint="`trimaran list recipes` lists the recipes")
+    if recipe is None:
+        _show_comparison(as_json)
+        return
+    for option, value in (("--rate", rate), ("--price", price)):
+        if value is not None and not 0 < value < 1e12:
+            raise UsageError(f"{option} {value:g}: must be a number above 0",
+                             code="argument-invalid")
+    counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
+    _show_plan(recipe, target, counts, rate, price, plot, as_json)
+
+
+def _show_plan(
+    recipe: str, target: str | None, nodes: list[int], rate: float | None, price: float | None,
+    plot: Path | None, as_json: bool,
+) -> None:
+    from trimaran.cli.terminal import show_table
+    from trimaran.files import write_atomic
+    from trimaran.plan import prediction, situation, tables
+
+    found = prediction.make(situation.of(recipe, target), nodes, rate=rate, price=price)
+    if plot is not None:
+        write_atomic(plot, tables.picture(found))
+    if as_json:
+        say(json.dumps(prediction.document(found), indent=2))
+        return
+    show_table(*tables.table(found))
+    for line in tables.sentences(found):
+        say(line)
+    say(f"To check it on the machine: trimaran submit {recipe}")
+
+
+def _show_comparison(as_json: bool) -> None:
+    from trimaran.cli.terminal import show_table
+    from trimaran.plan import tables, validation
+
+    points = validation.table()
+    if as_json:
+        say(json.dumps(tables.comparison(points), indent=2))
+    else:
+        show_table(*tables.compared(points))

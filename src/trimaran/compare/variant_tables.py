@@ -1,0 +1,145 @@
+"""Express the compared variants of an app as a table, notes and drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trimaran.compare.result import Epoch, Variant, Variants
+from trimaran.report import charts
+from trimaran.report import rows as row_charts
+from trimaran.report.panels import MOST_KEPT, Line, Panel, Point
+from trimaran.report.rows import Dot, Row
+
+MOST_EPOCHS = 5
+"""Maximum number of epochs whose values are in the table."""
+
+
+def columns(variants: Variants) -> list[str]:
+    """Return the heads of the table."""
+    option, *others = numbers(variants)[0]
+    shown = ", ".join(str(epoch) for epoch in shown_epochs(variants))
+    after = f", after epoch{'s' if ',' in shown else ''} {shown}" if shown else ""
+    return [option, "group", *others, f"{variants.per_epoch.title}{after}"]
+
+
+def rows(variants: Variants) -> list[list[str]]:
+    """Return the rows of the table."""
+    shown = shown_epochs(variants)
+    return [
+        [name, one.group, *others, ", ".join(values(variants, one.epochs, shown)) or "-"]
+        for one, (name, *others) in zip(variants.groups, numbers(variants)[1], strict=True)
+    ]
+
+
+def numbers(variants: Variants) -> tuple[list[str], list[list[str]]]:
+    """Return heads and rows of the table without the groups and without the values of epochs."""
+    head = [variants.option, "ranks", variants.time.title, "speed-up", variants.sent.title,
+            "lines that differ"]
+    return head, [
+        [one.name, "-" if one.ranks is None else str(one.ranks), variants.time.text(one.time),
+         "-" if one.speedup is None else f"{one.speedup:.2f}", variants.sent.text(one.sent),
+         "-" if one.lines is None else str(one.lines)]
+        for one in variants.groups
+    ]
+
+
+def shown_epochs(variants: Variants) -> list[int]:
+    """Return the epochs of the table: evenly spaced, including the first and the last."""
+    known = sorted({one.epoch for variant in variants.groups for one in variant.epochs})
+    if len(known) <= MOST_EPOCHS:
+        return known
+    last = len(known) - 1
+    return [known[round(place * last / (MOST_EPOCHS - 1))] for place in range(MOST_EPOCHS)]
+
+
+def values(variants: Variants, epochs: Sequence[Epoch], shown: Sequence[int]) -> list[str]:
+    """Return the values after the epochs `shown` as texts; `-` for an epoch without a value."""
+    known = {one.epoch: one.value for one in epochs}
+    return [variants.per_epoch.text(known.get(epoch)) for epoch in shown]
+
+
+def notes(variants: Variants, groups: int) -> list[str]:
+    """Return how the numbers of the table are computed, and what is missing.
+
+    Args:
+        variants: the compared variants.
+        groups: number of groups of the comparison.
+    """
+    base = variants.groups[0]
+    found = [
+        f"The time of a run ({variants.time.metric}) is the median over its epochs without the"
+        " first one, because the first epoch includes the start of the program. The table has the"
+        f" mean over the runs of a group. The speed-up is the time of {base.name} divided by that"
+        " of the group.",
+        f"Values of {variants.per_epoch.metric} and {variants.sent.metric} are means over the runs"
+        " of a group.",
+        "Ranks are processes: some variants have several devices in one process, others have"
+        " processes that do not compute.",
+    ]
+    if any(epoch.epoch > MOST_KEPT for one in variants.groups for epoch in one.epochs):
+        found.append(f"Of more than {MOST_KEPT} epochs of a run, only {MOST_KEPT} at even distances"
+                     " are compared.")
+    if base.file is not None:
+        found.append("Lines that differ are the lines of code to remove and to add to get from"
+                     f" {base.file} to the file of the group, without docstrings, comments, imports"
+                     " and blank lines, in this copy of Trimaran. A changed line counts twice: once"
+                     " removed, once added.")
+    if lost := [one.name for one in variants.groups if one.lines is None]:
+        found.append(f"These variants have no count of lines: {'; '.join(lost)}. The app card names"
+                     " no file for them or for the first variant, or the files are not here.")
+    if untimed := [one.name for one in variants.groups if one.time is None]:
+        found.append(f"No run of {'; '.join(untimed)} reports {variants.time.metric} of a second"
+                     " epoch, or its evidence was written by an older version.")
+    if groups > len(variants.groups):
+        found.append(f"The table lacks {groups - len(variants.groups)} of {groups} groups: their"
+                     f" {variants.option} is not known, because an older version wrote their"
+                     " evidence, or their runs differ in it.")
+    return found
+
+
+def panel(variants: Variants) -> Panel | None:
+    """Return a line for each variant, over epochs as steps and over time; None without values."""
+    lines = [
+        Line(_label(variants, one),
+             [Point(epoch.epoch, epoch.seconds, epoch.value) for epoch in one.epochs],
+             place, _label(variants, one))
+        for place, one in enumerate(variants.groups) if one.epochs
+    ]
+    return Panel(variants.per_epoch.title, "plain", lines) if lines else None
+
+
+class Over(NamedTuple):
+    """What a drawing of the metric after each epoch is over: its name, and how it is drawn."""
+
+    name: str
+    by: charts.By
+    unit: str
+
+
+OVER = (Over("epochs", "steps", "epoch"), Over("time", "time", "step"))
+"""The drawings of the metric after each epoch; `charts.chart` explains `by` and `unit`."""
+
+
+def times(variants: Variants) -> row_charts.Table | None:
+    """Return the time of an epoch: a dot for each run, and the mean; None without times."""
+    found = [_row(variants, one) for one in variants.groups if one.time is not None]
+    return row_charts.Table(variants.time.title, found, zero=True) if found else None
+
+
+def described(times: row_charts.Table) -> str:
+    """Return the drawing of epoch times as text, for readers who do not see it."""
+    return f"{times.title}: " + "; ".join(f"{row.name} {row.text}" for row in times.rows)
+
+
+def _row(variants: Variants, one: Variant) -> Row:
+    name, time = _label(variants, one), variants.time
+    dots = [Dot(value, f"{name}: {time.text(value)} {time.unit}") for value in one.times]
+    speedup = "" if one.speedup is None else f", {one.speedup:.2f}x"
+    return Row(name, dots, one.time, f"{time.text(one.time)}{speedup}")
+
+
+def _label(variants: Variants, one: Variant) -> str:
+    """Return the name of a variant, followed by the name of its group if the name is repeated."""
+    names = [other.name for other in variants.groups]
+    return f"{one.name} ({one.group})" if names.count(one.name) > 1 else one.name

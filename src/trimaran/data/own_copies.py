@@ -1,0 +1,171 @@
+"""Take the files of a data contract from the user's copy, in place of a download."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trimaran.data import archives
+from trimaran.data.archives import SourceError
+from trimaran.data.contracts import Archive, Obtainable, Source, UrlSource
+from trimaran.data.sources import missing, set_damaged_aside
+from trimaran.errors import RunError, UsageError, unreadable
+from trimaran.files import SPARE_BYTES, check_space, make_folder, sha256
+from trimaran.reporting import Reporter
+
+AGAIN = ("copy it again, or remove it if the folder has another copy; without --from, the data set"
+         " is downloaded")
+"""The hint for a file of the user's copy that differs from the published file."""
+
+CONTRACT = ("the archive is the published one, so the data contract is wrong: correct its"
+            " `members`, `folder` or `files`, or report the fault")
+"""The hint for an archive that has the right SHA-256, but not the files of the contract."""
+
+
+def exists(given: Path) -> bool:
+    """Return whether the user's copy `given` exists.
+
+    Raises:
+        UsageError: this cannot be examined, for example because the path is too long.
+    """
+    with _examining(given):
+        return given.exists()
+
+
+def absent(given: Path) -> UsageError:
+    """Return the error for a user's copy that does not exist."""
+    return UsageError(f"--from: {given} does not exist", code="file-missing",
+                      hint="correct the path; without --from, a data set that needs no licence is"
+                      " downloaded")
+
+
+def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> None:
+    """Unpack the missing files of `contract` from the user's copy into the folder `raw`.
+
+    Args:
+        contract: the data set.
+        given: a folder with files or archives as one of the sources sends them, or with the
+            unpacked members of an archive; or the archive itself.
+        raw: folder of the unpacked files.
+        reporter: gets a warning for each damaged file in `raw`.
+
+    Raises:
+        UsageError: there is no such copy.
+        RunError: the copy is incomplete, or differs from the contract.
+    """
+    if not exists(given):
+        raise absent(given)
+    make_folder(raw, reporter)
+    lacking = missing(contract, raw)
+    set_damaged_aside(raw, lacking, reporter)
+    size = sum(contract.files[name].size for name in lacking)
+    check_space(raw, size + SPARE_BYTES, f"unpacking {contract.name}", RunError)
+    for source in contract.sources:
+        needed = [name for name in lacking if name in source.gives]
+        archive = _archive(source, given)
+        if needed and archive is not None:
+            assert isinstance(source, Archive)  # noqa: S101 - for the types
+            _check_hash(archive, source)
+            reporter.note(f"unpacking {archive}")
+            with _hinting(CONTRACT):
+                archives.take(source, archive, contract, needed, raw)
+        else:
+            for name in needed:
+                _take_file(source, name, given, contract, raw)
+        lacking = [name for name in lacking if not (raw / name).exists()]
+    if lacking:
+        raise RunError(
+            f"{given} lacks {', '.join(lacking)} of {contract.name}", code="file-missing",
+            hint=f"it must contain one of these: {'; '.join(_ways(contract))}",
+        )
+
+
+def _archive(source: Source, given: Path) -> Path | None:
+    """Return the user's copy of the archive of a source, or None."""
+    if not isinstance(source, Archive):
+        return None
+    name = Path(source.path).name
+    path = given if given.name == name else given / name
+    with _examining(path):
+        return path if path.is_file() else None
+
+
+def _check_hash(archive: Path, source: Archive) -> None:
+    """Raise RunError if an archive is not the published one; only that is opened."""
+    try:
+        found = sha256(archive)
+    except OSError as error:
+        raise unreadable(archive, error, RunError) from error
+    if found != source.sha256:
+        raise RunError(f"{archive} has the SHA-256 {found}, published is {source.sha256}",
+                       code="checksum-mismatch", hint=AGAIN)
+
+
+def _take_file(source: Source, name: str, given: Path, contract: Obtainable, raw: Path) -> None:
+    """Unpack one file, if the user's folder has it as it is sent, or as a member of an archive."""
+    for path in _places(source, name, given):
+        with _examining(path):
+            stream = _OwnFile(path) if path.is_file() else None
+        if stream is not None:
+            with stream, _hinting(AGAIN):
+                archives.unpack(stream, str(path), raw / name, contract.files[name],
+                                pickled=archives.is_pickled(source), own=True)
+            return
+
+
+class _OwnFile(io.BufferedReader):
+    """A file of the user's copy; a failure to read it is not one of the cache, which is written."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path))
+        self.path = path
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read like `io.BufferedReader`.
+
+        Raises:
+            RunError: the file cannot be read.
+        """
+        try:
+            return super().read(-1 if size is None else size)
+        except OSError as error:
+            raise unreadable(self.path, error, RunError) from error
+
+
+@contextmanager
+def _examining(path: Path) -> Iterator[None]:
+    """Convert an OSError in the block, which examines the user's copy, to a UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+@contextmanager
+def _hinting(hint: str) -> Iterator[None]:
+    """Add a hint to a SourceError in the block."""
+    try:
+        yield
+    except SourceError as error:
+        raise SourceError(error.message, code=error.code, hint=hint) from error
+
+
+def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
+    """Yield the paths at which the user's folder may have a file of a source."""
+    if isinstance(source, UrlSource):
+        yield given / Path(source.files[name].path).name
+    else:
+        member = source.members[name]
+        yield given / Path(source.folder).name / member
+        yield given / member
+
+
+def _ways(contract: Obtainable) -> Iterator[str]:
+    """Yield what a copy of each source consists of."""
+    for source in contract.sources:
+        if isinstance(source, UrlSource):
+            yield ", ".join(Path(sent.path).name for sent in source.files.values())
+        else:
+            yield f"{Path(source.path).name}, or the unpacked folder {Path(source.folder).name}"

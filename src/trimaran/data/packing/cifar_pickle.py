@@ -1,0 +1,259 @@
+"""Read a batch of CIFAR-10 in the Python form, which is a pickle, without executing the pickle.
+
+A pickle is a program: `pickle.load` imports and calls whatever the file names. This module decodes
+the operations by the tables of `pickletools`, which execute nothing, and interprets only those that
+a batch consists of. It imports nothing and calls nothing that the file names.
+
+A batch is a dictionary that Python 2 wrote in protocol 2: `labels` is a list of classes, and `data`
+a NumPy array of unsigned bytes with one row of 3,072 values for each image: 1,024 red, 1,024 green
+and 1,024 blue values, row by row. Further entries, such as the names of the images, are ignored
+(https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout").
+"""
+
+from __future__ import annotations
+
+import io
+import pickletools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+CLASSES = 10
+PIXELS = 3 * 32 * 32
+"""Values of an image."""
+
+LARGEST = 1 << 25
+"""Maximum size of a batch in bytes; those of the publisher have about 31,035,000."""
+
+_OPERATIONS = 100_000
+"""Maximum number of operations; 10,000 images need about 30,000."""
+
+_PROTOCOL = 2
+
+
+class NotABatchError(ValueError):
+    """The content is not a batch of CIFAR-10 in the Python form."""
+
+
+@dataclass(frozen=True)
+class _Global:
+    """A name that the file refers to; nothing is imported."""
+
+    name: str
+
+
+_RECONSTRUCT = _Global("numpy.core.multiarray _reconstruct")
+_NDARRAY = _Global("numpy ndarray")
+_DTYPE = _Global("numpy dtype")
+_KNOWN = {one.name: one for one in (_RECONSTRUCT, _NDARRAY, _DTYPE)}
+
+
+class _Bytes:
+    """The type of an array of unsigned bytes."""
+
+
+@dataclass
+class _Array:
+    """An array of unsigned bytes, empty until its state is set."""
+
+    rows: int = 0
+    columns: int = 0
+    by_columns: bool = False
+    values: bytes = b""
+
+    def row(self, number: int) -> bytes:
+        """Return the values of a row."""
+        if self.by_columns:
+            return self.values[number :: self.rows]
+        return self.values[number * self.columns : (number + 1) * self.columns]
+
+
+def records(content: bytes) -> bytes:
+    """Return a batch in the binary form: for each image its class and its pixels.
+
+    Raises:
+        NotABatchError: the content is not such a batch; the message names the fault.
+    """
+    if len(content) > LARGEST:
+        raise NotABatchError(f"it is larger than {LARGEST:,} bytes")
+    batch = _Interpreter().run(content)
+    if not isinstance(batch, dict):
+        raise NotABatchError("it contains no dictionary")
+    labels, data = batch.get(b"labels"), batch.get(b"data")
+    if not isinstance(labels, list) or not isinstance(data, _Array):
+        raise NotABatchError("the list 'labels' or the array 'data' is missing")
+    if data.columns != PIXELS:
+        raise NotABatchError(f"its rows have {data.columns:,} values, not {PIXELS:,}")
+    if not labels or len(labels) != data.rows:
+        raise NotABatchError(f"it has {len(labels):,} labels and {data.rows:,} images")
+    for number, label in enumerate(labels):
+        if type(label) is not int or not 0 <= label < CLASSES:
+            raise NotABatchError(f"the label of image {number} is not a class from 0 to"
+                                 f" {CLASSES - 1}")
+    return b"".join(
+        part for number, label in enumerate(labels) for part in (bytes([label]), data.row(number))
+    )
+
+
+class _Interpreter:
+    """A stack machine for the few operations of a batch.
+
+    As in Python's `pickle`, `MARK` puts the stack aside, and a later operation takes the values
+    since then together.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.aside: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+
+    def run(self, content: bytes) -> Any:
+        """Return the object that the operations build.
+
+        Raises:
+            NotABatchError: the pickle is incomplete, or has an operation that a batch does not
+                need.
+        """
+        name, at, stream = "", 0, io.BytesIO(content)
+        try:
+            for _ in range(_OPERATIONS):
+                at = stream.tell()
+                operation = _operation(stream)
+                name = operation.name
+                if name == "STOP":
+                    break
+                argument = operation.arg.reader(stream) if operation.arg else None
+                _ACTIONS[name](self, argument)
+            else:
+                raise NotABatchError(f"it has more than {_OPERATIONS:,} operations")
+            result = self.stack.pop()
+        except NotABatchError as error:
+            raise NotABatchError(f"byte {at:,}: {error}") from error
+        except (IndexError, KeyError) as error:
+            raise NotABatchError(f"byte {at:,}: the operation {name} lacks its operand") from error
+        except ValueError as error:  # of pickletools
+            raise NotABatchError(f"byte {at:,}: {str(error)[:200]}") from error
+        if self.stack or self.aside or stream.tell() != len(content):
+            raise NotABatchError(f"byte {at:,}: it does not end with one dictionary")
+        return result
+
+    def protocol(self, version: int) -> None:
+        """Check the version of the pickle."""
+        if version != _PROTOCOL:
+            raise NotABatchError(f"it has the protocol {version}, not {_PROTOCOL}")
+
+    def push(self, value: Any) -> None:
+        """Push a value; the text of a string stands for its bytes."""
+        self.stack.append(value.encode("latin-1") if isinstance(value, str) else value)
+
+    def mark(self, _: Any) -> None:
+        """Put the stack aside."""
+        self.aside.append(self.stack)
+        self.stack = []
+
+    def taken(self) -> list[Any]:
+        """Return the values since the last mark, and return to the stack before it."""
+        values, self.stack = self.stack, self.aside.pop()
+        return values
+
+    def tuple_of(self, count: int) -> None:
+        """Push a tuple of the last `count` values."""
+        self.push(tuple([self.stack.pop() for _ in range(count)][::-1]))
+
+    def extend(self, values: list[Any]) -> None:
+        """Append values to the list on top of the stack."""
+        if not isinstance(self.stack[-1], list):
+            raise NotABatchError("it appends values to what is no list")
+        self.stack[-1].extend(values)
+
+    def update(self, values: list[Any]) -> None:
+        """Set keys and values, in turn, in the dictionary on top of the stack."""
+        keys = values[::2]
+        if not isinstance(self.stack[-1], dict) or len(values) % 2:
+            raise NotABatchError("it sets a key in what is no dictionary")
+        if not all(isinstance(key, bytes) for key in keys):
+            raise NotABatchError("a key is not a string")
+        self.stack[-1].update(zip(keys, values[1::2], strict=True))
+
+    def remember(self, number: int) -> None:
+        """Store the value on top of the stack under a number."""
+        self.memo[number] = self.stack[-1]
+
+    def refer(self, name: str) -> None:
+        """Push a name that a batch may refer to."""
+        if name not in _KNOWN:
+            raise NotABatchError(f"it refers to {name[:80]!r}, which is not part of a batch")
+        self.push(_KNOWN[name])
+
+    def construct(self, _: Any) -> None:
+        """Push an empty array, or the type of an array; a batch constructs nothing else."""
+        arguments, function = self.stack.pop(), self.stack.pop()
+        if function is _RECONSTRUCT and arguments == (_NDARRAY, (0,), b"b"):
+            self.push(_Array())
+        elif function is _DTYPE and arguments == (b"u1", 0, 1):
+            self.push(_Bytes())
+        else:
+            raise NotABatchError("it constructs something else than an array of unsigned bytes")
+
+    def set_state(self, _: Any) -> None:
+        """Set the state of an array; that of its type has no effect, as a byte has no order."""
+        state, of = self.stack.pop(), self.stack[-1]
+        if isinstance(of, _Bytes):
+            return
+        if not isinstance(of, _Array) or not isinstance(state, tuple) or len(state) != 5:
+            raise NotABatchError("it sets the state of something else than an array")
+        version, shape, kind, by_columns, values = state
+        if not (
+            version == 1 and isinstance(kind, _Bytes) and isinstance(values, bytes)
+            and isinstance(by_columns, bool) and isinstance(shape, tuple) and len(shape) == 2
+            and all(type(side) is int and side > 0 for side in shape)
+            and shape[0] * shape[1] == len(values)
+        ):
+            raise NotABatchError("its array is not a table of unsigned bytes, or is incomplete")
+        of.rows, of.columns, of.by_columns, of.values = *shape, by_columns, values
+
+
+def _operation(stream: io.BytesIO) -> pickletools.OpcodeInfo:
+    """Return the next operation, whose argument is not read yet.
+
+    Raises:
+        NotABatchError: the content ends, or a batch does not need the operation.
+    """
+    code = stream.read(1).decode("latin-1")
+    if not code:
+        raise NotABatchError("the pickle is incomplete")
+    operation = _KNOWN_OPERATIONS.get(code)
+    if operation is None or (operation.name not in _ACTIONS and operation.name != "STOP"):
+        name = f"{ord(code):#04x}" if operation is None else operation.name
+        raise NotABatchError(f"the operation {name} is not part of a batch")
+    return operation
+
+
+_KNOWN_OPERATIONS = {operation.code: operation for operation in pickletools.opcodes}
+"""Code -> operation of a pickle, with the function that decodes its argument."""
+
+_ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
+    "PROTO": _Interpreter.protocol,
+    "NONE": _Interpreter.push,
+    "NEWTRUE": lambda on, _: on.push(True),
+    "NEWFALSE": lambda on, _: on.push(False),
+    **dict.fromkeys(("BININT", "BININT1", "BININT2", "BINSTRING", "SHORT_BINSTRING"),
+                    _Interpreter.push),
+    "EMPTY_LIST": lambda on, _: on.push([]),
+    "EMPTY_DICT": lambda on, _: on.push({}),
+    "MARK": _Interpreter.mark,
+    "TUPLE": lambda on, _: on.push(tuple(on.taken())),
+    "TUPLE1": lambda on, _: on.tuple_of(1),
+    "TUPLE2": lambda on, _: on.tuple_of(2),
+    "TUPLE3": lambda on, _: on.tuple_of(3),
+    "APPEND": lambda on, _: on.extend([on.stack.pop()]),
+    "APPENDS": lambda on, _: on.extend(on.taken()),
+    "SETITEM": lambda on, _: on.update([on.stack.pop(), on.stack.pop()][::-1]),
+    "SETITEMS": lambda on, _: on.update(on.taken()),
+    **dict.fromkeys(("BINPUT", "LONG_BINPUT"), _Interpreter.remember),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), lambda on, number: on.push(on.memo[number])),
+    "GLOBAL": _Interpreter.refer,
+    "REDUCE": _Interpreter.construct,
+    "BUILD": _Interpreter.set_state,
+}
+"""Name of an operation (of `pickletools`) -> what it does on an interpreter with its argument."""

@@ -1,0 +1,1 @@
+"""Write the evidence of runs without private facts, and check evidence that others hand in."""

@@ -1,0 +1,1 @@
+"""Predict the speed of a recipe on a target, for any number of nodes."""

@@ -1,0 +1,105 @@
+"""Find the target that resembles a machine most, and predict the rate of the machine from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from trimaran.errors import UsageError
+from trimaran.hostfacts import HostFacts
+from trimaran.plan import prediction, situation
+from trimaran.recipes import cards, library, targets
+from trimaran.recipes.targets import Target
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The nearest target with a reference.
+
+    Attributes:
+        target: its name.
+        recipe: the recipe of the same app that has a reference for it.
+        differences: differences between the machine and the target.
+    """
+
+    target: str
+    recipe: str
+    differences: list[str]
+
+
+def find(app: str, host: HostFacts) -> Nearest | None:
+    """Return the target with a reference rate of the app that resembles `host` most, or None.
+
+    The order of importance: architecture, kind of accelerator, number of accelerators, instruction
+    sets, number of cores.
+    """
+    card = cards.load(app).card
+    found = []
+    for name in library.files():
+        if name.startswith(f"{app}/"):
+            recipe = situation.first(name)
+            target = targets.load(recipe.target)
+            rated = any(one.metric == card.rate for one in recipe.expected)
+            if rated and target.node.architecture == host.architecture:
+                found.append((_distance(target, host), recipe.target, name, target))
+    if not found:
+        return None
+    _, target_name, recipe_name, target = min(found, key=lambda one: one[:3])
+    return Nearest(target_name, recipe_name, targets.differences(target, host))
+
+
+def _distance(target: Target, host: HostFacts) -> tuple[int, int, int, int]:
+    node = target.node
+    other = sum((node.accelerator or "") not in name for name in host.accelerators)
+    if bool(node.accelerators) != bool(host.accelerators):
+        other = max(len(host.accelerators), node.accelerators)
+    return (
+        other, abs(node.accelerators - len(host.accelerators)),
+        len(set(node.cpu_flags) - set(host.cpu_flags)),
+        abs((node.cores or host.cores) - host.cores),
+    )
+
+
+def sentences(recipe_name: str, hosts: list[HostFacts]) -> Iterator[str]:
+    """Yield what helps the user of a machine without a reference, a line each.
+
+    Args:
+        recipe_name: name of the recipe of the run.
+        hosts: facts of the nodes of the run.
+
+    Raises:
+        UsageError: the recipe is unknown, or a definition has faults.
+    """
+    app = recipe_name.partition("/")[0]
+    nearest = find(app, hosts[0]) if hosts else None
+    if nearest is None:
+        return
+    difference = "; ".join(nearest.differences) or "no difference in the facts that are compared"
+    yield (f"Nearest target with a reference of {app}: {nearest.target}"
+           f" ({nearest.recipe}); this machine: {difference}.")
+    text = _predicted(recipe_name, nearest, hosts)
+    if text is not None:
+        yield text
+
+
+def _predicted(recipe_name: str, nearest: Nearest, hosts: list[HostFacts]) -> str | None:
+    """Return the prediction for the machine with the devices of the nearest target, or None.
+
+    Processors differ too much in their cores for a prediction from another one.
+    """
+    count = len(hosts[0].accelerators)
+    if not count:
+        return None
+    try:
+        found = situation.of(recipe_name, nearest.target)
+        device = found.hardware.device
+        hardware = found.hardware.model_copy(
+            update={"device": device.model_copy(update={"count": count})})
+        plan = prediction.make(replace(found, hardware=hardware), [len(hosts)])
+    except UsageError:
+        return None  # a fact is missing; the nearest target alone helps, too
+    (row,) = plan.rows
+    nodes = f"{len(hosts)} node{'s' * (len(hosts) > 1)}"
+    return (f"Predicted for {nodes} with {count} {device.name}: {row.throughput:,.0f}"
+            f" samples/s +-{plan.base.uncertainty:.0%}; not a reference, and not judged"
+            f" (`trimaran plan {recipe_name} --target {nearest.target}`).")

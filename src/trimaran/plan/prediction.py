@@ -1,0 +1,178 @@
+"""Predict throughput, times, energy, cost and memory of a recipe for numbers of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimaran.errors import UsageError
+from trimaran.plan import base_rate, step, work
+from trimaran.plan.base_rate import BaseRate
+from trimaran.plan.situation import Situation
+from trimaran.plan.step import Step
+
+STATE_BYTES = 12
+"""Bytes of training state for each parameter: weight, gradient and momentum of SGD in fp32."""
+
+USABLE = 0.9
+"""Share of a device's memory that a plan uses: an assumption for what the framework, the driver and
+fragments of free memory need."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The prediction for a number of nodes.
+
+    Attributes:
+        nodes: number of nodes.
+        devices: number of devices in all nodes.
+        step: predicted times of a training step.
+        throughput: samples per second of all devices.
+        speedup: throughput relative to one device.
+        hours: time to train; None if the recipe has no number of epochs or samples.
+        kilowatt_hours: energy of the devices in this time; None if their power is unknown.
+        cost: price of the nodes for this time; None without a price.
+    """
+
+    nodes: int
+    devices: int
+    step: Step
+    throughput: float
+    speedup: float
+    hours: float | None
+    kilowatt_hours: float | None
+    cost: float | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The estimated memory of a device, and a division of the batch that fits.
+
+    Attributes:
+        gigabytes: estimate with the recipe's batch, in GB.
+        available: memory of the device in GB; None if the target does not state it.
+        micro_batch: largest divisor of the batch per device that fits; None if the recipe's batch
+            fits or if not even one sample does.
+    """
+
+    gigabytes: float
+    available: float | None
+    micro_batch: int | None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the recipe's batch fits; None if the memory of the device is unknown."""
+        return None if self.available is None else self.gigabytes <= USABLE * self.available
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The predictions of a recipe on a target."""
+
+    situation: Situation
+    base: BaseRate
+    memory: Memory
+    rows: Sequence[Row]
+
+    @property
+    def binding(self) -> str:
+        """What limits the largest number of nodes: the longest part of its step, in words."""
+        last = self.rows[-1].step
+        parts = {
+            "communication": last.exposed + last.contention,
+            "differences between the devices": last.stragglers,
+        }
+        name, seconds = max(parts.items(), key=lambda part: part[1])
+        if seconds < 0.05 * last.seconds:
+            return self.base.binding
+        return f"{name} ({seconds / last.seconds:.0%} of a step); else {self.base.binding}"
+
+
+def make(
+    situation: Situation, nodes: Sequence[int], *, rate: float | None = None,
+    price: float | None = None,
+) -> Plan:
+    """Return the plan of a recipe.
+
+    Args:
+        situation: the recipe, its network and its target.
+        nodes: numbers of nodes, in increasing order.
+        rate: samples per second of one device, which the user measured; None: published rates are
+            searched.
+        price: price of a node for an hour.
+
+    Raises:
+        UsageError: a fact that the prediction needs is missing.
+    """
+    base = base_rate.find(situation, rate)
+    if nodes[-1] > 1 and situation.layout(2).between is None:
+        raise UsageError(
+            f"the target {situation.target_name} states no link between nodes",
+            code="plan-impossible",
+            hint=f"add hardware.between to recipes/targets/{situation.target_name}.yaml, or plan"
+                 " for --nodes 1",
+        )
+    rows = [_row(situation, base, count, price) for count in nodes]
+    return Plan(situation, base, memory(situation), rows)
+
+
+def _row(situation: Situation, base: BaseRate, nodes: int, price: float | None) -> Row:
+    layout = situation.layout(nodes)
+    found = step.predict(situation.network, situation.batch / base.rate, layout)
+    throughput = base.rate * layout.ranks * found.efficiency
+    hours = None if situation.samples is None else situation.samples / throughput / 3600
+    watts = situation.hardware.device.watts
+    return Row(
+        nodes, layout.ranks, found, throughput, layout.ranks * found.efficiency, hours,
+        None if hours is None or watts is None else hours * watts * layout.ranks / 1000,
+        None if hours is None or price is None else hours * nodes * price,
+    )
+
+
+def memory(situation: Situation) -> Memory:
+    """Return the estimated memory of a device.
+
+    All outputs of layers are kept for the backward pass, in the width of the precision; the state
+    of each parameter has `STATE_BYTES`.
+    """
+    outputs = sum(layer.outputs for layer in situation.network.layers)
+    state = STATE_BYTES * situation.network.parameters
+    available = situation.hardware.device.memory_gb
+
+    def needed(batch: int) -> float:
+        return (state + batch * outputs * situation.width) / 1e9
+
+    micro_batch = None
+    if available is not None and needed(situation.batch) > USABLE * available:
+        fitting = [part for part in range(1, situation.batch)
+                   if situation.batch % part == 0 and needed(part) <= USABLE * available]
+        micro_batch = max(fitting, default=None)
+    return Memory(needed(situation.batch), available, micro_batch)
+
+
+def document(plan: Plan) -> dict[str, Any]:
+    """Return the plan as JSON has it."""
+    situation, base = plan.situation, plan.base
+    return {
+        "recipe": situation.recipe_name, "target": situation.target_name,
+        "network": situation.network.name, "parameters": situation.network.parameters,
+        "flops_per_sample": work.TRAINING * situation.network.flops,
+        "batch_per_device": situation.batch, "precision": situation.precision,
+        "device": situation.hardware.device.name,
+        "rate": base.rate, "rate_source": base.source, "rate_uncertainty": base.uncertainty,
+        "binding": plan.binding,
+        "memory_gb": plan.memory.gigabytes, "memory_available_gb": plan.memory.available,
+        "micro_batch": plan.memory.micro_batch,
+        "assumed": situation.assumed,
+        "rows": [
+            {"nodes": row.nodes, "devices": row.devices, "throughput": row.throughput,
+             "speedup": row.speedup, "efficiency": row.step.efficiency,
+             "samples_per_second_per_node": row.throughput / row.nodes,
+             "step_seconds": row.step.seconds, "compute_seconds": row.step.compute,
+             "straggler_seconds": row.step.stragglers, "contention_seconds": row.step.contention,
+             "exposed_communication_seconds": row.step.exposed,
+             "hours": row.hours, "kilowatt_hours": row.kilowatt_hours, "cost": row.cost}
+            for row in plan.rows
+        ],
+    }

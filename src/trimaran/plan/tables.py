@@ -1,0 +1,106 @@
+"""Plans and their comparison with published series as tables, sentences and a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from trimaran.plan.prediction import USABLE, Plan
+from trimaran.plan.validation import Compared, mean_error
+from trimaran.report import charts
+from trimaran.report.panels import Line, Panel, Point
+
+HEAD = ("nodes", "devices", "samples/s", "speed-up", "efficiency", "hours", "kWh", "cost")
+
+
+class Table(NamedTuple):
+    """A title, heads of columns, and rows of cells."""
+
+    title: str
+    head: Sequence[str]
+    rows: list[list[str]]
+
+
+def table(plan: Plan) -> Table:
+    """Return the predictions, a row for each number of nodes, without empty columns."""
+    situation = plan.situation
+    rows = [
+        [str(row.nodes), str(row.devices), f"{row.throughput:,.0f}", f"{row.speedup:.1f}",
+         f"{row.step.efficiency:.0%}", _number(row.hours), _number(row.kilowatt_hours),
+         _number(row.cost)]
+        for row in plan.rows
+    ]
+    kept = [at for at in range(len(HEAD)) if any(row[at] for row in rows)]
+    return Table(
+        f"{situation.recipe_name} on {situation.target_name}, predicted",
+        [HEAD[at] for at in kept], [[row[at] for at in kept] for row in rows],
+    )
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def sentences(plan: Plan) -> Iterator[str]:
+    """Yield what a reader must know about the numbers, a line each."""
+    situation, base, last = plan.situation, plan.base, plan.rows[-1]
+    yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
+           f" {situation.hardware.device.name} with {situation.network.name},"
+           f" {situation.precision}, {situation.batch} samples per step: {base.rate:,.0f}"
+           " samples/s.")
+    yield f"Rate of one device: {base.source}."
+    yield f"Limit on {last.nodes} node{'s' * (last.nodes > 1)}: {plan.binding}."
+    yield (f"Input: {last.throughput / last.nodes:,.0f} samples/s per node,"
+           f" {last.throughput:,.0f} in all; reading and decoding are not part of the prediction.")
+    yield _memory(plan)
+    for key, reason in situation.assumed.items():
+        yield f"Assumed in the target, {key}: {reason}."
+
+
+def _memory(plan: Plan) -> str:
+    memory, batch = plan.memory, plan.situation.batch
+    text = f"Memory of a device: about {memory.gigabytes:.1f} GB"
+    if memory.available is None:
+        return f"{text}; the target does not state its memory."
+    text += f" of {memory.available:g} GB"
+    if memory.fits:
+        return f"{text}."
+    if memory.micro_batch is None:
+        return (f"{text}, more than {USABLE:.0%} of it; no smaller batch fits: choose a device with"
+                " more memory.")
+    return (f"{text}, more than {USABLE:.0%} of it; {memory.micro_batch} samples x"
+            f" {batch // memory.micro_batch} accumulated fit, with the same global batch.")
+
+
+def compared(points: Sequence[Compared]) -> Table:
+    """Return the comparison with published series, a row for each predicted point."""
+    return Table(
+        f"Predicted and published series; mean absolute error {mean_error(list(points)):.1%}",
+        ("series", "devices", "published", "predicted", "error"),
+        [[one.series.name, str(one.devices), f"{one.published:,.1f} {one.series.unit}",
+          f"{one.predicted:,.1f}", f"{one.error:+.1%}"] for one in points],
+    )
+
+
+def comparison(points: Sequence[Compared]) -> list[dict[str, Any]]:
+    """Return the comparison with published series for JSON."""
+    return [
+        {"series": one.series.name, "devices": one.devices, "unit": one.series.unit,
+         "published": one.published, "predicted": one.predicted, "error": one.error,
+         "sources": one.series.sources, "assumed": one.series.assumed, "note": one.series.note}
+        for one in points
+    ]
+
+
+def picture(plan: Plan) -> str:
+    """Return the predicted and the ideal speed-up over the number of devices, as SVG."""
+    ideal = [Point(row.devices, 0, row.devices) for row in plan.rows]
+    found = [Point(row.devices, 0, row.speedup) for row in plan.rows]
+    panel = Panel("speed-up", "log", [Line("ideal", ideal, 1), Line("predicted", found, 0)])
+    situation = plan.situation
+    return charts.picture(
+        f"Predicted speed-up of {situation.recipe_name} on {situation.target_name}",
+        [charts.chart(panel, unit="device", doubling=True)],
+    )

@@ -1,0 +1,130 @@
+"""Compare the planner with published scaling series: predicted and published rates, and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from trimaran import strict
+from trimaran.plan import step, work
+from trimaran.plan.communication import Layout
+from trimaran.plan.situation import wire
+from trimaran.plan.step import Exchange, Step
+from trimaran.recipes.hardware import Link, Positive
+
+FILE = Path(__file__).with_name("series.yaml")
+
+
+class Workload(strict.Model):
+    """A network whose work an app describes."""
+
+    app: str
+    name: str
+
+
+class Copied(strict.Model):
+    """A network whose weights DataParallel copies: its parameters, and its forward passes."""
+
+    parameters: Annotated[int, Field(gt=0)]
+    passes: Annotated[int, Field(gt=0)] = Field(description="forward passes in a step")
+
+
+class Series(strict.Model):
+    """One published series; its ranks exchange gradients, unless it has `copied` or `sharded`."""
+
+    name: str
+    network: Workload | None = None
+    copied: list[Copied] = Field(default=[], description="networks of DataParallel")
+    sharded: Positive | None = Field(
+        default=None, description="bytes of the weights that FSDP divides over the ranks"
+    )
+    batch: Positive = Field(description="samples per device and step")
+    devices: Annotated[int, Field(gt=0)] = Field(description="devices of a whole node")
+    within: Link | None = None
+    between: Link | None = None
+    exchange: Exchange = "all-reduce"
+    unit: str = Field(description="unit of the published values: a rate or speed-up")
+    rate: Positive | None = Field(
+        default=None, description="rate of the first point, if its value is a speed-up"
+    )
+    published: dict[Annotated[int, Field(gt=0)], Positive] = Field(
+        min_length=2, description="devices -> published value; the first one is not predicted"
+    )
+    sources: list[str] = Field(min_length=1)
+    assumed: dict[str, str] = Field(default_factory=dict)
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Series:
+        if [bool(self.network), bool(self.copied), bool(self.sharded)].count(True) != 1:
+            raise ValueError("give one of 'network', 'copied' and 'sharded'")
+        if (self.unit == "speed-up") != (self.rate is not None):
+            raise ValueError("rate: give it if the unit is speed-up, and only then")
+        return self
+
+    def layout(self, count: int) -> Layout:
+        """Return the layout of `count` devices; they fill one node after the other."""
+        devices = min(count, self.devices)
+        return Layout(count // devices, devices, wire(self.within), wire(self.between))
+
+    def step(self, compute: float, count: int) -> Step:
+        """Return the predicted step of `count` devices, one of which computes it in `compute`."""
+        layout = self.layout(count)
+        if self.copied:
+            sent = sum(one.parameters * (one.passes + 1) for one in self.copied)
+            return step.copied(compute, layout, work.FP32 * sent)
+        if self.sharded:
+            return step.sharded(compute, layout, self.sharded)
+        assert self.network is not None  # noqa: S101 - checked above
+        network = work.network(self.network.app, self.network.name)
+        return step.predict(network, compute, layout, self.exchange)
+
+
+class _File(strict.Model):
+    series: list[Series]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One point of a series: devices, published and predicted value, and the relative error."""
+
+    series: Series
+    devices: int
+    published: float
+    predicted: float
+
+    @property
+    def error(self) -> float:
+        """Predicted minus published value, relative to the published one."""
+        return self.predicted / self.published - 1
+
+
+def load() -> list[Series]:
+    """Return the published series."""
+    return strict.load(_File, FILE).series
+
+
+def compare(series: Series) -> Iterator[Compared]:
+    """Yield each point of a series but the first, from whose value the others are predicted."""
+    (first, one), *others = sorted(series.published.items())
+    took = series.batch * first / (series.rate or one)
+    compute = step.computation(took, lambda seconds: series.step(seconds, first))
+    base = first * series.step(compute, first).efficiency
+    for count, published in others:
+        found = count * series.step(compute, count).efficiency
+        yield Compared(series, count, published, one * found / base)
+
+
+def table() -> list[Compared]:
+    """Return all points of all series."""
+    return [point for series in load() for point in compare(series)]
+
+
+def mean_error(points: list[Compared]) -> float:
+    """Return the mean of the absolute errors."""
+    return fmean(abs(point.error) for point in points)

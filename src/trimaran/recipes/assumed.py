@@ -1,0 +1,74 @@
+"""Values that no source states: key path of a value -> the reason why it is assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+Assumed = Annotated[
+    dict[str, Annotated[str, Field(min_length=1)]],
+    Field(default_factory=dict, description="key path of a value that no source states, such as"
+          " `args.base-lr` -> the reason for this value"),
+]
+
+_MISSING = object()
+
+
+def check(assumed: Mapping[str, str], content: Mapping[str, Any]) -> None:
+    """Check that each key path of `assumed` names a value in `content`.
+
+    Args:
+        assumed: key paths with dots; a number selects an item of a list or a point of a series.
+        content: the values, as JSON data.
+
+    Raises:
+        ValueError: A key path names no value.
+    """
+    for path in assumed:
+        if _value(content, path) in (_MISSING, None):
+            raise ValueError(f"assumed: '{path}' names no value of this file")
+
+
+def _value(content: object, path: str) -> object:
+    for part in path.split("."):
+        if isinstance(content, Mapping):
+            content = {str(key): value for key, value in content.items()}.get(part, _MISSING)
+        elif isinstance(content, list) and part.isdecimal() and int(part) < len(content):
+            content = content[int(part)]
+        else:
+            return _MISSING
+    return content
+
+
+def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the assumptions of one point of a series, with the key paths of the point's recipe.
+
+    Args:
+        assumed: assumptions of the recipe, with key paths such as `series.points.8.args.strategy`.
+        number: the point.
+        own: values of the point, which replace those of the recipe, so that reasons for the
+            replaced values are left out.
+    """
+    prefix, found = f"series.points.{number}.", {}
+    for path, reason in assumed.items():
+        if path.startswith(prefix):
+            found[path.removeprefix(prefix)] = reason
+        elif not path.startswith("series.") and _value(own, path) is _MISSING:
+            found[path] = reason
+    return found
+
+
+def lines(assumed: Mapping[str, str], content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each assumed value, such as `args.base-lr: 0.1`, with its reason.
+
+    A key path that names several values, such as `series`, is shown alone.
+    """
+    for path, reason in assumed.items():
+        value = _value(content, path)
+        if isinstance(value, bool):
+            value = str(value).lower()  # as in YAML
+        elif isinstance(value, float):
+            value = f"{value:.10g}"
+        yield (path if isinstance(value, Mapping | list) else f"{path}: {value}"), reason

@@ -1,0 +1,66 @@
+"""Published hardware facts of a target: peak rates, memory, power and links, for predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from trimaran import strict
+from trimaran.recipes import assumed
+from trimaran.recipes.assumed import Assumed
+
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Device(strict.Model):
+    """What computes: an accelerator, or a processor socket in a target without accelerators."""
+
+    name: str
+    count: Annotated[int, Field(ge=1)] = Field(description="devices in a node")
+    teraflops: dict[Precision, Positive] = Field(
+        min_length=1, description="peak rate in TFLOP/s of dense operations, by precision; an"
+        " accelerator's peak is that of its matrix units if it has some",
+    )
+    memory_gb: Positive | None = Field(
+        default=None, description="memory in GB (10^9 bytes); null: not published"
+    )
+    bandwidth: Positive = Field(description="peak memory bandwidth in GB/s")
+    watts: Positive | None = Field(default=None, description="maximum power in W")
+
+
+class Link(strict.Model):
+    """A connection between two devices or two nodes."""
+
+    name: str = Field(description="kind, such as NVLink 2, PCIe 3.0 x16, 100 Gbit/s Omni-Path")
+    bandwidth: Positive = Field(description="peak in GB/s, in each direction, of each device or"
+                                " node")
+    latency: Positive | None = Field(
+        default=None, description="time of a short message in microseconds; null: not published"
+    )
+
+
+class Hardware(strict.Model):
+    """The devices of a node and their links.
+
+    Each number is a peak that a manufacturer or the publication of a run states. Numbers that are
+    assumed because nobody states them are named in `assumed`, with the reason.
+    """
+
+    device: Device
+    within: Link | None = Field(
+        default=None, description="link between the devices of a node; null: a single device"
+    )
+    between: Link | None = Field(
+        default=None, description="link of a node to the others; null: not published"
+    )
+    sources: list[str] = Field(min_length=1, description="publications of these numbers")
+    assumed: Assumed
+
+    @model_validator(mode="after")
+    def _assumed_exist(self) -> Hardware:
+        if self.assumed:
+            assumed.check(self.assumed, self.model_dump(exclude={"assumed"}))
+        return self

@@ -1,0 +1,150 @@
+"""Create small data sets in both forms of CIFAR-10, and pickles as Python 2 wrote them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import struct
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import sha
+
+PIXELS = 3072
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+COUNTS = {"data_batch_1.bin": 13, "data_batch_2.bin": 12, "test_batch.bin": 7}
+SPLITS = {"train": ["data_batch_1.bin", "data_batch_2.bin"], "test": ["test_batch.bin"]}
+BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
+
+
+def images(name: str) -> tuple[bytes, bytes]:
+    """Return the classes of a file, and the pixels of its images."""
+    count = COUNTS[name]
+    seed = sum(name.encode())
+    labels = bytes((seed + 3 * number) % 10 for number in range(count))
+    pixels = bytes((seed + place * place // 7) % 256 for place in range(count * PIXELS))
+    return labels, pixels
+
+
+def binary(labels: bytes, pixels: bytes) -> bytes:
+    """Return images in the binary form."""
+    return b"".join(
+        bytes([label]) + pixels[number * PIXELS :][:PIXELS] for number, label in enumerate(labels)
+    )
+
+
+def text(content: bytes) -> bytes:
+    """Return the operation that pushes a string of Python 2."""
+    if len(content) < 256:
+        return b"U" + bytes([len(content)]) + content
+    return b"T" + struct.pack("<i", len(content)) + content
+
+
+def number(value: int) -> bytes:
+    """Return the operation that pushes a number."""
+    if 0 <= value < 256:
+        return b"K" + bytes([value])
+    if 0 <= value < 1 << 16:
+        return b"M" + struct.pack("<H", value)
+    return b"J" + struct.pack("<i", value)
+
+
+def listed(items: Sequence[bytes]) -> bytes:
+    """Return the operations that push a list, of which 1,000 items at a time are appended."""
+    parts = [b"(" + b"".join(items[at : at + 1000]) + b"e" for at in range(0, len(items), 1000)]
+    return b"]" + b"".join(parts)
+
+
+def array(
+    rows: int, columns: int, values: bytes, *, kind: bytes = b"u1", by_columns: bool = False
+) -> bytes:
+    """Return the operations that push a NumPy array of bytes, as its `__reduce__` describes it."""
+    made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    dtype = b"cnumpy\ndtype\n" + text(kind) + b"K\x00K\x01\x87R(K\x03U\x01|NNN" + (
+        number(-1) * 2 + b"K\x00tb"
+    )
+    order = b"\x88" if by_columns else b"\x89"
+    shape = number(rows) + number(columns) + b"\x86"
+    return made + b"(K\x01" + shape + dtype + order + text(values) + b"tb"
+
+
+def batch(entries: Mapping[bytes, bytes]) -> bytes:
+    """Return the pickle of a dictionary; `entries` map keys to the operations of their values."""
+    pairs = b"".join(text(key) + value for key, value in entries.items())
+    return b"\x80\x02}q\x01(" + pairs + b"u."
+
+
+def python(labels: bytes, pixels: bytes, *, by_columns: bool = False) -> bytes:
+    """Return images in the Python form."""
+    rows = len(labels)
+    values = pixels
+    if by_columns:
+        values = b"".join(pixels[column::PIXELS] for column in range(PIXELS))
+    names = [text(f"image_s_{at:06}.png".encode()) for at in range(rows)]
+    return batch({
+        b"batch_label": text(b"training batch 1 of 5"),
+        b"labels": listed([number(label) for label in labels]),
+        b"data": array(rows, PIXELS, values, by_columns=by_columns),
+        b"filenames": listed(names),
+    })
+
+
+def contents() -> dict[str, bytes]:
+    """Return the files of the small set in the binary form: file name -> content."""
+    return {name: binary(*images(name)) for name in COUNTS}
+
+
+def tar_gz(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
+    """Return a .tar.gz with files (path -> content) and symbolic links (path -> destination)."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for path, to in (links or {}).items():
+            link = tarfile.TarInfo(path)
+            link.type, link.linkname = tarfile.SYMTYPE, to
+            archive.addfile(link)
+        for path, content in files.items():
+            member = tarfile.TarInfo(path)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def folders() -> dict[str, dict[str, bytes]]:
+    """Return the files of each archive: path -> content."""
+    pickles = {name.removesuffix(".bin"): python(*images(name)) for name in COUNTS}
+    return {
+        "binary": {f"{BINARY}/{name}": content for name, content in contents().items()},
+        "python": {f"{PYTHON}/{name}": content for name, content in pickles.items()},
+    }
+
+
+def document(root: Path) -> dict[str, Any]:
+    """Write both archives below `root`; return the contract that refers to them."""
+    root.mkdir(parents=True, exist_ok=True)
+    return {
+        "schema": 1, "name": "tiny-cifar", "title": "A small CIFAR-10", "citation": "nobody, 2009",
+        "licence": {"id": "MIT", "url": "https://example.org/licence", "holder": "nobody"},
+        "homepage": "https://example.org/", "reader": "cifar", "classes": CLASSES,
+        "splits": {
+            split: {"samples": sum(COUNTS[name] for name in names), "files": names}
+            for split, names in SPLITS.items()
+        },
+        "files": {name: {"sha256": sha(c), "size": len(c)} for name, c in contents().items()},
+        "sources": [source(root, kind, tar_gz(files)) for kind, files in folders().items()],
+    }
+
+
+def source(root: Path, kind: str, archive: bytes) -> dict[str, Any]:
+    """Write an archive below `root`; return the source that refers to it."""
+    path = f"cifar-10-{kind}.tar.gz"
+    (root / path).write_bytes(archive)
+    end = ".bin" if kind == "binary" else ""
+    return {
+        "kind": "tar", "base": root.as_uri() + "/", "path": path, "sha256": sha(archive),
+        "size": len(archive), "md5": hashlib.md5(archive, usedforsecurity=False).hexdigest(),
+        "folder": BINARY if kind == "binary" else PYTHON, "pickled": kind == "python",
+        "members": {name: name.removesuffix(".bin") + end for name in COUNTS},
+    }

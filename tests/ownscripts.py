@@ -1,0 +1,97 @@
+"""Start the scripts of the page "Your own script", and read what their ranks print.
+
+They are started as a stranger would start them: from another folder, and with an environment of a
+few variables.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from showncommands import DOCS
+from trimaran import hostfacts
+from trimaran.engines.apptainer import Apptainer
+from trimaran.images import definition
+from trimaran.launch.apptainer import USERNS
+from trimaran.reporting import Silent
+
+SCRIPTS = DOCS / "tutorials/porting"
+IMAGES = 400
+"""Number of images: three batches of 128 and an incomplete one."""
+EXACT = 2e-6
+"""Largest difference of losses: the last of their six printed digits, and its rounding."""
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "OMP_NUM_THREADS": "1",
+               "TF_CPP_MIN_LOG_LEVEL": "3", "OMPI_MCA_mpi_yield_when_idle": "1"}
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
+
+
+class Trained(NamedTuple):
+    """What the ranks of a training printed: their loss and the checksum of their weights."""
+
+    losses: list[float]
+    checksums: list[str]
+
+    def part(self, lines: slice) -> Trained:
+        """Return what some of the lines say."""
+        return Trained(self.losses[lines], self.checksums[lines])
+
+
+def trained(output: str) -> Trained:
+    """Read the last line of each rank."""
+    found = re.findall(r"^(?:rank \d: )?loss (\S+)  weights ([0-9a-f]{8})$", output, re.MULTILINE)
+    return Trained([float(loss) for loss, _ in found], [checksum for _, checksum in found])
+
+
+def assert_as_one(ranks: Trained, alone: Trained) -> None:
+    """Check that two ranks have the same weights, and the loss of one process."""
+    assert len(ranks.checksums) == 2
+    assert len(set(ranks.checksums)) == 1
+    assert ranks.losses == pytest.approx(alone.losses * 2, abs=EXACT)
+
+
+def started(ranks: Sequence[Mapping[str, str]], argv: Sequence[str], place: Path) -> str:
+    """Start a process for each element of `ranks`, its variables; return what they print."""
+    place.mkdir(exist_ok=True)
+    logs = [place / f"rank{number}.txt" for number in range(len(ranks))]
+    with ExitStack() as opened:
+        children = [
+            opened.enter_context(subprocess.Popen(
+                argv, cwd=place, env={**ENVIRONMENT, **env}, stderr=subprocess.STDOUT,
+                stdout=opened.enter_context(log.open("w")),
+            ))
+            for log, env in zip(logs, ranks, strict=True)
+        ]
+        codes = [child.wait() for child in children]
+    output = "".join(log.read_text() for log in logs)
+    assert codes == [0] * len(codes), output
+    return output
+
+
+def write_data(path: Path) -> None:
+    """Write images of ten classes that a network learns to tell apart."""
+    random = np.random.default_rng(1)
+    labels = random.integers(0, 10, IMAGES, dtype=np.uint8)
+    images = random.integers(0, 156, (10, 28, 28))[labels]
+    images += random.integers(0, 100, (IMAGES, 28, 28))
+    np.savez(path, images=images.astype(np.uint8), labels=labels)
+
+
+def sif(image: str) -> str:
+    """Return the SIF of an image, which is built if it is not there."""
+    engine, wanted = Apptainer(), definition.load(image)
+    return engine.build(wanted, base=None, offline=False, reporter=Silent()).reference
+
+
+def apptainer(verb: str, image: str, *words: str) -> list[str]:
+    """Return the command that a reader types."""
+    options = [USERNS] if hostfacts.root_lacks_capabilities() else []
+    return [Apptainer().executable, "--quiet", verb, *options, sif(image), *words]

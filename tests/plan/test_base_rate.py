@@ -1,0 +1,34 @@
+"""The rooflines of devices, compared with published rates."""
+
+from __future__ import annotations
+
+import pytest
+
+from trimaran.plan import base_rate, situation
+from trimaran.recipes import library, targets
+
+FLOORS = {"resnet-imagenet/mi325x8-throughput"}
+"""Recipes that expect a threshold of another project, which is below what the device reaches."""
+
+
+def published() -> list[str]:
+    """Return the recipes of ResNet that expect a published rate on a target with hardware facts."""
+    found = []
+    for name in library.files():
+        if not name.startswith("resnet-imagenet/") or name in FLOORS:
+            continue
+        recipe = situation.first(name)
+        rated = any(one.metric == "throughput" and one.source for one in recipe.expected)
+        if (rated and recipe.args.get("model") == "resnet50"
+                and targets.load(recipe.target).hardware is not None):
+            found.append(name)
+    return found
+
+
+@pytest.mark.parametrize("name", published())
+def test_a_published_rate_is_within_the_stated_range_of_its_roofline(name: str) -> None:
+    found = situation.of(name)
+    rate, _ = base_rate._published(found) or (0, "")
+    bound, _ = base_rate.roofline(found)
+    low, high = base_rate.ROOFLINE_RANGE
+    assert low <= rate / bound <= high

@@ -1,0 +1,75 @@
+"""`make test` on a slow machine: tests that a part does not reach are skipped and counted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trimaran import paths
+
+SCRIPTS = paths.repository() / "scripts"
+CONFTEST = "from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa\n"
+MAKEFILE = """\
+passing:
+	@echo $@ $$TEST_UNTIL >>calls
+failing:
+	@echo $@ $$TEST_UNTIL >>calls; exit 1
+short:
+	@printf '2\\n3\\n' >>$$TEST_NOT_RUN
+"""
+
+
+@pytest.mark.parametrize(("seconds", "skipped"), [(None, 0), (1000, 0), (-1, 2)])
+def test_what_begins_too_late_is_skipped_before_its_fixtures(
+    own_place: Path, seconds: int | None, skipped: int
+) -> None:
+    (own_place / "conftest.py").write_text(CONFTEST)
+    (own_place / "test_two.py").write_text(
+        "import pytest\n@pytest.fixture\ndef made(): open('made', 'w').close()\n"
+        "def test_one(made): pass\ndef test_two(): pass\n")
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TEST_NOT_RUN": str(own_place / "n")}
+    environment.pop("TEST_UNTIL", None)
+    if seconds is not None:
+        environment["TEST_UNTIL"] = str(time.time() + seconds)
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+                          env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"{skipped} skipped" in done.stdout if skipped else "2 passed" in done.stdout
+    assert (own_place / "made").exists() == (not skipped)
+    assert (own_place / "n").exists() == bool(skipped)
+    if skipped:
+        assert (own_place / "n").read_text() == "2\n"
+
+
+def parts(place: Path, *words: str, until: float | None = None) -> tuple[int, str, dict[str, int]]:
+    """Return exit status, output, and part -> its time limit in seconds from now."""
+    (place / "Makefile").write_text(MAKEFILE)
+    environment = {name: text for name, text in os.environ.items() if name != "TEST_UNTIL"}
+    now = int(time.time())
+    if until is not None:
+        environment["TEST_UNTIL"] = str(int(now + until))
+    done = subprocess.run(["sh", str(SCRIPTS / "parts.sh"), "make", *words], env=environment,
+                          capture_output=True, text=True, check=False)
+    calls = place / "calls"
+    lines = calls.read_text().splitlines() if calls.exists() else []
+    found = {line.split()[0]: int(line.split()[1]) - now for line in lines if " " in line.strip()}
+    return done.returncode, done.stdout, found
+
+
+def test_parts_share_the_time_and_a_later_part_gets_what_is_left(own_place: Path) -> None:
+    code, _, found = parts(own_place, "failing:1", "passing:3", until=400)
+    assert code == 1
+    assert 95 <= found["failing"] <= 105
+    assert 395 <= found["passing"] <= 405
+
+
+def test_tests_that_were_not_run_are_counted(own_place: Path) -> None:
+    code, said, found = parts(own_place, "passing:1", "short:1")
+    assert (code, found) == (0, {})
+    assert "5 tests not run" in said
+    assert "NOT RUN: 5 tests" in said
