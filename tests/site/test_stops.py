@@ -36,7 +36,8 @@ def test_what_does_not_validate_stops_the_build(
     checkout: Path, built: Path, name: str, old: str, new: str, said: str
 ) -> None:
     for source in (RUN, "recipes/resnet-imagenet/cpu-quickstart.yaml",
-                   "apps/resnet-imagenet/options.json", "site/published.yaml"):
+                   "apps/resnet-imagenet/options.json", "site/published.yaml",
+                   "site/results/without-hash.sha256"):
         (checkout / source).parent.mkdir(parents=True, exist_ok=True)
         (checkout / source).write_bytes((ROOT / source).read_bytes())
     path = checkout / name
