@@ -5,7 +5,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa: F401 - pytest calls them
+from time_limit import (  # noqa: F401 - pytest calls them
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_sessionfinish,
+)
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)

@@ -190,12 +190,12 @@ def setup(framework: Framework) -> None:
         linked.touch()
 
 
-def check_types(framework: Framework) -> None:
-    """Run mypy on trainkit and the apps, with the settings of the tool."""
+def check_types(framework: Framework) -> bool:
+    """Run mypy on trainkit and the apps with the settings of the tool; return if it passed."""
     sources = [str(folder / "src") for folder in (TRAINKIT, *framework.apps)]
     found = [str(folder / "src") for folder in framework.packages]
     excluded = [word for name in framework.others for word in ("--exclude", f"/trainkit/{name}/")]
-    run(
+    return not status(
         [str(framework.python), "-m", "mypy", "--config-file", "pyproject.toml",
          "--cache-dir", f".mypy_cache/{framework.name}", *excluded, *sources],
         framework.root, MYPYPATH=os.pathsep.join(found),
@@ -317,7 +317,7 @@ def main(words: Sequence[str], root: Path = ROOT) -> int:
             write_options(framework)
         if asked.verb == "test" and not asked.quick:
             with timed(f"{framework.name}: types"):
-                check_types(framework)
+                passed &= check_types(framework)
         if asked.verb == "test":
             with timed(f"{framework.name}: tests"):
                 # The part of trainkit that serves all frameworks is tested with the last one.

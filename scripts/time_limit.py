@@ -1,18 +1,25 @@
-"""Skip the tests that a part of `make test` does not reach in its time. Each conftest.py has this.
+"""Leave out what a slow machine does not finish in time. Each conftest.py imports the hooks.
 
 A machine may be several times slower than usual, and CI ends a run without any result after a fixed
-time. Tests that would start after the time `TEST_UNTIL` (seconds since the epoch) are skipped, and
-their number is appended to the file `TEST_NOT_RUN`, so that `scripts/parts.sh` reports it. Without
-the first variable, all tests run.
+time. If `TEST_UNTIL` (seconds since the epoch) is set, two kinds of tests are skipped: those that
+would start after this time, and those that exceed a limit of time while the machine is slow. Their
+number is appended to the file `TEST_NOT_RUN`, so that `scripts/parts.sh` reports it. Without
+`TEST_UNTIL`, all tests run, and a test that exceeds its limit fails.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+
+SLOW = 0.2
+"""Processor time of `LOOP` in seconds from which a machine is slow; usual are 0.05 to 0.1."""
+
+LOOP = 1_000_000
 
 _not_run: list[str] = []
 
@@ -25,8 +32,39 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("not run: the time of this part is over (scripts/time_limit.py)")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skip the test if it exceeded a limit of time on a slow machine, instead of failing it."""
+    report = yield
+    exceeded = call.excinfo is not None and _is_timeout(call.excinfo.value)
+    if report.failed and exceeded and "TEST_UNTIL" in os.environ and (took := _loop()) > SLOW:
+        _not_run.append(item.nodeid)
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, "not run to its end: it exceeded a limit of time on a"
+                           f" slow machine ({LOOP:,} additions took {took:.2f} s)")
+    return report
+
+
 def pytest_sessionfinish() -> None:
     """Write the number of tests that were not run; with several processes, each writes its own."""
     if _not_run and (file := os.environ.get("TEST_NOT_RUN")):
         with Path(file).open("a", encoding="utf-8") as lines:
             lines.write(f"{len(_not_run)}\n")
+    _not_run.clear()  # pytest calls this once for each conftest.py that imports it
+
+
+def _is_timeout(error: BaseException) -> bool:
+    """Return whether a limit of time was exceeded: of pytest-timeout, a subprocess or a browser."""
+    named = type(error).__name__ in ("TimeoutError", "TimeoutExpired")
+    return named or (isinstance(error, pytest.fail.Exception) and "Timeout" in str(error))
+
+
+def _loop() -> float:
+    """Return the processor time of a loop in seconds; other processes affect it little."""
+    began = time.process_time()
+    total = 0
+    for number in range(LOOP):
+        total += number
+    return time.process_time() - began

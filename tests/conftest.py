@@ -12,7 +12,11 @@ import pytest
 
 from finished import write_recipe
 from sifs import TINY
-from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa: F401 - pytest calls them
+from time_limit import (  # noqa: F401 - pytest calls them
+    pytest_runtest_makereport,
+    pytest_runtest_setup,
+    pytest_sessionfinish,
+)
 from trimaran import paths
 from trimaran.images import definition
 from trimaran.recipes.library import RecipeFile

@@ -13,7 +13,8 @@ import pytest
 from trimaran import paths
 
 SCRIPTS = paths.repository() / "scripts"
-CONFTEST = "from time_limit import pytest_runtest_setup, pytest_sessionfinish  # noqa\n"
+HOOKS = "pytest_runtest_makereport, pytest_runtest_setup, pytest_sessionfinish"
+CONFTEST = f"import time_limit\nfrom time_limit import {HOOKS}  # noqa\n"
 MAKEFILE = """\
 passing:
 	@echo $@ $$TEST_UNTIL >>calls
@@ -24,6 +25,16 @@ short:
 """
 
 
+def run_pytest(place: Path, seconds: int | None) -> subprocess.CompletedProcess[str]:
+    """Run the tests of `place`, with `TEST_UNTIL` so many seconds from now unless it is None."""
+    environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TEST_NOT_RUN": str(place / "n")}
+    environment.pop("TEST_UNTIL", None)
+    if seconds is not None:
+        environment["TEST_UNTIL"] = str(time.time() + seconds)
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+                          env=environment, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(("seconds", "skipped"), [(None, 0), (1000, 0), (-1, 2)])
 def test_what_begins_too_late_is_skipped_before_its_fixtures(
     own_place: Path, seconds: int | None, skipped: int
@@ -32,18 +43,41 @@ def test_what_begins_too_late_is_skipped_before_its_fixtures(
     (own_place / "test_two.py").write_text(
         "import pytest\n@pytest.fixture\ndef made(): open('made', 'w').close()\n"
         "def test_one(made): pass\ndef test_two(): pass\n")
-    environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TEST_NOT_RUN": str(own_place / "n")}
-    environment.pop("TEST_UNTIL", None)
-    if seconds is not None:
-        environment["TEST_UNTIL"] = str(time.time() + seconds)
-    done = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-                          env=environment, capture_output=True, text=True, check=False)
+    done = run_pytest(own_place, seconds)
     assert done.returncode == 0, done.stdout
     assert f"{skipped} skipped" in done.stdout if skipped else "2 passed" in done.stdout
     assert (own_place / "made").exists() == (not skipped)
     assert (own_place / "n").exists() == bool(skipped)
     if skipped:
         assert (own_place / "n").read_text() == "2\n"
+
+
+@pytest.mark.parametrize(
+    ("slow", "seconds", "failed"), [(0.0, 1000, 1), (0.0, None, 4), (1000.0, 1000, 4)],
+)
+def test_what_exceeds_its_limit_on_a_slow_machine_counts_as_not_run(
+    own_place: Path, slow: float, seconds: int | None, failed: int
+) -> None:
+    (own_place / "conftest.py").write_text(f"{CONFTEST}time_limit.SLOW = {slow}\n")
+    (own_place / "test_limits.py").write_text("""\
+import subprocess
+import time
+import pytest
+
+@pytest.mark.timeout(0.2)
+def test_of_pytest(): time.sleep(10)
+
+@pytest.fixture
+def slow(): subprocess.run(["sleep", "10"], timeout=0.1)
+def test_of_a_fixture(slow): pass
+
+def test_of_a_wait(): raise TimeoutError("the page did not load")
+def test_wrong(): assert "Timeout" == "2"
+""")
+    done = run_pytest(own_place, seconds)
+    assert f"{failed} failed" in done.stdout.replace("3 failed, 1 error", "4 failed"), done.stdout
+    counted = own_place / "n"
+    assert (counted.read_text() if counted.exists() else "") == ("" if failed == 4 else "3\n")
 
 
 def parts(place: Path, *words: str, until: float | None = None) -> tuple[int, str, dict[str, int]]:

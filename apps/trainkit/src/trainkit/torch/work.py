@@ -41,7 +41,6 @@ def layers(network: nn.Module, *inputs: Tensor) -> list[list[Any]]:
 
 
 def _operations(module: nn.Module, output: Tensor) -> int:
-    weight = getattr(module, "weight", None)
-    if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d) and weight is not None:
-        return 2 * output.numel() * weight[0].numel()
+    if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv3d):
+        return 2 * output.numel() * module.weight[0].numel()
     return 0
