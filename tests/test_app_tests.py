@@ -135,17 +135,18 @@ def test_each_framework_has_its_own_half_of_trainkit(tree: Path, calls: list[lis
     ]
 
 
-def test_tests_that_fail_stop_no_tests_of_another_framework(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failing", ["mypy", "pytest"])
+def test_what_fails_stops_no_tests(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     tested = []
 
     def status(words: Sequence[str], *_: object, **__: str) -> int:
-        tested.append(words[0])
-        return 1
+        if "pytest" in words:
+            tested.append(words[0])
+        return int(failing in words)
 
     monkeypatch.setattr(script, "setup", lambda framework: None)
-    monkeypatch.setattr(script, "check_types", lambda framework: None)
     monkeypatch.setattr(script, "status", status)
     assert script.main(["test"], tree) == 1
     assert len(set(tested)) == 2
