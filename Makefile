@@ -74,6 +74,7 @@ test-engines: $(DEV_STAMP) ## Those that train nothing (TRIMARAN_REQUIRE_ENGINES
 
 # Their ranks have one thread each, and wait for much of their time: for starts, files and Slurm.
 test-trainings: $(DEV_STAMP) ## Those that train, two at a time
+	$(APPS) setup
 	$(PYTEST) tests/integration -m "trains and not alone and not long and not faults" $(MODULES) --durations=25
 
 test-alone: $(DEV_STAMP) ## Those that train with every core, one at a time
