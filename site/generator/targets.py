@@ -33,8 +33,8 @@ def _rows(hardware: Hardware) -> Iterator[list[str]]:
 def _facts(hardware: Hardware) -> Iterator[tuple[str, str]]:
     device = hardware.device
     yield "device", f"{device.count} x {device.name}"
-    for precision, peak in device.teraflops.items():
-        yield f"device.teraflops.{precision}", f"{peak:,.10g} TFLOP/s"
+    peaks = ", ".join(f"{name} {peak:,.10g}" for name, peak in device.teraflops.items())
+    yield "device.teraflops", f"{peaks} TFLOP/s"
     if device.memory_gb is not None:
         yield "device.memory_gb", f"{device.memory_gb:,.10g} GB"
     yield "device.bandwidth", f"{device.bandwidth:,.10g} GB/s"
@@ -51,15 +51,18 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of the fact at `path`, of the table that has it, and of its parts."""
+    """Return the marks of the fact at `path` and of its parts."""
     marks = []
     for word, marked in (("assumed", hardware.assumed), ("not checked", hardware.unchecked)):
-        marks += [f"{word}: {reason}" for key, reason in marked.items() if _concerns(key, path)]
+        marks += [
+            f"{key.removeprefix(path).removeprefix('.')} {word}: {reason}".lstrip()
+            for key, reason in marked.items() if _concerns(key, path)
+        ]
     return "; ".join(marks)
 
 
 def _concerns(key: str, path: str) -> bool:
     """Return whether the mark of `key` is one of the fact at `path`."""
-    if path == "device":  # whose rows are those of its parts
+    if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")
-    return path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.")
+    return path == key or key.startswith(f"{path}.")
