@@ -206,7 +206,9 @@ def _number(expected: Expectation, known: Card) -> Number:
     digits = known.metrics[expected.metric].digits
     low, high = expected.bounds
     text = f"{expected.value:,.10g} {expected.unit}".rstrip()
-    if low is not None and high is not None:
+    if expected.unjudged is not None:
+        accepted = f"not judged: {expected.unjudged}"
+    elif low is not None and high is not None:
         accepted = f"{show(low, '', digits)} to {show(high, expected.unit, digits)}"
     elif low is not None:
         accepted = f"at least {show(low, expected.unit, digits)}"

@@ -102,7 +102,8 @@ def _page(sources: Sources, name: str) -> Page:
         "recipe.md.j2", own, name=name, recipe=recipe, points=points, first=first,
         status=best_status(points), meaning=STATUS, about=markdown.comment(text),
         yaml=text[text.index("schema:"):], file=recipe_status.relative(first.file.path),
-        expected=_expected(points), assumed=_assumed(points), ways=_ways(points),
+        expected=_expected(points), judged=_judged(points), assumed=_assumed(points),
+        ways=_ways(points),
         facts=_facts(points), target=targets.load(recipe.target), data=_data(first),
         before=commands.first(first), runs=_runs(own, runs, sources.today),
         plots="\n\n".join(plot.markdown(own) for plot in drawn),
@@ -123,6 +124,10 @@ def _expected(points: Sequence[RecipeStatus]) -> str:
             rows.append(row if one.point is None else [f"`@{one.point}`", *row])
     head = ["metric", "expected:", "accepted", "when", "source"]
     return markdown.table(head if points[0].point is None else ["point", *head], rows)
+
+
+def _judged(points: Sequence[RecipeStatus]) -> bool:
+    return any(number.expected.unjudged is None for one in points for number in one.numbers)
 
 
 def _assumed(points: Sequence[RecipeStatus]) -> str:

@@ -28,6 +28,7 @@ from generator import (
     results,
     sources,
     suites,
+    targets,
 )
 from generator.evidence import AllEvidence
 from generator.pages import Page
@@ -70,7 +71,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
     """Return all generated pages and the pages of documents of the repository."""
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
-        *apps.pages(read, known), *documents.pages(known), *reference.pages(),
+        *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(),
     ]
 
 

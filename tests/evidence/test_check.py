@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from finished import SIF, finish, write_recipe
 from refusals import refused
+from samples import GOOD
 from trimaran import cli, paths
 from trimaran.evidence import check, content, writing
 from trimaran.evidence.check import Checked
@@ -98,6 +99,23 @@ def test_a_fault_is_named_by_code_key_and_line(
     last = key.rpartition(".")[2]
     if not last.isdigit() and last != "the file" and code != "evidence-invalid":
         assert f'"{last}"' in file.read_text().splitlines()[first.line - 1]
+
+
+def test_a_pass_of_a_number_that_is_not_judged_is_refused(
+    checkout: Path, own_place: Path
+) -> None:
+    (expected,) = GOOD["expected"]
+    bare = {key: value for key, value in expected.items() if key not in ("lower", "upper", "warn")}
+    recipe = write_recipe(checkout, expected=[{**bare, "unjudged": "another framework"}])
+    record = finish(own_place / "run", recipe, 0.95, image=SIF)
+    path = writing.add(own_place / "run", record, report.write(own_place / "run")[1])
+    assert judged(path).faults == []
+
+    def passes(whole: Any) -> None:
+        whole["verdict"]["outcome"] = whole["verdict"]["rows"][0]["outcome"] = "PASS"
+
+    edit(path, passes)
+    assert any("does not judge" in fault.problem for fault in judged(path).faults)
 
 
 def test_an_edited_file_is_refused_whatever_the_edit(file: Path) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from refusals import refused
 from trimaran import cli
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, prediction, situation
+from trimaran.plan import base_rate, prediction, situation, tables
 from trimaran.plan.prediction import Plan
 from trimaran.plan.situation import Situation
 
@@ -65,6 +65,18 @@ def test_without_a_published_rate_the_roofline_bounds_it(
     low, high = base_rate.ROOFLINE_RANGE
     assert low * bound < found.rate < high * bound
     assert found.uncertainty > base_rate.SCALING_ERROR
+
+
+def test_a_number_that_is_not_judged_is_no_rate_of_this_app() -> None:
+    found = situation.of("resnet-imagenet/h100x8-throughput")
+    assert base_rate.find(found).source.startswith("roofline")
+
+
+def test_facts_of_the_target_that_were_not_checked_are_said(v100: Situation) -> None:
+    plan = planned(v100)
+    assert any(line.startswith("Not checked in the target, device.watts:")
+               for line in tables.sentences(plan))
+    assert "device.watts" in prediction.document(plan)["unchecked"]
 
 
 def test_memory_is_state_and_activations_and_a_batch_that_fits_divides_it(

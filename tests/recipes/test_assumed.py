@@ -85,6 +85,20 @@ def test_assumed_facts_of_hardware_must_exist() -> None:
         Hardware.model_validate({**facts, "assumed": {"between": "why"}})
 
 
+def test_unchecked_facts_of_hardware_must_exist_and_are_shown_with_the_target(
+    checkout: Any
+) -> None:
+    facts = {"device": {"name": "A", "count": 2, "teraflops": {"fp32": 1}, "bandwidth": 10},
+             "sources": ["a paper"]}
+    with pytest.raises(ValidationError, match=r"unchecked: 'device\.watts' names no value"):
+        Hardware.model_validate({**facts, "unchecked": {"device.watts": "a data sheet"}})
+    whole = {"schema": 1, "summary": "A.", "node": {"architecture": "x86_64"},
+             "hardware": {**facts, "unchecked": {"device.bandwidth": "a data sheet"}}}
+    (checkout / "recipes/targets/one.yaml").write_text(yaml.safe_dump(whole))
+    shown = json.loads(json.dumps(catalog.details("targets", "one")))
+    assert shown["hardware"]["unchecked"] == {"device.bandwidth": "a data sheet"}
+
+
 def test_assumptions_are_shown_with_the_recipe_and_before_a_command(
     checkout: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

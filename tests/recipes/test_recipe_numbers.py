@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samples import GOOD
+from samples import CARD, GOOD
 from trimaran.recipes.expectation import Expectation
 from trimaran.recipes.recipe import Recipe, Resources, Series
 
@@ -102,3 +102,15 @@ def test_a_lower_bound_is_below_and_an_upper_one_above(
 ) -> None:
     given = {**EXPECTED, "value": value, "lower": lower, "upper": upper}
     assert Expectation.model_validate(given).bounds == (low, high)
+
+
+def test_a_value_that_is_not_judged_has_a_reason_and_no_margins() -> None:
+    bare = {key: value for key, value in EXPECTED.items() if key not in ("lower", "upper", "warn")}
+    unjudged = Expectation.model_validate({**bare, "unjudged": "another framework"})
+    assert unjudged.bounds == (None, None)
+    assert unjudged.fault("resnet-imagenet", CARD) == ("", "")
+    assert Expectation.model_validate(bare).fault("resnet-imagenet", CARD)[0] == "lower"
+    for wrong in ({"unjudged": ""}, {"unjudged": "why", "lower": -0.1},
+                  {"unjudged": "why", "upper": 0.1}):
+        with pytest.raises(ValueError, match="unjudged"):
+            Expectation.model_validate({**bare, **wrong})

@@ -24,11 +24,13 @@ from generator import (
     tree,
 )
 from generator import sources as everything
+from generator import targets as hardware
 from generator.pages import Page
 from showncommands import copied
 from trimaran import paths
 from trimaran.errors import ExitCode, UsageError
 from trimaran.parsing import parse_yaml
+from trimaran.recipes import targets
 
 READ = everything.read()
 DOCS = paths.repository() / "site/docs"
@@ -168,6 +170,24 @@ def test_a_document_that_links_to_nothing_stops_with_its_line(checkout: Path) ->
     known = adopt.Library({"apps/README.md": "apps.md"}, {})
     with pytest.raises(UsageError, match=r"apps/README\.md:3: apps/nothing\.md"):
         known.page("apps/README.md")
+
+
+def test_the_page_of_hardware_facts_has_every_target_its_marks_and_sources() -> None:
+    text = hardware.page().text
+    for name in targets.names():
+        facts = targets.load(name).hardware
+        if facts is not None:
+            part = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+            assert all(markdown.cell(one) in part for one in facts.assumed.values()), name
+            assert all(f"not checked: {markdown.cell(one)}" in part
+                       for one in facts.unchecked.values()), name
+            assert all(f"- {one}\n" in part for one in facts.sources), name
+
+
+def test_a_recipes_page_says_which_numbers_are_not_judged() -> None:
+    page = made()["recipes/resnet-imagenet/h100x8-throughput.md"]
+    assert "not judged: the source has MXNet" in page.text
+    assert "A run says PASS" not in page.text
 
 
 def test_the_catalogue_has_each_recipe_once_with_its_facets() -> None:

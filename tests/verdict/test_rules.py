@@ -348,3 +348,16 @@ def test_a_last_line_cut_short_is_left_out_and_any_other_is_named(tmp_path: Path
         read_events(path)
     with refused("metrics-missing", tmp_path / "none", kind=RunError):
         read_events(tmp_path / "none")
+
+
+@pytest.mark.parametrize("speed", [1, 1000, 10**6])
+def test_a_value_that_is_not_judged_is_shown_with_the_reason_and_never_passes(speed: int) -> None:
+    margins = {key: value for key, value in SPEED.items() if key not in ("lower", "upper")}
+    events = [event("eval_accuracy", 0.91), event("throughput", speed, epoch_num=2)]
+    verdict = judge_metrics(
+        recipe(ACCURACY, {**margins, "unjudged": "another framework"}), CARD, events,
+        changed=[], unlike=[],
+    )
+    assert [row.outcome for row in verdict.rows] == ["PASS", "NO REFERENCE"]
+    assert (verdict.outcome, verdict.rows[1].expected) == ("NO REFERENCE", 1000)
+    assert verdict.reasons == ["throughput is not judged: another framework"]

@@ -242,6 +242,9 @@ def _contradictions(
         if not all(_same(one, other) for one, other in pairs) or not row.required:
             yield ("evidence-contradicts", ("verdict", "rows", number),
                    f"{row.metric}: the accepted values are not those of the recipe")
+        if expected.unjudged is not None and row.outcome != "NO REFERENCE":
+            yield ("evidence-contradicts", ("verdict", "rows", number, "outcome"),
+                   f"is {row.outcome}, although the recipe does not judge {row.metric}")
         if real and row.outcome != "NO REFERENCE":
             yield ("evidence-contradicts", ("verdict", "rows", number, "outcome"),
                    f"is {row.outcome}, although the run changed {', '.join(real)}")

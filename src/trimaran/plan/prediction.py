@@ -164,7 +164,7 @@ def document(plan: Plan) -> dict[str, Any]:
         "binding": plan.binding,
         "memory_gb": plan.memory.gigabytes, "memory_available_gb": plan.memory.available,
         "micro_batch": plan.memory.micro_batch,
-        "assumed": situation.assumed,
+        "assumed": situation.assumed, "unchecked": situation.hardware.unchecked,
         "rows": [
             {"nodes": row.nodes, "devices": row.devices, "throughput": row.throughput,
              "speedup": row.speedup, "efficiency": row.step.efficiency,

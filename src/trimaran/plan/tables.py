@@ -57,6 +57,8 @@ def sentences(plan: Plan) -> Iterator[str]:
     yield _memory(plan)
     for key, reason in situation.assumed.items():
         yield f"Assumed in the target, {key}: {reason}."
+    for key, source in situation.hardware.unchecked.items():
+        yield f"Not checked in the target, {key}: {source}."
 
 
 def _memory(plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Values that no source states: key path of a value -> the reason why it is assumed."""
+"""Values that no source states, or whose source was not read: key path of a value -> the reason."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ Assumed = Annotated[
           " `args.base-lr` -> the reason for this value"),
 ]
 
+Unchecked = Annotated[
+    dict[str, Annotated[str, Field(min_length=1)]],
+    Field(default_factory=dict, description="key path of a value whose source was not read for this"
+          " file, such as `device.watts` -> where the value should be looked up"),
+]
+
 _MISSING = object()
 
 
-def check(assumed: Mapping[str, str], content: Mapping[str, Any]) -> None:
-    """Check that each key path of `assumed` names a value in `content`.
+def check(marked: Mapping[str, str], content: Mapping[str, Any], key: str = "assumed") -> None:
+    """Check that each key path of `marked` names a value in `content`.
 
     Args:
-        assumed: key paths with dots; a number selects an item of a list or a point of a series.
+        marked: key paths with dots; a number selects an item of a list or a point of a series.
         content: the values, as JSON data.
+        key: the name of `marked` in the file.
 
     Raises:
         ValueError: A key path names no value.
     """
-    for path in assumed:
+    for path in marked:
         if _value(content, path) in (_MISSING, None):
-            raise ValueError(f"assumed: '{path}' names no value of this file")
+            raise ValueError(f"{key}: '{path}' names no value of this file")
 
 
 def _value(content: object, path: str) -> object:

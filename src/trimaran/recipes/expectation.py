@@ -39,12 +39,18 @@ class Expectation(strict.Model):
         description="relative margin below, less than 'lower'; a lower value passes with a warning",
     )
     source: str | None = Field(default=None, description="publication of the number")
+    unjudged: str | None = Field(
+        default=None, min_length=1, description="why a correct run need not reach the value, for"
+        " example because its source used another framework: it is shown, and not judged",
+    )
     measured: Measured | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Expectation:
         if (self.source is None) == (self.measured is None):
             raise ValueError("give exactly one of 'source' (a publication) and 'measured'")
+        if self.unjudged is not None and (self.lower, self.upper, self.warn) != (None, None, None):
+            raise ValueError("unjudged: a value that is not judged has no margins")
         if self.warn is not None and (self.lower is None or self.warn <= self.lower):
             raise ValueError(f"warn: {self.warn:g} is not between 'lower' and 0")
         if self.measured is not None:
@@ -81,7 +87,7 @@ class Expectation(strict.Model):
             return "unit", f"the unit of {self.metric} is {unit}"
         if not metric.can_be(self.value):
             return "value", f"{self.value:g} {metric.unit}".rstrip() + " is not possible"
-        return self._bound_fault(metric)
+        return ("", "") if self.unjudged is not None else self._bound_fault(metric)
 
     def _bound_fault(self, metric: Metric) -> tuple[str, str]:
         """Return the key of the bound that a bad run would violate, and the fault of that bound.

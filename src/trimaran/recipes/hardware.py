@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from trimaran import strict
 from trimaran.recipes import assumed
-from trimaran.recipes.assumed import Assumed
+from trimaran.recipes.assumed import Assumed, Unchecked
 
 Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
 
@@ -46,7 +46,8 @@ class Hardware(strict.Model):
     """The devices of a node and their links.
 
     Each number is a peak that a manufacturer or the publication of a run states. Numbers that are
-    assumed because nobody states them are named in `assumed`, with the reason.
+    assumed because nobody states them are named in `assumed`, with the reason. Numbers of a
+    document that was not read for the file are named in `unchecked`, with the document.
     """
 
     device: Device
@@ -58,9 +59,11 @@ class Hardware(strict.Model):
     )
     sources: list[str] = Field(min_length=1, description="publications of these numbers")
     assumed: Assumed
+    unchecked: Unchecked
 
     @model_validator(mode="after")
-    def _assumed_exist(self) -> Hardware:
-        if self.assumed:
-            assumed.check(self.assumed, self.model_dump(exclude={"assumed"}))
+    def _marked_exist(self) -> Hardware:
+        content = self.model_dump(exclude={"assumed", "unchecked"})
+        assumed.check(self.assumed, content)
+        assumed.check(self.unchecked, content, key="unchecked")
         return self

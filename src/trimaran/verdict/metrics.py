@@ -281,6 +281,8 @@ def judge_metrics(
         reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
     if depends and unseen:
         reasons.append(unseen)
+    reasons += [f"{expected.metric} is not judged: {expected.unjudged}"
+                for expected in recipe.expected if expected.unjudged is not None]
     if not rows:
         reasons.append("the recipe has no expectations yet, because no result has been measured")
     return Verdict(
@@ -311,7 +313,7 @@ def _row(
     measured = measure(events, metric, expected.at)
     fault = slow if metric.hardware_bound else None
     outcome: Outcome = "FAIL"
-    if another or (incomparable and metric.hardware_bound):
+    if another or expected.unjudged is not None or (incomparable and metric.hardware_bound):
         outcome = "NO REFERENCE"
         fault = None
     elif fault is None and measured is not None and within(measured, low, high):
