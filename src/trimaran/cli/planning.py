@@ -25,8 +25,10 @@ def plan(
         typer.Option(metavar="NAME", help="Target to predict for, instead of the recipe's."),
     ] = None,
     nodes: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of nodes."),
-    ] = "1,2,4,8",
+        str | None,
+        typer.Option(metavar="N,N,...", help="Numbers of nodes.", show_default="1,2,4,8, or 1 if"
+                     " the target states no link between nodes"),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(metavar="R", help="Samples per second of one device that you measured."),
@@ -63,19 +65,22 @@ def plan(
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{option} {value:g}: must be a number above 0",
                              code="argument-invalid")
-    counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
+    counts = None
+    if nodes is not None:
+        counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
     _show_plan(recipe, target, counts, rate, price, plot, as_json)
 
 
 def _show_plan(
-    recipe: str, target: str | None, nodes: list[int], rate: float | None, price: float | None,
-    plot: Path | None, as_json: bool,
+    recipe: str, target: str | None, nodes: list[int] | None, rate: float | None,
+    price: float | None, plot: Path | None, as_json: bool,
 ) -> None:
     from trimaran.cli.terminal import show_table
     from trimaran.files import write_atomic
     from trimaran.plan import prediction, situation, tables
 
-    found = prediction.make(situation.of(recipe, target), nodes, rate=rate, price=price)
+    where = situation.of(recipe, target)
+    found = prediction.make(where, nodes or where.usual_nodes, rate=rate, price=price)
     if plot is not None:
         write_atomic(plot, tables.picture(found))
     if as_json:

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, step, work
+from trimaran.plan import base_rate, estimates, work
 from trimaran.plan.base_rate import BaseRate
 from trimaran.plan.situation import Situation
 from trimaran.plan.step import Step
-
-STATE_BYTES = 12
-"""Bytes of training state for each parameter: weight, gradient and momentum of SGD in fp32."""
 
 USABLE = 0.9
 """Share of a device's memory that a plan uses: an assumption for what the framework, the driver and
@@ -53,12 +50,14 @@ class Memory:
         gigabytes: estimate with the recipe's batch, in GB.
         available: memory of the device in GB; None if the target does not state it.
         micro_batch: largest divisor of the batch per device that fits; None if the recipe's batch
-            fits or if not even one sample does.
+            fits, if not even one sample does, or if the app estimates its memory itself.
+        by_app: whether the estimate is that of the app.
     """
 
     gigabytes: float
     available: float | None
     micro_batch: int | None
+    by_app: bool = False
 
     @property
     def fits(self) -> bool | None:
@@ -68,12 +67,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """The predictions of a recipe on a target."""
+    """The predictions of a recipe on a target.
+
+    Attributes:
+        left_out: numbers of nodes that have too few samples for all of their devices.
+    """
 
     situation: Situation
     base: BaseRate
     memory: Memory
     rows: Sequence[Row]
+    left_out: Sequence[int]
 
     @property
     def binding(self) -> str:
@@ -113,13 +117,22 @@ def make(
             hint=f"add hardware.between to recipes/targets/{situation.target_name}.yaml, or plan"
                  " for --nodes 1",
         )
-    rows = [_row(situation, base, count, price) for count in nodes]
-    return Plan(situation, base, memory(situation), rows)
+    devices = situation.hardware.device.count
+    possible = [one for one in nodes if situation.batch_on(one * devices) >= situation.least]
+    if not possible:
+        raise UsageError(
+            f"{nodes[0]} nodes have {nodes[0] * devices} devices, and a step of all of them has"
+            f" only {situation.whole} samples, in parts of {situation.least}",
+            code="plan-impossible", hint="plan for fewer nodes: --nodes 1",
+        )
+    rows = [_row(situation, base, count, price) for count in possible]
+    left_out = [one for one in nodes if one not in possible]
+    return Plan(situation, base, memory(situation), rows, left_out)
 
 
 def _row(situation: Situation, base: BaseRate, nodes: int, price: float | None) -> Row:
     layout = situation.layout(nodes)
-    found = step.predict(situation.network, situation.batch / base.rate, layout)
+    found = situation.step(situation.batch_on(layout.ranks) / base.rate, layout)
     throughput = base.rate * layout.ranks * found.efficiency
     hours = None if situation.samples is None else situation.samples / throughput / 3600
     watts = situation.hardware.device.watts
@@ -133,12 +146,15 @@ def _row(situation: Situation, base: BaseRate, nodes: int, price: float | None) 
 def memory(situation: Situation) -> Memory:
     """Return the estimated memory of a device.
 
-    All outputs of layers are kept for the backward pass, in the width of the precision; the state
-    of each parameter has `STATE_BYTES`.
+    If the app estimates the memory of its recipes itself, its estimate counts. Else, all outputs of
+    layers are kept for the backward pass, in the width of the precision, and each parameter has the
+    state that the card states.
     """
-    outputs = sum(layer.outputs for layer in situation.network.layers)
-    state = STATE_BYTES * situation.network.parameters
     available = situation.hardware.device.memory_gb
+    if (own := estimates.peak(situation.recipe_name, situation.recipe)) is not None:
+        return Memory(own / 1e9, available, None, by_app=True)
+    outputs = sum(layer.outputs for layer in situation.network.layers)
+    state = situation.planning.state_bytes * situation.network.parameters
 
     def needed(batch: int) -> float:
         return (state + batch * outputs * situation.width) / 1e9
@@ -158,13 +174,14 @@ def document(plan: Plan) -> dict[str, Any]:
         "recipe": situation.recipe_name, "target": situation.target_name,
         "network": situation.network.name, "parameters": situation.network.parameters,
         "flops_per_sample": work.TRAINING * situation.network.flops,
-        "batch_per_device": situation.batch, "precision": situation.precision,
+        "batch_per_device": situation.batch, "batch_of_all_devices": situation.whole,
+        "exchange": situation.exchange, "precision": situation.precision, "unit": situation.unit,
         "device": situation.hardware.device.name,
         "rate": base.rate, "rate_source": base.source, "rate_uncertainty": base.uncertainty,
         "binding": plan.binding,
         "memory_gb": plan.memory.gigabytes, "memory_available_gb": plan.memory.available,
-        "micro_batch": plan.memory.micro_batch,
-        "assumed": situation.assumed,
+        "micro_batch": plan.memory.micro_batch, "memory_by_app": plan.memory.by_app,
+        "assumed": situation.assumed, "nodes_left_out": list(plan.left_out),
         "rows": [
             {"nodes": row.nodes, "devices": row.devices, "throughput": row.throughput,
              "speedup": row.speedup, "efficiency": row.step.efficiency,

@@ -48,8 +48,14 @@ def sentences(plan: Plan) -> Iterator[str]:
     situation, base, last = plan.situation, plan.base, plan.rows[-1]
     yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
            f" {situation.hardware.device.name} with {situation.network.name},"
-           f" {situation.precision}, {situation.batch} samples per step: {base.rate:,.0f}"
-           " samples/s.")
+           f" {situation.precision}, {situation.batch:,} samples per step: {base.rate:,.0f}"
+           f" {situation.unit}.")
+    if situation.whole is not None:
+        yield (f"All devices together have {situation.whole:,} samples per step, whatever their"
+               " number.")
+    if plan.left_out:
+        yield (f"Left out: {', '.join(map(str, plan.left_out))} nodes, whose devices would have"
+               f" less than {situation.least:,} samples each.")
     yield f"Rate of one device: {base.source}."
     yield f"Limit on {last.nodes} node{'s' * (last.nodes > 1)}: {plan.binding}."
     yield (f"Input: {last.throughput / last.nodes:,.0f} samples/s per node,"
@@ -65,6 +71,9 @@ def _memory(plan: Plan) -> str:
     if memory.available is None:
         return f"{text}; the target does not state its memory."
     text += f" of {memory.available:g} GB"
+    if memory.by_app:
+        fits = "" if memory.fits else f", more than {USABLE:.0%} of it"
+        return f"{text}{fits}, as the app estimates it for the recipe's own number of ranks."
     if memory.fits:
         return f"{text}."
     if memory.micro_batch is None:
