@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, estimates, work
+from trimaran.plan import base_rate, estimates, feeding, work
 from trimaran.plan.base_rate import BaseRate
+from trimaran.plan.feeding import Feed
 from trimaran.plan.situation import Situation
 from trimaran.plan.step import Step
 
@@ -30,6 +31,7 @@ class Row:
         hours: time to train; None if the recipe has no number of epochs or samples.
         kilowatt_hours: energy of the devices in this time; None if their power is unknown.
         cost: price of the nodes for this time; None without a price.
+        feed: what the input must deliver.
     """
 
     nodes: int
@@ -40,6 +42,7 @@ class Row:
     hours: float | None
     kilowatt_hours: float | None
     cost: float | None
+    feed: Feed
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Plan:
     @property
     def binding(self) -> str:
         """What limits the largest number of nodes: the longest part of its step, in words."""
+        if (input_ := self.rows[-1].feed.binding) is not None:
+            return f"{input_}, which is not part of the prediction; else {self.base.binding}"
         last = self.rows[-1].step
         parts = {
             "communication": last.exposed + last.contention,
@@ -140,6 +145,7 @@ def _row(situation: Situation, base: BaseRate, nodes: int, price: float | None) 
         nodes, layout.ranks, found, throughput, layout.ranks * found.efficiency, hours,
         None if hours is None or watts is None else hours * watts * layout.ranks / 1000,
         None if hours is None or price is None else hours * nodes * price,
+        feeding.of(situation, nodes, throughput),
     )
 
 
@@ -169,7 +175,7 @@ def memory(situation: Situation) -> Memory:
 
 def document(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON has it."""
-    situation, base = plan.situation, plan.base
+    situation, base, feed = plan.situation, plan.base, plan.rows[-1].feed
     return {
         "recipe": situation.recipe_name, "target": situation.target_name,
         "network": situation.network.name, "parameters": situation.network.parameters,
@@ -178,14 +184,17 @@ def document(plan: Plan) -> dict[str, Any]:
         "exchange": situation.exchange, "precision": situation.precision, "unit": situation.unit,
         "device": situation.hardware.device.name,
         "rate": base.rate, "rate_source": base.source, "rate_uncertainty": base.uncertainty,
-        "binding": plan.binding,
+        "binding": plan.binding, "reads_data": feed.reads,
+        "bytes_per_sample": None if feed.size is None else feed.size.average,
         "memory_gb": plan.memory.gigabytes, "memory_available_gb": plan.memory.available,
         "micro_batch": plan.memory.micro_batch, "memory_by_app": plan.memory.by_app,
         "assumed": situation.assumed, "nodes_left_out": list(plan.left_out),
         "rows": [
             {"nodes": row.nodes, "devices": row.devices, "throughput": row.throughput,
              "speedup": row.speedup, "efficiency": row.step.efficiency,
-             "samples_per_second_per_node": row.throughput / row.nodes,
+             "samples_per_second_per_node": row.feed.samples,
+             "gigabytes_per_second_per_node": row.feed.gigabytes,
+             "decoding_cores_per_node": row.feed.cores,
              "step_seconds": row.step.seconds, "compute_seconds": row.step.compute,
              "straggler_seconds": row.step.stragglers, "contention_seconds": row.step.contention,
              "exposed_communication_seconds": row.step.exposed,

@@ -14,6 +14,7 @@ from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.hardware import Hardware, Link, Precision
 from trimaran.recipes.planning import Exchange, Planning
 from trimaran.recipes.recipe import Recipe
+from trimaran.recipes.targets import Target
 
 WIDTHS: dict[Precision, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "int8": 1,
@@ -38,6 +39,7 @@ class Situation:
         precision: precision of products.
         samples: training samples of all epochs; None if the recipe does not say.
         target_name: name of the target.
+        target: the target.
         hardware: facts of the target.
     """
 
@@ -52,6 +54,7 @@ class Situation:
     precision: Precision
     samples: int | None
     target_name: str
+    target: Target
     hardware: Hardware
 
     @property
@@ -119,7 +122,8 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                          code="plan-impossible",
                          hint=f"add 'planning' to apps/{recipe.app}/app.yaml")
     name = target_name or recipe.target
-    hardware = targets.load(name).hardware
+    whole = targets.load(name)
+    hardware = whole.hardware
     if hardware is None:
         raise UsageError(
             f"the target {name} states no hardware facts", code="plan-impossible",
@@ -135,7 +139,7 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
         batch, batch * devices if _keeps_whole(recipe_name, planning) else None,
         size_of(recipe, planning) if planning.sequences else 1, exchange_of(recipe, planning),
         precision(recipe, file.card, hardware), _samples(recipe, planning, batch * devices), name,
-        hardware,
+        whole, hardware,
     )
 
 

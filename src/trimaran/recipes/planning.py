@@ -27,6 +27,16 @@ class Exchanges(strict.Model):
     )
 
 
+class Decoding(strict.Model):
+    """The measured rate at which the app decodes samples."""
+
+    per_core: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        description="samples per second of one core"
+    )
+    data: list[str] = Field(min_length=1, description="data sets with samples of this kind")
+    source: str = Field(description="where, when and how it was measured")
+
+
 class Planning(strict.Model):
     """What `trimaran plan` reads from a recipe of the app."""
 
@@ -61,6 +71,10 @@ class Planning(strict.Model):
     state_bytes: Annotated[int, Field(gt=0)] = Field(
         default=12, description="bytes of weight, gradient and state of the optimizer for each"
         " parameter; 12: SGD with momentum, 16: Adam, in fp32"
+    )
+
+    decoding: Decoding | None = Field(
+        default=None, description="how fast the app decodes samples; null: not measured"
     )
 
     def options(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
