@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import Json, app, command, complete, say
 from trimaran.cli.submissions import LARGEST, numbers
 from trimaran.errors import UsageError
+
+if TYPE_CHECKING:
+    from trimaran.plan.prediction import Plan
 
 
 @command(app)
@@ -32,6 +35,16 @@ def plan(
     rate: Annotated[
         float | None,
         typer.Option(metavar="R", help="Samples per second of one device that you measured."),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Run directory: start from the rate that it measured."),
+    ] = None,
+    link: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RESULT", help="Run directory of `collectives` or its"
+                     " collectives.json: take the link between the ranks from it. Give it again"
+                     " for the other link."),
     ] = None,
     price: Annotated[
         float | None, typer.Option(metavar="P", help="Price of a node for an hour."),
@@ -65,22 +78,33 @@ def plan(
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{option} {value:g}: must be a number above 0",
                              code="argument-invalid")
+    if rate is not None and from_run is not None:
+        raise UsageError("--rate and --from-run both give the rate of a device",
+                         code="arguments-conflict", hint="leave one of them out")
     counts = None
     if nodes is not None:
         counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
-    _show_plan(recipe, target, counts, rate, price, plot, as_json)
+    found = _made(recipe, target, counts, rate, from_run, link or [], price)
+    _show_plan(found, plot, as_json)
 
 
-def _show_plan(
+def _made(
     recipe: str, target: str | None, nodes: list[int] | None, rate: float | None,
-    price: float | None, plot: Path | None, as_json: bool,
-) -> None:
-    from trimaran.cli.terminal import show_table
-    from trimaran.files import write_atomic
-    from trimaran.plan import prediction, situation, tables
+    run: Path | None, links: list[Path], price: float | None,
+) -> Plan:
+    from trimaran.plan import calibration, prediction, situation
 
     where = situation.of(recipe, target)
-    found = prediction.make(where, nodes or where.usual_nodes, rate=rate, price=price)
+    for path in links:
+        where = calibration.with_link(where, path)
+    return prediction.make(where, nodes or where.usual_nodes, rate=rate, run=run, price=price)
+
+
+def _show_plan(found: Plan, plot: Path | None, as_json: bool) -> None:
+    from trimaran.cli.terminal import show_table
+    from trimaran.files import write_atomic
+    from trimaran.plan import prediction, tables
+
     if plot is not None:
         write_atomic(plot, tables.picture(found))
     if as_json:
@@ -89,7 +113,7 @@ def _show_plan(
     show_table(*tables.table(found))
     for line in tables.sentences(found):
         say(line)
-    say(f"To check it on the machine: trimaran submit {recipe}")
+    say(f"To check it on the machine: trimaran submit {found.situation.recipe_name}")
 
 
 def _show_comparison(as_json: bool) -> None:

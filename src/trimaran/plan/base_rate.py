@@ -124,10 +124,10 @@ def _published(situation: Situation) -> tuple[float, str] | None:
 def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None:
     """Return devices, samples per second of one device, and source of a comparable recipe."""
     card, planning = situation.card, situation.planning
-    hardware = targets.load(recipe.target).hardware
-    if hardware is None or not _same(situation, recipe, hardware):
+    target = targets.load(recipe.target)
+    if (hardware := target.hardware) is None or not _same(situation, recipe, hardware):
         return None
-    count = situations.devices_of(recipe, hardware)
+    count = situations.devices_of(recipe, target)
     layout = Layout(recipe.resources.nodes, count // recipe.resources.nodes,
                     situations.wire(hardware.within), situations.wire(hardware.between))
     for expected in recipe.expected:

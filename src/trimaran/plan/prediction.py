@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, estimates, feeding, work
+from trimaran.plan import base_rate, calibration, estimates, feeding, work
 from trimaran.plan.base_rate import BaseRate
 from trimaran.plan.feeding import Feed
 from trimaran.plan.situation import Situation
@@ -100,7 +101,7 @@ class Plan:
 
 def make(
     situation: Situation, nodes: Sequence[int], *, rate: float | None = None,
-    price: float | None = None,
+    run: Path | None = None, price: float | None = None,
 ) -> Plan:
     """Return the plan of a recipe.
 
@@ -109,12 +110,13 @@ def make(
         nodes: numbers of nodes, in increasing order.
         rate: samples per second of one device, which the user measured; None: published rates are
             searched.
+        run: directory of a finished run, whose rate counts; None: as `rate` says.
         price: price of a node for an hour.
 
     Raises:
         UsageError: a fact that the prediction needs is missing.
     """
-    base = base_rate.find(situation, rate)
+    base = base_rate.find(situation, rate) if run is None else calibration.of_run(situation, run)
     if nodes[-1] > 1 and situation.layout(2).between is None:
         raise UsageError(
             f"the target {situation.target_name} states no link between nodes",
@@ -173,6 +175,12 @@ def memory(situation: Situation) -> Memory:
     return Memory(needed(situation.batch), available, micro_batch)
 
 
+def link_source(situation: Situation, place: str) -> str:
+    """Return where the constants of a link are from."""
+    measured = situation.links.get(place)
+    return f"target {situation.target_name}" if measured is None else measured.source
+
+
 def document(plan: Plan) -> dict[str, Any]:
     """Return the plan as JSON has it."""
     situation, base, feed = plan.situation, plan.base, plan.rows[-1].feed
@@ -184,6 +192,11 @@ def document(plan: Plan) -> dict[str, Any]:
         "exchange": situation.exchange, "precision": situation.precision, "unit": situation.unit,
         "device": situation.hardware.device.name,
         "rate": base.rate, "rate_source": base.source, "rate_uncertainty": base.uncertainty,
+        "links": {
+            place: {"gb_per_second": wire.share * wire.bandwidth / 1e9,
+                    "latency_us": wire.latency * 1e6, "source": link_source(situation, place)}
+            for place in ("within", "between") if (wire := situation.wire(place)) is not None
+        },
         "binding": plan.binding, "reads_data": feed.reads,
         "bytes_per_sample": None if feed.size is None else feed.size.average,
         "memory_gb": plan.memory.gigabytes, "memory_available_gb": plan.memory.available,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from trimaran.errors import UsageError
 from trimaran.plan import step, work
@@ -20,6 +22,14 @@ WIDTHS: dict[Precision, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "int8": 1,
 }
 """Precision of the products -> bytes of an activation; fp8 products keep activations in bf16."""
+
+
+@dataclass(frozen=True)
+class MeasuredLink:
+    """A measured link, and where it was measured."""
+
+    wire: Wire
+    source: str
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,7 @@ class Situation:
         target_name: name of the target.
         target: the target.
         hardware: facts of the target.
+        links: `within` or `between` -> measured link, which counts instead of the target's.
     """
 
     recipe_name: str
@@ -56,6 +67,7 @@ class Situation:
     target_name: str
     target: Target
     hardware: Hardware
+    links: Mapping[str, MeasuredLink] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
@@ -71,7 +83,7 @@ class Situation:
     @property
     def usual_nodes(self) -> list[int]:
         """The numbers of nodes to plan for if the user names none."""
-        return [1] if self.hardware.between is None else [1, 2, 4, 8]
+        return [1] if self.wire("between") is None else [1, 2, 4, 8]
 
     @property
     def unit(self) -> str:
@@ -93,8 +105,13 @@ class Situation:
 
     def layout(self, nodes: int) -> Layout:
         """Return the layout of whole nodes of the target."""
-        return Layout(nodes, self.hardware.device.count, wire(self.hardware.within),
-                      wire(self.hardware.between))
+        return Layout(nodes, self.hardware.device.count, self.wire("within"), self.wire("between"))
+
+    def wire(self, place: Literal["within", "between"]) -> Wire | None:
+        """Return the link within a node or between nodes; None if the target states none."""
+        if (measured := self.links.get(place)) is not None:
+            return measured.wire
+        return wire(self.hardware.within if place == "within" else self.hardware.between)
 
 
 def wire(link: Link | None) -> Wire | None:
@@ -132,7 +149,7 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
         )
     planning = file.card.planning
     check_fixed(recipe, planning)
-    devices = devices_of(recipe, hardware)
+    devices = devices_of(recipe, whole)
     batch = batch_of(recipe, planning, devices)
     return Situation(
         recipe_name, recipe, file.card, work.network(recipe.app, network_of(recipe, planning)),
@@ -182,9 +199,19 @@ def plannable(recipe: Recipe, planning: Planning) -> bool:
     return True
 
 
-def devices_of(recipe: Recipe, hardware: Hardware) -> int:
-    """Return the number of devices of a recipe, on nodes of `hardware`."""
-    return recipe.resources.nodes * (recipe.resources.gpus_per_node or hardware.device.count)
+def devices_of(recipe: Recipe, target: Target) -> int:
+    """Return the number of devices that a recipe uses on nodes of `target`.
+
+    A recipe for processors uses those whose cores it requests.
+    """
+    assert target.hardware is not None  # noqa: S101 - for the types
+    resources, count = recipe.resources, target.hardware.device.count
+    if resources.gpus_per_node:
+        return resources.nodes * resources.gpus_per_node
+    if target.node.cores is not None:
+        share = resources.tasks_per_node * resources.cpus_per_task / target.node.cores
+        count = min(count, max(1, round(count * share)))
+    return resources.nodes * count
 
 
 def size_of(recipe: Recipe, planning: Planning) -> int:

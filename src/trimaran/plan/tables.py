@@ -58,6 +58,10 @@ def sentences(plan: Plan) -> Iterator[str]:
         yield (f"Left out: {', '.join(map(str, plan.left_out))} nodes, whose devices would have"
                f" less than {situation.least:,} samples each.")
     yield f"Rate of one device: {base.source}."
+    for place, link in situation.links.items():
+        where = "within a node" if place == "within" else "between nodes"
+        yield (f"Link {where}: {link.wire.bandwidth / 1e9:.3g} GB/s and"
+               f" {link.wire.latency * 1e6:.3g} us per message, {link.source}.")
     yield f"Limit on {last.nodes} node{'s' * (last.nodes > 1)}: {plan.binding}."
     yield from _input(last, situation.unit)
     yield _memory(plan)
