@@ -51,7 +51,7 @@ def _torch(network: str) -> Case:
 
 
 CASES = (
-    _torch("resnet18"), _torch("resnet50"), _torch("densenet121"),
+    _torch("resnet18"), _torch("resnet50"),
     Case("chexnet/mobilenetv2@128", "chexnet",
          ("--model", "mobilenetv2", "--size", "128", "--inter-threads", "1", "--decoders", "1"),
          "horovod.tensorflow", ddp=False),

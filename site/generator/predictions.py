@@ -21,8 +21,8 @@ IDLE, BUSY = 0.3, 0.03
 """Load average before a measurement, and share of the cores that others use during it, above which
 it is a first look: see benchmarks/README.md."""
 
-NOTHING = """Not measured yet: ResNet-18, ResNet-50 and DenseNet-121 with DDP, and all of them and
-MobileNetV2 of `chexnet` with Horovod."""
+NOTHING = """Not measured yet: ResNet-18 and ResNet-50 with DDP, and both and MobileNetV2 of `chexnet`
+with Horovod."""
 
 PAIR_HEAD = ("network", "strategy", "one rank:", "two ranks:", "predicted:", "error:",
              "predicted from a rank beside another:", "error:")
