@@ -21,8 +21,12 @@ IDLE, BUSY = 0.3, 0.03
 """Load average before a measurement, and share of the cores that others use during it, above which
 it is a first look: see benchmarks/README.md."""
 
-NOTHING = """Not measured yet: ResNet-18 and ResNet-50 with DDP, and both and MobileNetV2 of `chexnet`
-with Horovod."""
+PLANNED = (
+    ("resnet-imagenet/resnet18", "DDP"), ("resnet-imagenet/resnet50", "DDP"),
+    ("resnet-imagenet/resnet18", "Horovod"), ("resnet-imagenet/resnet50", "Horovod"),
+    ("chexnet/mobilenetv2@128", "Horovod"),
+)
+"""The pairs of `benchmarks/two_ranks.py`, which are shown as not measured without evidence."""
 
 PAIR_HEAD = ("network", "strategy", "one rank:", "two ranks:", "predicted:", "error:",
              "predicted from a rank beside another:", "error:")
@@ -64,7 +68,8 @@ def _measured() -> str:
             f"{machine['date'][:10]}, {machine['processor']}, medians of {settings['rounds']}"
             f" rounds, `{machine['command']}`.{first} {missing}\n\n"
             + markdown.table(PAIR_HEAD, rows))
-    return "\n\n".join(parts) or NOTHING
+    rows = [[*pair, *["not measured"] * (len(PAIR_HEAD) - 2)] for pair in PLANNED]
+    return "\n\n".join(parts) or markdown.table(PAIR_HEAD, rows)
 
 
 def _cells(one: Compared) -> list[str]:
