@@ -20,7 +20,7 @@ NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing"
 PROGRAMS = (
     "resnet_cpu", "resnet_gpu", "input_pipeline", "futuregan_step", "futuregan_memory",
     "tensorflow_cpu", "keras_strategies", "tool_time", "revisions", "mpi_collectives",
-    "language_layouts", "language_model_step",
+    "language_layouts", "language_model_step", "two_ranks",
 )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from generator import markdown
 from generator.pages import Page, fill
 from generator.plots import Plot
-from trimaran.plan import validation
+from trimaran import paths
+from trimaran.plan import pairs, validation
 from trimaran.plan.validation import Compared, Series
 from trimaran.report.rows import Dot, Row, Table
 
@@ -14,8 +15,25 @@ PLACE = "results/predictions.md"
 HEAD = ("series and sources", "devices:", "published:", "predicted:", "error:")
 
 
+FOLDER = paths.repository() / "site/results/benchmarks"
+
+IDLE, BUSY = 0.3, 0.03
+"""Load average before a measurement, and share of the cores that others use during it, above which
+it is a first look: see benchmarks/README.md."""
+
+PLANNED = (
+    ("resnet-imagenet/resnet18", "DDP"), ("resnet-imagenet/resnet50", "DDP"),
+    ("resnet-imagenet/resnet18", "Horovod"), ("resnet-imagenet/resnet50", "Horovod"),
+    ("chexnet/mobilenetv2@128", "Horovod"),
+)
+"""The pairs of `benchmarks/two_ranks.py`, which are shown as not measured without evidence."""
+
+PAIR_HEAD = ("network", "strategy", "one rank:", "two ranks:", "predicted:", "error:",
+             "predicted from a rank beside another:", "error:")
+
+
 def page() -> Page:
-    """Return the page: mean error, a plot of all errors, and a table with the sources."""
+    """Return the page: mean error, a plot of all errors, and tables with the sources."""
     points = validation.table()
     worst = max(points, key=lambda one: abs(one.error))
     plot = _plot(points)
@@ -25,9 +43,33 @@ def page() -> Page:
         worst=f"{worst.error:+.0%} ({worst.series.name}, {worst.devices} devices)",
         rest=f"{max(abs(one.error) for one in points if one is not worst):.0%}",
         plot=plot.markdown(PLACE), table=markdown.table(HEAD, [_cells(one) for one in points]),
+        measured=_measured(),
         notes="\n".join(f"- {note}" for one in validation.load() for note in _notes(one)),
     )
     return Page(PLACE, text, "Predictions", plots=(plot,))
+
+
+def _measured() -> str:
+    """Return the measured pairs of one and two ranks, a table for each file of evidence."""
+    parts = []
+    for path in sorted(FOLDER.glob(f"*-{pairs.NAME}.json")):
+        content, found = pairs.read(path)
+        machine, settings = content["machine"], content["settings"]
+        rows = [[
+            one.network, one.how.removeprefix("two ranks, "), f"{one.alone:.3g} img/s",
+            f"{one.measured:.3g} img/s", f"{one.predicted:.3g} img/s", f"{one.error:+.0%}",
+            f"{one.beside_predicted:.3g} img/s", f"{one.beside_error:+.0%}",
+        ] for one in found]
+        busy = machine["load_before"] > IDLE or machine["others"] > BUSY
+        first = (f" A first look: others used {machine['others']:.0%} of the cores meanwhile, and"
+                 f" the load average before was {machine['load_before']:g}." if busy else "")
+        missing = " ".join(f"Not measured: {text}." for text in content["not_measured"])
+        parts.append(
+            f"{machine['date'][:10]}, {machine['processor']}, medians of {settings['rounds']}"
+            f" rounds, `{machine['command']}`.{first} {missing}\n\n"
+            + markdown.table(PAIR_HEAD, rows))
+    rows = [[*pair, *["not measured"] * (len(PAIR_HEAD) - 2)] for pair in PLANNED]
+    return "\n\n".join(parts) or markdown.table(PAIR_HEAD, rows)
 
 
 def _cells(one: Compared) -> list[str]:

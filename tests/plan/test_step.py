@@ -61,6 +61,13 @@ def test_what_does_not_fit_into_the_backward_pass_is_exposed() -> None:
     assert found.exposed == pytest.approx(compute * 0.4 + 1e8 / 0.9e7 - compute)
 
 
+def test_an_exchange_at_the_end_is_exposed() -> None:
+    layout = Layout(2, 1, None, Wire(1e10, 0))
+    found = predict(network((0, 9), (LARGE, 1)), 1.0, layout, "all-reduce-after")
+    assert found.exposed == found.communication == pytest.approx(1e8 / 0.9e10)
+    assert found.contention == 0
+
+
 def test_small_gradients_are_sent_together() -> None:
     wire = Wire(1e12, 1e-3)
     one = predict(network(*[(10, 1)] * 50), 1.0, Layout(2, 1, None, wire))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import Json, app, command, complete, say
 from trimaran.cli.submissions import LARGEST, numbers
 from trimaran.errors import UsageError
+
+if TYPE_CHECKING:
+    from trimaran.plan.prediction import Plan
 
 
 @command(app)
@@ -25,11 +28,23 @@ def plan(
         typer.Option(metavar="NAME", help="Target to predict for, instead of the recipe's."),
     ] = None,
     nodes: Annotated[
-        str, typer.Option(metavar="N,N,...", help="Numbers of nodes."),
-    ] = "1,2,4,8",
+        str | None,
+        typer.Option(metavar="N,N,...", help="Numbers of nodes.", show_default="1,2,4,8, or 1 if"
+                     " the target states no link between nodes"),
+    ] = None,
     rate: Annotated[
         float | None,
         typer.Option(metavar="R", help="Samples per second of one device that you measured."),
+    ] = None,
+    from_run: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Run directory: start from the rate that it measured."),
+    ] = None,
+    link: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RESULT", help="Run directory of `collectives` or its"
+                     " collectives.json: take the link between the ranks from it. Give it again"
+                     " for the other link."),
     ] = None,
     price: Annotated[
         float | None, typer.Option(metavar="P", help="Price of a node for an hour."),
@@ -63,19 +78,33 @@ def plan(
         if value is not None and not 0 < value < 1e12:
             raise UsageError(f"{option} {value:g}: must be a number above 0",
                              code="argument-invalid")
-    counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
-    _show_plan(recipe, target, counts, rate, price, plot, as_json)
+    if rate is not None and from_run is not None:
+        raise UsageError("--rate and --from-run both give the rate of a device",
+                         code="arguments-conflict", hint="leave one of them out")
+    counts = None
+    if nodes is not None:
+        counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
+    found = _made(recipe, target, counts, rate, from_run, link or [], price)
+    _show_plan(found, plot, as_json)
 
 
-def _show_plan(
-    recipe: str, target: str | None, nodes: list[int], rate: float | None, price: float | None,
-    plot: Path | None, as_json: bool,
-) -> None:
+def _made(
+    recipe: str, target: str | None, nodes: list[int] | None, rate: float | None,
+    run: Path | None, links: list[Path], price: float | None,
+) -> Plan:
+    from trimaran.plan import calibration, prediction, situation
+
+    where = situation.of(recipe, target)
+    for path in links:
+        where = calibration.with_link(where, path)
+    return prediction.make(where, nodes or where.usual_nodes, rate=rate, run=run, price=price)
+
+
+def _show_plan(found: Plan, plot: Path | None, as_json: bool) -> None:
     from trimaran.cli.terminal import show_table
     from trimaran.files import write_atomic
-    from trimaran.plan import prediction, situation, tables
+    from trimaran.plan import prediction, tables
 
-    found = prediction.make(situation.of(recipe, target), nodes, rate=rate, price=price)
     if plot is not None:
         write_atomic(plot, tables.picture(found))
     if as_json:
@@ -84,7 +113,7 @@ def _show_plan(
     show_table(*tables.table(found))
     for line in tables.sentences(found):
         say(line)
-    say(f"To check it on the machine: trimaran submit {recipe}")
+    say(f"To check it on the machine: trimaran submit {found.situation.recipe_name}")
 
 
 def _show_comparison(as_json: bool) -> None:

@@ -249,6 +249,11 @@ Percent = Annotated[int, Field(ge=0, le=100)]
 class Split(strict.Model):
     """One split of a data set."""
 
+    gigabytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
+        default=None, description="size of its samples in GB (10^9 bytes), which are packed as"
+        " they are; null: their publisher does not state it, or they are packed smaller"
+    )
+
     if TYPE_CHECKING:
         @property
         def samples(self) -> int | None:

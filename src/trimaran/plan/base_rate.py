@@ -13,6 +13,8 @@ from trimaran.plan import step, work
 from trimaran.plan.communication import Layout
 from trimaran.plan.situation import Situation
 from trimaran.recipes import library, targets
+from trimaran.recipes.hardware import Hardware
+from trimaran.recipes.planning import Exchange
 from trimaran.recipes.recipe import Recipe
 
 PRODUCT_SHARE = 0.79
@@ -71,8 +73,8 @@ def find(situation: Situation, measured: float | None = None) -> BaseRate:
     middle = (low + high) / 2
     return BaseRate(
         bound * middle,
-        f"roofline: {bound:,.0f} samples/s at most; published runs reach {low:.0%} to {high:.0%}"
-        f" of their roofline, {middle:.0%} is used",
+        f"roofline: {bound:,.0f} {situation.unit} at most; published runs of ResNet-50 reach"
+        f" {low:.0%} to {high:.0%} of their roofline, {middle:.0%} is used",
         (high - low) / 2 / middle, binding,
     )
 
@@ -115,38 +117,53 @@ def _published(situation: Situation) -> tuple[float, str] | None:
         if found:
             devices, value, source, name = min(found)
             of = "" if devices == 1 else f" of one device, computed from {devices} devices"
-            return value, f"{name}: {value:,.0f} samples/s{of} ({source})"
+            return value, f"{name}: {value:,.0f} {situation.unit}{of} ({source})"
     return None
 
 
 def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None:
     """Return devices, samples per second of one device, and source of a comparable recipe."""
-    card = situation.card
-    hardware = targets.load(recipe.target).hardware
-    planning = card.planning
-    if planning is None or hardware is None or card.rate is None:
+    card, planning = situation.card, situation.planning
+    target = targets.load(recipe.target)
+    if (hardware := target.hardware) is None or not _same(situation, recipe, hardware):
         return None
-    if hardware.device.name != situation.hardware.device.name:
-        return None
-    if situations.argument(recipe, planning.network) != situation.network.name:
-        return None
-    if situations.precision(recipe, card, hardware) != situation.precision:
-        return None
+    count = situations.devices_of(recipe, target)
+    layout = Layout(recipe.resources.nodes, count // recipe.resources.nodes,
+                    situations.wire(hardware.within), situations.wire(hardware.between))
     for expected in recipe.expected:
-        if expected.metric == card.rate and expected.unjudged is None:
-            resources = recipe.resources
-            count = resources.gpus_per_node or hardware.device.count
-            layout = Layout(resources.nodes, count, situations.wire(hardware.within),
-                            situations.wire(hardware.between))
-            batch = int(str(situations.argument(recipe, planning.batch)))
-            source = expected.source or "measured by this project"
-            return layout.ranks, _single(situation, expected.value, batch, layout), source
+        if expected.unjudged is not None:
+            continue
+        if expected.metric == card.rate:
+            throughput = expected.value
+        elif expected.metric == planning.epoch_time:
+            throughput = sum(use.samples["train"] for use in recipe.data.values()) / expected.value
+        else:
+            continue
+        batch = situations.batch_of(recipe, planning, count)
+        exchange = situations.exchange_of(recipe, planning)
+        source = expected.source or "measured by this project"
+        return count, single(situation, throughput, batch, layout, exchange), source
     return None
 
 
-def _single(situation: Situation, throughput: float, batch: int, layout: Layout) -> float:
+def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
+    """Return whether a recipe has the same device, verb, network and precision."""
+    planning = situation.planning
+    if hardware.device.name != situation.hardware.device.name:
+        return False
+    if recipe.verb != situation.recipe.verb or not situations.plannable(recipe, planning):
+        return False
+    return (
+        situations.network_of(recipe, planning) == situation.network.name
+        and situations.precision(recipe, situation.card, hardware) == situation.precision
+    )
+
+
+def single(
+    situation: Situation, throughput: float, batch: float, layout: Layout, exchange: Exchange
+) -> float:
     """Return the rate of one device whose prediction for `layout` is `throughput`."""
     return batch / step.computation(
         batch * layout.ranks / throughput,
-        lambda compute: step.predict(situation.network, compute, layout),
+        lambda compute: step.of(situation.network, compute, layout, exchange, situation.width),
     )

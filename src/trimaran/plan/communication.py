@@ -25,14 +25,21 @@ MPI message between two GPUs of different nodes; large gradients make it unimpor
 
 @dataclass(frozen=True)
 class Wire:
-    """A link as the model uses it: bytes per second in each direction, and seconds of latency."""
+    """A link as the model uses it.
+
+    Attributes:
+        bandwidth: bytes per second in each direction.
+        latency: seconds of a short message.
+        share: share of the bandwidth that large messages reach; 1 if it is measured with them.
+    """
 
     bandwidth: float
     latency: float = LATENCY
+    share: float = LINK_SHARE
 
     def seconds(self, size: float) -> float:
         """Return the time of `size` bytes, without the latency."""
-        return size / (LINK_SHARE * self.bandwidth)
+        return size / (self.share * self.bandwidth)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from trimaran.errors import UsageError
-from trimaran.plan import work
+from trimaran.plan import step, work
 from trimaran.plan.communication import LATENCY, Layout, Wire
+from trimaran.plan.step import Step
 from trimaran.plan.work import Network
 from trimaran.recipes import cards, library, targets
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.hardware import Hardware, Link, Precision
+from trimaran.recipes.planning import Exchange, Planning
 from trimaran.recipes.recipe import Recipe
+from trimaran.recipes.targets import Target
 
 WIDTHS: dict[Precision, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "int8": 1,
@@ -20,33 +25,78 @@ WIDTHS: dict[Precision, int] = {
 
 
 @dataclass(frozen=True)
+class MeasuredLink:
+    """A measured link, and where it was measured."""
+
+    wire: Wire
+    source: str
+
+
+@dataclass(frozen=True)
 class Situation:
     """A recipe on a target.
 
     Attributes:
         recipe_name: name of the recipe.
+        recipe: the recipe; the smallest point, if it is a series.
         card: the card of its app.
         network: the network.
-        batch: samples of a device in one step.
+        batch: samples of a device in one step of the recipe.
+        whole: samples of all devices in one step, if their number does not depend on the devices;
+            None: `batch` does not depend on them.
+        least: samples that cannot be divided over devices: 1, or those of a sequence.
+        exchange: how the ranks exchange gradients.
         precision: precision of products.
         samples: training samples of all epochs; None if the recipe does not say.
         target_name: name of the target.
+        target: the target.
         hardware: facts of the target.
+        links: `within` or `between` -> measured link, which counts instead of the target's.
     """
 
     recipe_name: str
+    recipe: Recipe
     card: Card
     network: Network
     batch: int
+    whole: int | None
+    least: int
+    exchange: Exchange
     precision: Precision
     samples: int | None
     target_name: str
+    target: Target
     hardware: Hardware
+    links: Mapping[str, MeasuredLink] = field(default_factory=dict)
 
     @property
     def width(self) -> int:
         """Bytes of an activation."""
         return WIDTHS[self.precision]
+
+    @property
+    def planning(self) -> Planning:
+        """What the card says of plans."""
+        assert self.card.planning is not None  # noqa: S101 - `of` refuses such a card
+        return self.card.planning
+
+    @property
+    def usual_nodes(self) -> list[int]:
+        """The numbers of nodes to plan for if the user names none."""
+        return [1] if self.wire("between") is None else [1, 2, 4, 8]
+
+    @property
+    def unit(self) -> str:
+        """The unit of rates, such as img/s."""
+        return (self.card.metrics[self.card.rate].unit if self.card.rate else None) or "samples/s"
+
+    def batch_on(self, devices: int) -> float:
+        """Return the samples of one of so many devices in a step."""
+        return self.batch if self.whole is None else self.whole / devices
+
+    def step(self, compute: float, layout: Layout) -> Step:
+        """Return the predicted times of a step which one device computes in `compute` seconds."""
+        return step.of(self.network, compute, layout, self.exchange, self.width)
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -55,8 +105,13 @@ class Situation:
 
     def layout(self, nodes: int) -> Layout:
         """Return the layout of whole nodes of the target."""
-        return Layout(nodes, self.hardware.device.count, wire(self.hardware.within),
-                      wire(self.hardware.between))
+        return Layout(nodes, self.hardware.device.count, self.wire("within"), self.wire("between"))
+
+    def wire(self, place: Literal["within", "between"]) -> Wire | None:
+        """Return the link within a node or between nodes; None if the target states none."""
+        if (measured := self.links.get(place)) is not None:
+            return measured.wire
+        return wire(self.hardware.within if place == "within" else self.hardware.between)
 
 
 def wire(link: Link | None) -> Wire | None:
@@ -84,7 +139,8 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                          code="plan-impossible",
                          hint=f"add 'planning' to apps/{recipe.app}/app.yaml")
     name = target_name or recipe.target
-    hardware = targets.load(name).hardware
+    whole = targets.load(name)
+    hardware = whole.hardware
     if hardware is None:
         raise UsageError(
             f"the target {name} states no hardware facts", code="plan-impossible",
@@ -92,11 +148,123 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                  f"{name}.yaml, or name a target that has it with --target",
         )
     planning = file.card.planning
-    network = work.network(recipe.app, str(argument(recipe, planning.network)))
+    check_fixed(recipe, planning)
+    devices = devices_of(recipe, whole)
+    batch = batch_of(recipe, planning, devices)
     return Situation(
-        recipe_name, file.card, network, int(str(argument(recipe, planning.batch))),
-        precision(recipe, file.card, hardware), _samples(recipe, file.card), name, hardware,
+        recipe_name, recipe, file.card, work.network(recipe.app, network_of(recipe, planning)),
+        batch, batch * devices if _keeps_whole(recipe_name, planning) else None,
+        size_of(recipe, planning) if planning.sequences else 1, exchange_of(recipe, planning),
+        precision(recipe, file.card, hardware), _samples(recipe, planning, batch * devices), name,
+        whole, hardware,
     )
+
+
+def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
+    """Return whether more devices divide the same batch, and do not get a larger one.
+
+    A series whose points have batches of their own says so.
+    """
+    series = library.definition(recipe_name.partition("@")[0]).series
+    own = series is not None and any(planning.batch in one.args for one in series.points.values())
+    return planning.whole_batch and not own
+
+
+def check_fixed(recipe: Recipe, planning: Planning) -> None:
+    """Raise an error if an option has another value than the one that a plan assumes.
+
+    Raises:
+        UsageError: there is such an option.
+    """
+    known = cards.verbs(recipe.app)[recipe.verb].options
+    for name in planning.fixed:
+        value = argument(recipe, name)
+        if name in known and value not in (known[name].default, str(known[name].default)):
+            raise UsageError(
+                f"the recipe sets {name} to {value}, and a plan of {recipe.app} is made for"
+                f" {known[name].default}", code="plan-impossible",
+                hint="choose a recipe without this option",
+            )
+
+
+def plannable(recipe: Recipe, planning: Planning) -> bool:
+    """Return whether the options of a recipe are such that a plan can be made of it."""
+    try:
+        check_fixed(recipe, planning)
+        network_of(recipe, planning)
+        batch_of(recipe, planning, 1)
+        exchange_of(recipe, planning)
+    except UsageError:
+        return False
+    return True
+
+
+def devices_of(recipe: Recipe, target: Target) -> int:
+    """Return the number of devices that a recipe uses on nodes of `target`.
+
+    A recipe for processors uses those whose cores it requests.
+    """
+    assert target.hardware is not None  # noqa: S101 - for the types
+    resources, count = recipe.resources, target.hardware.device.count
+    if resources.gpus_per_node:
+        return resources.nodes * resources.gpus_per_node
+    if target.node.cores is not None:
+        share = resources.tasks_per_node * resources.cpus_per_task / target.node.cores
+        count = min(count, max(1, round(count * share)))
+    return resources.nodes * count
+
+
+def size_of(recipe: Recipe, planning: Planning) -> int:
+    """Return the size of a sample, such as the tokens of a sequence.
+
+    Raises:
+        UsageError: the recipe does not name it.
+    """
+    return _number(recipe, planning.size or "")
+
+
+def network_of(recipe: Recipe, planning: Planning) -> str:
+    """Return the name of the network of a recipe, as `work.json` has it."""
+    name = str(argument(recipe, planning.network))
+    return name if planning.size is None else f"{name}@{size_of(recipe, planning)}"
+
+
+def batch_of(recipe: Recipe, planning: Planning, devices: int) -> int:
+    """Return the samples of each of the recipe's devices in one step.
+
+    Raises:
+        UsageError: the recipe does not name one number.
+    """
+    found = _number(recipe, planning.batch)
+    if planning.sequences:
+        found *= size_of(recipe, planning)
+    return max(1, found // devices) if planning.whole_batch else found
+
+
+def _number(recipe: Recipe, option: str) -> int:
+    value = str(argument(recipe, option))
+    if not value.isdecimal():
+        raise UsageError(f"{option} of the recipe is {value}, and a plan needs one whole number",
+                         code="plan-impossible", hint="choose a recipe with one number")
+    return int(value)
+
+
+def exchange_of(recipe: Recipe, planning: Planning) -> Exchange:
+    """Return how the ranks of a recipe exchange gradients.
+
+    Raises:
+        UsageError: the model has no prediction for its strategy.
+    """
+    if planning.exchange is None:
+        return "all-reduce"
+    value = str(argument(recipe, planning.exchange.option))
+    if value not in planning.exchange.values:
+        raise UsageError(
+            f"{planning.exchange.option} {value}: the model predicts"
+            f" {', '.join(planning.exchange.values)}", code="plan-impossible",
+            hint="choose a recipe with one of these",
+        )
+    return planning.exchange.values[value]
 
 
 def first(recipe_name: str) -> Recipe:
@@ -135,9 +303,13 @@ def precision(recipe: Recipe, card: Card, hardware: Hardware) -> Precision:
     return found
 
 
-def _samples(recipe: Recipe, card: Card) -> int | None:
-    assert card.planning is not None  # noqa: S101 - for the types
-    epochs = argument(recipe, card.planning.epochs)
+def _samples(recipe: Recipe, planning: Planning, batch: int) -> int | None:
+    """Return the training samples of all steps or epochs; None if the recipe does not say."""
+    if planning.steps is not None and isinstance(
+        steps := argument(recipe, planning.steps), int
+    ):
+        return steps * batch
+    epochs = argument(recipe, planning.epochs) if planning.epochs else None
     train = [use.samples.get("train", 0) for use in recipe.data.values()]
     if not isinstance(epochs, int) or isinstance(epochs, bool) or not any(train):
         return None

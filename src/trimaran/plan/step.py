@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
 
 from trimaran.plan import communication
 from trimaran.plan.communication import Layout
 from trimaran.plan.work import TRAINING, Network
+from trimaran.recipes.planning import Exchange
 
 VARIATION = 0.08 / 5.4
 """Standard deviation of the speed of devices of the same kind, relative to their mean. In five
@@ -20,9 +20,6 @@ is 5.4 standard deviations of a normal distribution."""
 CONTENTION = 0.189
 """Slowdown of computation while communication takes place: both share memory and processors of a
 device. Mean over A100, H100, MI210 and MI250 (arXiv:2507.03114, abstract)."""
-
-Exchange = Literal["all-reduce", "parameter-server"]
-"""The way in which the ranks exchange gradients."""
 
 BUCKET = 25 * 2**20
 """Bytes of gradients that are sent together (`bucket_cap_mb` of PyTorch's DistributedDataParallel).
@@ -58,6 +55,23 @@ class Step:
         return self.compute / self.seconds
 
 
+def of(
+    network: Network, compute: float, layout: Layout, exchange: Exchange, width: int
+) -> Step:
+    """Return the times of a step, whatever the exchange.
+
+    Args:
+        network: the network.
+        compute: seconds in which one device computes the step alone.
+        layout: the devices.
+        exchange: the way in which they exchange gradients.
+        width: bytes of a weight that FSDP gathers.
+    """
+    if exchange == "sharded" and layout.ranks > 1:
+        return sharded(compute, layout, width * network.parameters)
+    return predict(network, compute, layout, exchange)
+
+
 def predict(
     network: Network, compute: float, layout: Layout, exchange: Exchange = "all-reduce",
 ) -> Step:
@@ -77,6 +91,8 @@ def predict(
         whole = communication.parameter_server(tensors, network.gradient_bytes, layout)
         # Weights are received while the next step computes, so only a longer time is exposed.
         exposed = max(0.0, whole - slowest)
+    elif exchange == "all-reduce-after":
+        exposed = whole = communication.all_reduce(network.gradient_bytes, layout)
     else:
         end, whole = _overlapped(
             network, slowest, lambda size: communication.all_reduce(size, layout))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from trimaran.plan.prediction import USABLE, Plan
+from trimaran.plan.prediction import USABLE, Plan, Row
 from trimaran.plan.validation import Compared, mean_error
 from trimaran.report import charts
 from trimaran.report.panels import Line, Panel, Point
 
-HEAD = ("nodes", "devices", "samples/s", "speed-up", "efficiency", "hours", "kWh", "cost")
+HEAD = ("nodes", "devices", "rate", "speed-up", "efficiency", "hours", "kWh", "cost")
 
 
 class Table(NamedTuple):
@@ -25,7 +25,7 @@ def table(plan: Plan) -> Table:
     """Return the predictions, a row for each number of nodes, without empty columns."""
     situation = plan.situation
     rows = [
-        [str(row.nodes), str(row.devices), f"{row.throughput:,.0f}", f"{row.speedup:.1f}",
+        [str(row.nodes), str(row.devices), _number(row.throughput), f"{row.speedup:.1f}",
          f"{row.step.efficiency:.0%}", _number(row.hours), _number(row.kilowatt_hours),
          _number(row.cost)]
         for row in plan.rows
@@ -33,7 +33,8 @@ def table(plan: Plan) -> Table:
     kept = [at for at in range(len(HEAD)) if any(row[at] for row in rows)]
     return Table(
         f"{situation.recipe_name} on {situation.target_name}, predicted",
-        [HEAD[at] for at in kept], [[row[at] for at in kept] for row in rows],
+        [situation.unit if HEAD[at] == "rate" else HEAD[at] for at in kept],
+        [[row[at] for at in kept] for row in rows],
     )
 
 
@@ -48,17 +49,46 @@ def sentences(plan: Plan) -> Iterator[str]:
     situation, base, last = plan.situation, plan.base, plan.rows[-1]
     yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
            f" {situation.hardware.device.name} with {situation.network.name},"
-           f" {situation.precision}, {situation.batch} samples per step: {base.rate:,.0f}"
-           " samples/s.")
+           f" {situation.precision}, {situation.batch:,} samples per step: {base.rate:,.0f}"
+           f" {situation.unit}.")
+    if situation.whole is not None:
+        yield (f"All devices together have {situation.whole:,} samples per step, whatever their"
+               " number.")
+    if plan.left_out:
+        yield (f"Left out: {', '.join(map(str, plan.left_out))} nodes, whose devices would have"
+               f" less than {situation.least:,} samples each.")
     yield f"Rate of one device: {base.source}."
+    for place, link in situation.links.items():
+        where = "within a node" if place == "within" else "between nodes"
+        yield (f"Link {where}: {link.wire.bandwidth / 1e9:.3g} GB/s and"
+               f" {link.wire.latency * 1e6:.3g} us per message, {link.source}.")
     yield f"Limit on {last.nodes} node{'s' * (last.nodes > 1)}: {plan.binding}."
-    yield (f"Input: {last.throughput / last.nodes:,.0f} samples/s per node,"
-           f" {last.throughput:,.0f} in all; reading and decoding are not part of the prediction.")
+    yield from _input(last, situation.unit)
     yield _memory(plan)
     for key, reason in situation.assumed.items():
         yield f"Assumed in the target, {key}: {reason}."
     for key, source in situation.hardware.unchecked.items():
         yield f"Not checked in the target, {key}: {source}."
+
+
+def _input(row: Row, unit: str) -> Iterator[str]:
+    feed = row.feed
+    text = f"Input: {_number(feed.samples)} {unit} per node, {_number(row.throughput)} in all"
+    if not feed.reads:
+        yield f"{text}; the recipe's data are synthetic, so nothing is read."
+        return
+    yield f"{text}; reading and decoding are not part of the prediction."
+    if feed.size is None or feed.gigabytes is None:
+        yield "Reading: not known, because no size of the packed samples is stated."
+    else:
+        yield (f"Reading: {feed.gigabytes:.2g} GB/s per node, {feed.gigabytes * row.nodes:.2g} in"
+               f" all, with {feed.size.average:,.0f} bytes per sample ({feed.size.source});"
+               f" {'; '.join(feed.limits)}.")
+    if feed.cores is not None:
+        here = "" if feed.cores_here is None else f" of {feed.cores_here}"
+        yield f"Decoding: about {_number(feed.cores)} cores{here} per node ({feed.decoding})."
+    elif feed.encoded:
+        yield "Decoding: not known, because no rate of a core is measured for these samples."
 
 
 def _memory(plan: Plan) -> str:
@@ -67,6 +97,9 @@ def _memory(plan: Plan) -> str:
     if memory.available is None:
         return f"{text}; the target does not state its memory."
     text += f" of {memory.available:g} GB"
+    if memory.by_app:
+        fits = "" if memory.fits else f", more than {USABLE:.0%} of it"
+        return f"{text}{fits}, as the app estimates it for the recipe's own number of ranks."
     if memory.fits:
         return f"{text}."
     if memory.micro_batch is None:

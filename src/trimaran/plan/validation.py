@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -14,7 +14,7 @@ from trimaran import strict
 from trimaran.plan import step, work
 from trimaran.plan.communication import Layout
 from trimaran.plan.situation import wire
-from trimaran.plan.step import Exchange, Step
+from trimaran.plan.step import Step
 from trimaran.recipes.hardware import Link, Positive
 
 FILE = Path(__file__).with_name("series.yaml")
@@ -47,7 +47,7 @@ class Series(strict.Model):
     devices: Annotated[int, Field(gt=0)] = Field(description="devices of a whole node")
     within: Link | None = None
     between: Link | None = None
-    exchange: Exchange = "all-reduce"
+    exchange: Literal["all-reduce", "parameter-server"] = "all-reduce"
     unit: str = Field(description="unit of the published values: a rate or speed-up")
     rate: Positive | None = Field(
         default=None, description="rate of the first point, if its value is a speed-up"

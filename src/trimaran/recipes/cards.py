@@ -18,10 +18,11 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
 from trimaran.parsing import Location
+from trimaran.recipes.planning import Planning
+from trimaran.recipes.words import Word
 
 CARD = "app.yaml"
 
-Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]*$")]
 Key = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]*$")]
 Line = Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,100}$")]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -118,15 +119,6 @@ class Variants(strict.Model):
     sent: Word = Field(description="metric: amount of data that all ranks send in one step")
 
 
-class Planning(strict.Model):
-    """The options of the app that `trimaran plan` reads from a recipe."""
-
-    network: Word = Field(description="option: the network, one of those in work.json of the app")
-    batch: Word = Field(description="option: samples of a device in one step")
-    precision: Word = Field(description="option: precision of products")
-    epochs: Word = Field(description="option: epochs of the training")
-
-
 class Card(strict.Model):
     """The app card, `app.yaml`."""
 
@@ -150,6 +142,13 @@ class Card(strict.Model):
     planning: Planning | None = Field(
         default=None, description="options for `trimaran plan`; null: it cannot predict the app"
     )
+
+    @model_validator(mode="after")
+    def _has_metric_of_planning(self) -> Card:
+        name = None if self.planning is None else self.planning.epoch_time
+        if name is not None and name not in self.metrics:
+            raise ValueError(f"planning: no metric '{name}' ({nearest(name, self.metrics)})")
+        return self
 
     @model_validator(mode="after")
     def _has_metrics_of_variants(self) -> Card:
@@ -231,7 +230,7 @@ def _options_named_by(card: Card) -> Iterator[tuple[Location, str]]:
         for key, names in (("further", variants.further), ("follow", variants.follow)):
             yield from ((("variants", key, at), name) for at, name in enumerate(names))
     if card.planning is not None:
-        yield from ((("planning", key), name) for key, name in card.planning.model_dump().items())
+        yield from ((("planning", *key), name) for key, name in card.planning.options())
 
 
 def load_copy(path: Path) -> CardFile:

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 
 from trimaran import strict
 from trimaran.errors import nearest
-from trimaran.recipes.cards import Card, Metric, Number, When, Word
+from trimaran.recipes.cards import Card, Metric, Number, When
+from trimaran.recipes.words import Word
 from trimaran.strict import Digest
 
 

@@ -42,6 +42,24 @@ class Link(strict.Model):
     )
 
 
+class Storage(strict.Model):
+    """A file system, as its centre or manufacturer publishes its rate of reading."""
+
+    name: str = Field(description="kind, such as Lustre, or NVMe disks of a node")
+    node: Positive | None = Field(
+        default=None, description="GB/s that one node reads at most; null: not published"
+    )
+    whole: Positive | None = Field(
+        default=None, description="GB/s that all nodes together read at most; null: not published"
+    )
+
+    @model_validator(mode="after")
+    def _states_a_rate(self) -> Storage:
+        if self.node is None and self.whole is None:
+            raise ValueError("give 'node' or 'whole', or leave 'storage' out")
+        return self
+
+
 class Hardware(strict.Model):
     """The devices of a node and their links.
 
@@ -56,6 +74,9 @@ class Hardware(strict.Model):
     )
     between: Link | None = Field(
         default=None, description="link of a node to the others; null: not published"
+    )
+    storage: Storage | None = Field(
+        default=None, description="file system with the training data; null: not published"
     )
     sources: list[str] = Field(min_length=1, description="publications of these numbers")
     assumed: Assumed

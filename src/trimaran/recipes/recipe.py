@@ -12,8 +12,9 @@ from trimaran import strict
 from trimaran.parsing import Location
 from trimaran.recipes import assumed
 from trimaran.recipes.assumed import Assumed
-from trimaran.recipes.cards import Argument, Card, Word
+from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.expectation import Expectation
+from trimaran.recipes.words import Word
 from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest
 

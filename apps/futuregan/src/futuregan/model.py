@@ -81,9 +81,13 @@ class EqualizedLayer(nn.Module):
         transposed: whether the layer is a transposed convolution.
         stride: stride of a convolution.
         padding: padding of a convolution.
+
+    Attributes:
+        transposed: whether it is a transposed convolution.
     """
 
     scale: Tensor
+    weight: nn.Parameter
 
     def __init__(
         self, shape: tuple[int, ...], *, gain: float = math.sqrt(2), transposed: bool = False,
@@ -94,7 +98,7 @@ class EqualizedLayer(nn.Module):
         self.weight = nn.Parameter(torch.randn(shape))
         self.bias = nn.Parameter(torch.zeros(shape[1] if transposed else shape[0]))
         self.register_buffer("scale", torch.tensor(gain / math.sqrt(inputs)))
-        self._transposed, self._stride, self._padding = transposed, stride, padding
+        self.transposed, self._stride, self._padding = transposed, stride, padding
 
     def forward(self, values: Tensor) -> Tensor:
         """Return the outputs of the layer."""
@@ -105,7 +109,7 @@ class EqualizedLayer(nn.Module):
             values = values * self.scale
         if weight.ndim == 2:
             return functional.linear(values, weight, self.bias)
-        if self._transposed:
+        if self.transposed:
             return functional.conv_transpose3d(values, weight, self.bias, self._stride)
         return _conv3d(values, weight, self.bias, self._stride, self._padding)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 import torch
@@ -11,6 +9,7 @@ import torch
 from resnet_imagenet import benchmark, model
 from resnet_imagenet.settings import ZOO
 from trainkit.torch import work
+from trainkit.workfile import write
 
 
 def describe(name: str) -> dict[str, Any]:
@@ -24,13 +23,8 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the work of all networks as JSON, a line for each layer."""
-    parts = []
-    for name in dict.fromkeys((*model.MODELS, *ZOO)):
-        found = describe(name)
-        lines = ",\n  ".join(json.dumps(layer) for layer in found["layers"])
-        parts.append(f'{json.dumps(name)}: {{"size": {found["size"]}, "layers": [\n  {lines}]}}')
-    sys.stdout.write("{\n" + ",\n".join(parts) + "\n}\n")
+    """Print the work of all networks as JSON."""
+    write({name: describe(name) for name in dict.fromkeys((*model.MODELS, *ZOO))})
 
 
 if __name__ == "__main__":

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-def layers(network: nn.Module, *inputs: Tensor) -> list[list[Any]]:
+def layers(
+    network: nn.Module, *inputs: Tensor,
+    operations: Callable[[nn.Module, Tensor], int] | None = None,
+) -> list[list[Any]]:
     """Return the layers of a network in the order of its forward pass.
 
     The operations of a convolution are two (a multiplication and an addition) for each value of its
@@ -18,25 +22,29 @@ def layers(network: nn.Module, *inputs: Tensor) -> list[list[Any]]:
     Args:
         network: the network; on the device `meta`, nothing is computed.
         inputs: the inputs for one sample.
+        operations: function from a module and its output to the operations; None: convolutions and
+            dense layers of PyTorch are counted.
 
     Returns:
         For each module with parameters or with outputs of its own: name, sizes of its parameter
         tensors, operations of the forward pass for one sample, and number of output values.
     """
     found: list[list[Any]] = []
+    count = operations or _operations
 
     def hook(name: str) -> Any:
         def keep(module: nn.Module, _: object, output: Any) -> None:
             sizes = [one.numel() for one in module.parameters(recurse=False)]
-            found.append([name, sizes, _operations(module, output), output.numel()])
+            found.append([name, sizes, count(module, output), output.numel()])
         return keep
 
-    for name, module in network.named_modules():
-        if not list(module.children()):
-            module.register_forward_hook(hook(name))
+    hooks = [module.register_forward_hook(hook(name)) for name, module in network.named_modules()
+             if not list(module.children())]
     network.eval()
     with torch.no_grad():
         network(*inputs)
+    for one in hooks:
+        one.remove()
     return found
 
 

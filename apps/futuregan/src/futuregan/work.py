@@ -1,0 +1,116 @@
+"""The work of a training step of both networks: `python -m futuregan.work` prints work.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from futuregan import method
+from futuregan.model import Discriminator, EqualizedLayer, Generator, Shape
+from trainkit.torch import work
+from trainkit.workfile import write
+
+SIZES = (128,)
+"""Sides of the frames, in pixels; all other options have their defaults."""
+
+PASSES = 3
+"""Work of a training step in forward passes, as `trimaran plan` takes it for each layer."""
+
+
+class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """A context manager that counts operations by PyTorch's formulas.
+
+    PyTorch's own `FlopCounterMode` also follows the modules, which fails in a gradient penalty.
+
+    Attributes:
+        total: operations so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total = 0
+
+    def __torch_dispatch__(
+        self, operation: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Run an operation, and add its operations."""
+        result = operation(*args, **(kwargs or {}))
+        formula = flop_registry.get(operation._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **(kwargs or {}), out_val=result)
+        return result
+
+
+class Feature(nn.Module):
+    """A stand-in for the minibatch standard deviation, which has no weights."""
+
+    def forward(self, values: Tensor, batches: int, size: int) -> Tensor:
+        """Return `values` (n, F, T, H, W) with one more feature."""
+        return torch.cat([values, values[:, :1]], 1)
+
+
+def describe(size: int) -> dict[str, Any]:
+    """Return the side of the frames, and the layers of both networks for one clip.
+
+    The discriminator takes part in several passes of a step. Its operations and outputs are
+    multiplied by the number of training passes that have the same operations as all of them.
+    """
+    shape = Shape(size)
+    with torch.device("meta"):
+        generator, discriminator = Generator(shape), Discriminator(shape, Feature())
+        clip = torch.empty(1, shape.channels, shape.past + shape.future, size, size)
+    made = work.layers(generator, clip[:, :, : shape.past], operations=operations)
+    judged = work.layers(discriminator, clip, operations=operations)
+    single = sum(layer[2] for layer in made), sum(layer[2] for layer in judged)
+    passes = (step_operations(generator, discriminator, clip) - PASSES * single[0]) / (
+        PASSES * single[1])
+    found = [[f"generator.{name}", *rest] for name, *rest in made]
+    found += [
+        [f"discriminator.{name}", sizes, round(passes * flops), round(passes * outputs)]
+        for name, sizes, flops, outputs in judged
+    ]
+    return {"size": size, "layers": found}
+
+
+def operations(module: nn.Module, output: Tensor) -> int:
+    """Return the operations of a layer with equalized learning rate; 0 for other modules."""
+    if not isinstance(module, EqualizedLayer):
+        return 0
+    weight = module.weight  # the windows of a transposed convolution do not overlap
+    products = weight.shape[0] if module.transposed else weight[0].numel()
+    return int(2 * output.numel() * products)
+
+
+def step_operations(generator: Generator, discriminator: Discriminator, clip: Tensor) -> int:
+    """Return the operations of a training step with one clip, which PyTorch counts.
+
+    They are those of `train.py`: generation, the loss of the discriminator for a real and a
+    generated clip, the gradient penalty, and the loss of the generator.
+    """
+    for network in (generator, discriminator):
+        network.train()
+    past, level = generator.shape.past, generator.shape.levels - 1
+    with Counter() as counter:
+        fake = torch.cat([clip[:, :, :past], generator(clip[:, :, :past])], 2)
+        scores = discriminator(torch.cat([clip, fake.detach()]), 1.0, 2)
+        penalty = method.gradient_penalty(
+            discriminator, clip, fake.detach(), torch.empty(1, device=clip.device))
+        loss = scores.sum() + penalty.sum()
+        torch.autograd.backward(loss, inputs=discriminator.active(level))
+        loss = discriminator(fake).sum()
+        torch.autograd.backward(loss, inputs=generator.active(level))
+    return counter.total
+
+
+def main() -> None:
+    """Print the work at all sizes as JSON."""
+    write({str(size): describe(size) for size in SIZES})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Take constants of a prediction from measurements: results of `collectives`, and finished runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from trimaran import strict
+from trimaran.errors import UsageError
+from trimaran.plan import base_rate, situation
+from trimaran.plan.base_rate import BaseRate
+from trimaran.plan.communication import Layout, Wire
+from trimaran.plan.situation import MeasuredLink, Situation
+from trimaran.recipes import targets
+from trimaran.recipes.hardware import Positive
+from trimaran.recipes.recipe import Recipe
+from trimaran.verdict import metrics, run_verdict
+
+FILE = "collectives.json"
+"""File in which the app `collectives` leaves its results."""
+
+OPERATION = "all-reduce"
+
+Place = Literal["within", "between"]
+"""Where a link is: within a node, or between nodes."""
+
+
+class _Range(strict.Model, extra="ignore"):
+    """A fitted time of messages: alpha + bytes / bandwidth."""
+
+    to_bytes: Annotated[int, Field(gt=0)]
+    alpha_us: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    gb_s: Positive | None
+
+
+class _Fit(strict.Model, extra="ignore"):
+    operation: str
+    ranges: list[_Range] = Field(min_length=1)
+
+
+class _Results(strict.Model, extra="ignore"):
+    """What a prediction needs of `collectives.json`."""
+
+    library: str
+    backend: str
+    ranks: Annotated[int, Field(ge=2)]
+    hosts: list[str] = Field(min_length=2)
+    fits: list[_Fit]
+
+
+@dataclass(frozen=True)
+class _Fitted:
+    """The fit of the largest messages, and the ranks or nodes that take part in the ring."""
+
+    members: int
+    place: Place
+    alpha: float
+    bandwidth: float
+
+
+def with_link(found: Situation, path: Path) -> Situation:
+    """Return the situation with a link that `collectives` measured.
+
+    An all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n of the
+    bytes; so the fitted time gives the latency and the bandwidth of a link. Ranks on one host
+    measure the link within a node, ranks on several hosts that between nodes.
+
+    Args:
+        found: the situation.
+        path: a run directory of `collectives`, or its `collectives.json`.
+
+    Raises:
+        UsageError: the file is missing, faulty, or has no fit of an all-reduce.
+    """
+    file = path / FILE if path.is_dir() else path
+    results = strict.load_json(_Results, file)
+    fitted = _largest(results, file)
+    steps = 2 * (fitted.members - 1)
+    wire = Wire(steps / fitted.members * fitted.bandwidth, fitted.alpha / steps, share=1.0)
+    hosts = len(set(results.hosts))
+    source = (f"measured: {OPERATION} of {results.ranks} ranks on {hosts}"
+              f" host{'s' * (hosts > 1)}, {results.library} {results.backend} ({path})")
+    return replace(found, links={**found.links, fitted.place: MeasuredLink(wire, source)})
+
+
+def _largest(results: _Results, file: Path) -> _Fitted:
+    fits = [one for one in results.fits if one.operation == OPERATION]
+    if not fits or fits[0].ranges[-1].gb_s is None:
+        raise UsageError(
+            f"{file} has no fitted bandwidth of an {OPERATION}", code="plan-impossible",
+            hint="measure it with larger messages: --operations all-reduce --max-bytes 256MiB",
+        )
+    last, hosts = fits[0].ranges[-1], len(set(results.hosts))
+    assert last.gb_s is not None  # noqa: S101 - checked above
+    place: Place = "between" if hosts > 1 else "within"
+    members = hosts if hosts > 1 else results.ranks
+    return _Fitted(members, place, last.alpha_us * 1e-6, last.gb_s * 1e9)
+
+
+def of_run(found: Situation, directory: Path) -> BaseRate:
+    """Return the rate of one device that a finished run implies.
+
+    Args:
+        found: the situation to predict.
+        directory: the run directory.
+
+    Raises:
+        UsageError: the run has another app, network, precision or strategy, has not completed, or
+            has no rate.
+        RunError: files of the run are damaged.
+    """
+    judged = run_verdict.judge(directory)
+    changed = judged.record.recipe.changed
+    base = judged.recipe.recipe
+    recipe = base.model_copy(update={"args": {**base.args, **changed}})
+    _check_same(found, recipe, directory)
+    metric = found.card.rate
+    throughput = None if metric is None else metrics.measure(
+        judged.events, found.card.metrics[metric], found.card.metrics[metric].shown or "end")
+    if throughput is None or not throughput > 0:
+        raise UsageError(f"the run in {directory} has not reported its {metric}",
+                         code="rate-missing", hint="name a run that trained several epochs")
+    target = targets.load(recipe.target)
+    devices = situation.devices_of(recipe, target)
+    nodes = recipe.resources.nodes
+    layout = Layout(nodes, devices // nodes, found.wire("within"), found.wire("between"))
+    exchange = situation.exchange_of(recipe, found.planning)
+    batch = situation.batch_of(recipe, found.planning, devices)
+    rate = base_rate.single(found, throughput, batch, layout, exchange)
+    unlike = targets.unlike(found.target_name, judged.record.hosts)
+    differs = f"; its machine is not the target: {'; '.join(unlike)}" if unlike else ""
+    source = (f"measured: {throughput:,.4g} {found.unit} of {devices}"
+              f" device{'s' * (devices > 1)}{differs} ({directory})")
+    return BaseRate(rate, source, base_rate.SCALING_ERROR, base_rate.roofline(found)[1])
+
+
+def _check_same(found: Situation, recipe: Recipe, directory: Path) -> None:
+    """Raise an error if a run and the situation differ in what determines the rate of a device."""
+    planning = found.planning
+    pairs: list[tuple[str, object, object]] = [("app", recipe.app, found.recipe.app)]
+    if recipe.app == found.recipe.app:
+        situation.check_fixed(recipe, planning)
+        pairs += [
+            ("network", situation.network_of(recipe, planning), found.network.name),
+            ("precision", situation.precision(recipe, found.card, found.hardware), found.precision),
+        ]
+    for what, own, wanted in pairs:
+        if own != wanted:
+            raise UsageError(
+                f"the run in {directory} has the {what} {own}, and the recipe {wanted}",
+                code="runs-incomparable", hint=f"name a run of {wanted}",
+            )
