@@ -33,12 +33,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeVar
-
-import yaml
+from typing import Literal, TypeVar, cast
 
 import app_tests
 from suite_evidence import evidence, revision
+from trimaran import parsing
 from warm_pytest import WarmPytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,11 +100,13 @@ def load(root: Path) -> list[Mutant]:
     for table in (root / TABLE, *sorted(root.glob(f"apps/*/{TABLE}"))):
         if table.is_file():
             place = table.parents[1].relative_to(root)
-            document = yaml.safe_load(table.read_text(encoding="utf-8"))
-            found += [
-                Mutant(str(place / file), **entry)
-                for file, entries in document.items() for entry in entries
-            ]
+            try:  # a file that is there twice must not hide the entries of the first time
+                document = parsing.parse_yaml(table.read_text(encoding="utf-8"))
+            except parsing.Malformed as error:
+                raise TableError(f"{table}:{error.line}: {error}") from error
+            content = cast("dict[str, list[dict[str, str]]]", document.content)
+            found += [Mutant(str(place / file), **entry)
+                      for file, entries in content.items() for entry in entries]
     for mutant in found:
         mutant.applied((root / mutant.file).read_text(encoding="utf-8"))
         test_path(root, mutant)
