@@ -165,13 +165,12 @@ def rows(rates: Mapping[str, Spread], batch: int) -> list[list[str]]:
     from trimaran.plan import pairs
 
     medians = {name: spread.median for name, spread in rates.items()}
-    table = [["network", "one rank", "beside another", "two ranks", "measured", "predicted",
+    table = [["network", "strategy", "one rank", "beside another", "two ranks", "predicted",
               "error", "predicted from beside", "error"]]
     for one in pairs.pairs(medians, batch):
         table.append([
-            one.network, f"{one.alone:.3g}", f"{one.beside:.3g}",
-            one.how.removeprefix("two ranks, "),
-            f"{one.measured:.3g}", f"{one.predicted:.3g}", f"{one.error:+.0%}",
+            one.network, one.how.removeprefix("two ranks, "), f"{one.alone:.3g}",
+            f"{one.beside:.3g}", f"{one.measured:.3g}", f"{one.predicted:.3g}", f"{one.error:+.0%}",
             f"{one.beside_predicted:.3g}", f"{one.beside_error:+.0%}",
         ])
     return table

@@ -6,7 +6,7 @@ import pytest
 
 from refusals import refused
 from trimaran import paths
-from trimaran.plan import estimates, prediction, situation, work
+from trimaran.plan import estimates, options, prediction, situation, work
 from trimaran.plan.work import Network
 from trimaran.recipes import cards, library, targets
 
@@ -38,8 +38,8 @@ def test_each_network_of_a_recipe_that_can_be_planned_is_described(app: str) -> 
     assert planning is not None
     for name in library.files():
         for _, recipe in library.definition(name).variants():
-            if recipe.app == app and situation.plannable(recipe, planning):
-                assert situation.network_of(recipe, planning) in work.networks(app), name
+            if recipe.app == app and options.plannable(recipe, planning):
+                assert options.network_of(recipe, planning) in work.networks(app), name
 
 
 def networks(*places: tuple[str, str]) -> list[Network]:

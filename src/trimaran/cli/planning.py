@@ -62,7 +62,7 @@ def plan(
 
     Nothing is run. The prediction starts from a published rate of the device, if a recipe has one,
     else from the device's peak rates; it is never shown as a verdict. Links, power and memory are
-    those of the target.
+    those of the target; --from-run and --link take measured constants instead.
 
     Example: trimaran plan resnet-imagenet/v100x8-throughput --nodes 1,2,4,8 --price 12.5
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trimaran.plan import options, step, work
 from trimaran.plan import situation as situations
-from trimaran.plan import step, work
 from trimaran.plan.communication import Layout
 from trimaran.plan.situation import Situation
 from trimaran.recipes import library, targets
@@ -73,7 +73,7 @@ def find(situation: Situation, measured: float | None = None) -> BaseRate:
     middle = (low + high) / 2
     return BaseRate(
         bound * middle,
-        f"roofline: {bound:,.0f} {situation.unit} at most; published runs of ResNet-50 reach"
+        f"roofline: {situation.rated(bound)} at most; published runs of ResNet-50 reach"
         f" {low:.0%} to {high:.0%} of their roofline, {middle:.0%} is used",
         (high - low) / 2 / middle, binding,
     )
@@ -117,7 +117,7 @@ def _published(situation: Situation) -> tuple[float, str] | None:
         if found:
             devices, value, source, name = min(found)
             of = "" if devices == 1 else f" of one device, computed from {devices} devices"
-            return value, f"{name}: {value:,.0f} {situation.unit}{of} ({source})"
+            return value, f"{name}: {situation.rated(value)}{of} ({source})"
     return None
 
 
@@ -127,7 +127,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
     target = targets.load(recipe.target)
     if (hardware := target.hardware) is None or not _same(situation, recipe, hardware):
         return None
-    count = situations.devices_of(recipe, target)
+    count = options.devices_of(recipe, target)
     layout = Layout(recipe.resources.nodes, count // recipe.resources.nodes,
                     situations.wire(hardware.within), situations.wire(hardware.between))
     for expected in recipe.expected:
@@ -139,8 +139,8 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
             throughput = sum(use.samples["train"] for use in recipe.data.values()) / expected.value
         else:
             continue
-        batch = situations.batch_of(recipe, planning, count)
-        exchange = situations.exchange_of(recipe, planning)
+        batch = options.batch_of(recipe, planning, count)
+        exchange = options.exchange_of(recipe, planning)
         source = expected.source or "measured by this project"
         return count, single(situation, throughput, batch, layout, exchange), source
     return None
@@ -151,11 +151,11 @@ def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
     planning = situation.planning
     if hardware.device.name != situation.hardware.device.name:
         return False
-    if recipe.verb != situation.recipe.verb or not situations.plannable(recipe, planning):
+    if recipe.verb != situation.recipe.verb or not options.plannable(recipe, planning):
         return False
     return (
-        situations.network_of(recipe, planning) == situation.network.name
-        and situations.precision(recipe, situation.card, hardware) == situation.precision
+        options.network_of(recipe, planning) == situation.network.name
+        and options.precision(recipe, situation.card, hardware) == situation.precision
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from trimaran import strict
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, situation
+from trimaran.plan import base_rate, options
 from trimaran.plan.base_rate import BaseRate
 from trimaran.plan.communication import Layout, Wire
 from trimaran.plan.situation import MeasuredLink, Situation
@@ -124,15 +124,15 @@ def of_run(found: Situation, directory: Path) -> BaseRate:
         raise UsageError(f"the run in {directory} has not reported its {metric}",
                          code="rate-missing", hint="name a run that trained several epochs")
     target = targets.load(recipe.target)
-    devices = situation.devices_of(recipe, target)
+    devices = options.devices_of(recipe, target)
     nodes = recipe.resources.nodes
     layout = Layout(nodes, devices // nodes, found.wire("within"), found.wire("between"))
-    exchange = situation.exchange_of(recipe, found.planning)
-    batch = situation.batch_of(recipe, found.planning, devices)
+    exchange = options.exchange_of(recipe, found.planning)
+    batch = options.batch_of(recipe, found.planning, devices)
     rate = base_rate.single(found, throughput, batch, layout, exchange)
     unlike = targets.unlike(found.target_name, judged.record.hosts)
     differs = f"; its machine is not the target: {'; '.join(unlike)}" if unlike else ""
-    source = (f"measured: {throughput:,.4g} {found.unit} of {devices}"
+    source = (f"measured: {found.rated(throughput)} of {devices}"
               f" device{'s' * (devices > 1)}{differs} ({directory})")
     return BaseRate(rate, source, base_rate.SCALING_ERROR, base_rate.roofline(found)[1])
 
@@ -142,10 +142,10 @@ def _check_same(found: Situation, recipe: Recipe, directory: Path) -> None:
     planning = found.planning
     pairs: list[tuple[str, object, object]] = [("app", recipe.app, found.recipe.app)]
     if recipe.app == found.recipe.app:
-        situation.check_fixed(recipe, planning)
+        options.check_fixed(recipe, planning)
         pairs += [
-            ("network", situation.network_of(recipe, planning), found.network.name),
-            ("precision", situation.precision(recipe, found.card, found.hardware), found.precision),
+            ("network", options.network_of(recipe, planning), found.network.name),
+            ("precision", options.precision(recipe, found.card, found.hardware), found.precision),
         ]
     for what, own, wanted in pairs:
         if own != wanted:

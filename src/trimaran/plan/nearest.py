@@ -100,6 +100,6 @@ def _predicted(recipe_name: str, nearest: Nearest, hosts: list[HostFacts]) -> st
         return None  # a fact is missing; the nearest target alone helps, too
     (row,) = plan.rows
     nodes = f"{len(hosts)} node{'s' * (len(hosts) > 1)}"
-    return (f"Predicted for {nodes} with {count} {device.name}: {row.throughput:,.0f}"
-            f" samples/s +-{plan.base.uncertainty:.0%}; not a reference, and not judged"
+    return (f"Predicted for {nodes} with {count} {device.name}: {found.rated(row.throughput)}"
+            f" +-{plan.base.uncertainty:.0%}; not a reference, and not judged"
             f" (`trimaran plan {recipe_name} --target {nearest.target}`).")

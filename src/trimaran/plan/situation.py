@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from trimaran.errors import UsageError
-from trimaran.plan import step, work
+from trimaran.plan import options, step, work
 from trimaran.plan.communication import LATENCY, Layout, Wire
 from trimaran.plan.step import Step
 from trimaran.plan.work import Network
 from trimaran.recipes import cards, library, targets
-from trimaran.recipes.cards import Argument, Card
+from trimaran.recipes.cards import Card
 from trimaran.recipes.hardware import Hardware, Link, Precision
 from trimaran.recipes.planning import Exchange, Planning
 from trimaran.recipes.recipe import Recipe
@@ -90,6 +90,10 @@ class Situation:
         """The unit of rates, such as img/s."""
         return (self.card.metrics[self.card.rate].unit if self.card.rate else None) or "samples/s"
 
+    def rated(self, value: float) -> str:
+        """Return a rate with its unit."""
+        return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.3g} {self.unit}"
+
     def batch_on(self, devices: int) -> float:
         """Return the samples of one of so many devices in a step."""
         return self.batch if self.whole is None else self.whole / devices
@@ -148,15 +152,18 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                  f"{name}.yaml, or name a target that has it with --target",
         )
     planning = file.card.planning
-    check_fixed(recipe, planning)
-    devices = devices_of(recipe, whole)
-    batch = batch_of(recipe, planning, devices)
+    options.check_fixed(recipe, planning)
+    devices = options.devices_of(recipe, whole)
+    batch = options.batch_of(recipe, planning, devices)
     return Situation(
-        recipe_name, recipe, file.card, work.network(recipe.app, network_of(recipe, planning)),
-        batch, batch * devices if _keeps_whole(recipe_name, planning) else None,
-        size_of(recipe, planning) if planning.sequences else 1, exchange_of(recipe, planning),
-        precision(recipe, file.card, hardware), _samples(recipe, planning, batch * devices), name,
-        whole, hardware,
+        recipe_name=recipe_name, recipe=recipe, card=file.card,
+        network=work.network(recipe.app, options.network_of(recipe, planning)), batch=batch,
+        whole=batch * devices if _keeps_whole(recipe_name, planning) else None,
+        least=options.size_of(recipe, planning) if planning.sequences else 1,
+        exchange=options.exchange_of(recipe, planning),
+        precision=options.precision(recipe, file.card, hardware),
+        samples=options.samples(recipe, planning, batch * devices),
+        target_name=name, target=whole, hardware=hardware,
     )
 
 
@@ -170,147 +177,9 @@ def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
     return planning.whole_batch and not own
 
 
-def check_fixed(recipe: Recipe, planning: Planning) -> None:
-    """Raise an error if an option has another value than the one that a plan assumes.
-
-    Raises:
-        UsageError: there is such an option.
-    """
-    known = cards.verbs(recipe.app)[recipe.verb].options
-    for name in planning.fixed:
-        value = argument(recipe, name)
-        if name in known and value not in (known[name].default, str(known[name].default)):
-            raise UsageError(
-                f"the recipe sets {name} to {value}, and a plan of {recipe.app} is made for"
-                f" {known[name].default}", code="plan-impossible",
-                hint="choose a recipe without this option",
-            )
-
-
-def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether the options of a recipe are such that a plan can be made of it."""
-    try:
-        check_fixed(recipe, planning)
-        network_of(recipe, planning)
-        batch_of(recipe, planning, 1)
-        exchange_of(recipe, planning)
-    except UsageError:
-        return False
-    return True
-
-
-def devices_of(recipe: Recipe, target: Target) -> int:
-    """Return the number of devices that a recipe uses on nodes of `target`.
-
-    A recipe for processors uses those whose cores it requests.
-    """
-    assert target.hardware is not None  # noqa: S101 - for the types
-    resources, count = recipe.resources, target.hardware.device.count
-    if resources.gpus_per_node:
-        return resources.nodes * resources.gpus_per_node
-    if target.node.cores is not None:
-        share = resources.tasks_per_node * resources.cpus_per_task / target.node.cores
-        count = min(count, max(1, round(count * share)))
-    return resources.nodes * count
-
-
-def size_of(recipe: Recipe, planning: Planning) -> int:
-    """Return the size of a sample, such as the tokens of a sequence.
-
-    Raises:
-        UsageError: the recipe does not name it.
-    """
-    return _number(recipe, planning.size or "")
-
-
-def network_of(recipe: Recipe, planning: Planning) -> str:
-    """Return the name of the network of a recipe, as `work.json` has it."""
-    name = str(argument(recipe, planning.network))
-    return name if planning.size is None else f"{name}@{size_of(recipe, planning)}"
-
-
-def batch_of(recipe: Recipe, planning: Planning, devices: int) -> int:
-    """Return the samples of each of the recipe's devices in one step.
-
-    Raises:
-        UsageError: the recipe does not name one number.
-    """
-    found = _number(recipe, planning.batch)
-    if planning.sequences:
-        found *= size_of(recipe, planning)
-    return max(1, found // devices) if planning.whole_batch else found
-
-
-def _number(recipe: Recipe, option: str) -> int:
-    value = str(argument(recipe, option))
-    if not value.isdecimal():
-        raise UsageError(f"{option} of the recipe is {value}, and a plan needs one whole number",
-                         code="plan-impossible", hint="choose a recipe with one number")
-    return int(value)
-
-
-def exchange_of(recipe: Recipe, planning: Planning) -> Exchange:
-    """Return how the ranks of a recipe exchange gradients.
-
-    Raises:
-        UsageError: the model has no prediction for its strategy.
-    """
-    if planning.exchange is None:
-        return "all-reduce"
-    value = str(argument(recipe, planning.exchange.option))
-    if value not in planning.exchange.values:
-        raise UsageError(
-            f"{planning.exchange.option} {value}: the model predicts"
-            f" {', '.join(planning.exchange.values)}", code="plan-impossible",
-            hint="choose a recipe with one of these",
-        )
-    return planning.exchange.values[value]
-
-
 def first(recipe_name: str) -> Recipe:
     """Return a recipe; the smallest point of a series if the name has no point."""
     recipe = library.definition(recipe_name.partition("@")[0])
     if recipe.series is not None and "@" not in recipe_name:
         return recipe.at(min(recipe.series.points))
     return library.load(recipe_name).recipe
-
-
-def argument(recipe: Recipe, option: str) -> Argument | None:
-    """Return the value of an option in a recipe, or its default."""
-    if option in recipe.args:
-        return recipe.args[option]
-    known = cards.verbs(recipe.app)[recipe.verb].options
-    return known[option].default if option in known else None
-
-
-def precision(recipe: Recipe, card: Card, hardware: Hardware) -> Precision:
-    """Return the precision of a recipe; `auto` is bf16 if the device has it, else fp32.
-
-    Raises:
-        UsageError: the target states no peak rate for it.
-    """
-    assert card.planning is not None  # noqa: S101 - for the types
-    named = str(argument(recipe, card.planning.precision))
-    peaks = hardware.device.teraflops
-    if named == "auto":
-        named = "bf16" if "bf16" in peaks else "fp32"
-    found: Precision | None = next((one for one in peaks if one == named), None)
-    if found is None:
-        raise UsageError(
-            f"{hardware.device.name}: no peak rate for {named} (stated: {', '.join(peaks)})",
-            code="plan-impossible", hint="choose a target whose device computes in this precision",
-        )
-    return found
-
-
-def _samples(recipe: Recipe, planning: Planning, batch: int) -> int | None:
-    """Return the training samples of all steps or epochs; None if the recipe does not say."""
-    if planning.steps is not None and isinstance(
-        steps := argument(recipe, planning.steps), int
-    ):
-        return steps * batch
-    epochs = argument(recipe, planning.epochs) if planning.epochs else None
-    train = [use.samples.get("train", 0) for use in recipe.data.values()]
-    if not isinstance(epochs, int) or isinstance(epochs, bool) or not any(train):
-        return None
-    return epochs * sum(train)

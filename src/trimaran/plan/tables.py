@@ -49,8 +49,8 @@ def sentences(plan: Plan) -> Iterator[str]:
     situation, base, last = plan.situation, plan.base, plan.rows[-1]
     yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
            f" {situation.hardware.device.name} with {situation.network.name},"
-           f" {situation.precision}, {situation.batch:,} samples per step: {base.rate:,.0f}"
-           f" {situation.unit}.")
+           f" {situation.precision}, {situation.batch:,} samples per step:"
+           f" {situation.rated(base.rate)}.")
     if situation.whole is not None:
         yield (f"All devices together have {situation.whole:,} samples per step, whatever their"
                " number.")
