@@ -66,16 +66,38 @@ class Space:
         parameters: parameters with two or more values.
         allocators: environment variables of each allocator.
         tuning: the options of the app.
+        cores: cores of a node that the recipe uses.
     """
 
     parameters: tuple[Parameter, ...]
     allocators: Mapping[str, Mapping[str, str]]
     tuning: Tuning
+    cores: int = 1
 
     @property
     def default(self) -> dict[str, Value]:
         """The configuration of the recipe itself."""
         return {one.name: one.default for one in self.parameters}
+
+    def first(self) -> list[dict[str, Value]]:
+        """Return the recipe itself, and then each other value alone.
+
+        More ranks get as many threads as there are cores for each of them.
+        """
+        found = [self.default]
+        for one in self.parameters:
+            for value in one.values[1:]:
+                chosen = {**self.default, one.name: value}
+                if one.name == RANKS and isinstance(value, int) and THREADS in chosen:
+                    chosen[THREADS] = self._threads(self.cores // value)
+                found.append(chosen)
+        return found
+
+    def _threads(self, most: int) -> Value:
+        """Return the largest number of threads that is at most `most`, or else the smallest one."""
+        values = next(one.values for one in self.parameters if one.name == THREADS)
+        numbers = sorted(value for value in values if isinstance(value, int))
+        return max((n for n in numbers if n <= most), default=numbers[0])
 
     def changed(self, configuration: Configuration) -> dict[str, Value]:
         """Return the values of a configuration that differ from those of the recipe."""
@@ -104,7 +126,7 @@ def of(
     ]
     return Space(
         tuple(one for one in found if len(one.values) > 1 and one.name not in keep),
-        allocators, tuning,
+        allocators, tuning, cores(recipe),
     )
 
 
