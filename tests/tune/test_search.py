@@ -64,8 +64,9 @@ def test_failed_trials_do_not_end_the_search() -> None:
 
 
 def test_no_configuration_is_measured_twice_and_a_small_space_ends() -> None:
-    space = Space((Parameter("threads", 2, (2, 1)), Parameter("ranks", 1, (1, 2))), {}, SPACE.tuning)
-    found = search(lambda number, chosen: Measured(float(chosen["threads"] or 0)), 1000, space=space)
+    both = Parameter("threads", 2, (2, 1)), Parameter("ranks", 1, (1, 2))
+    found = search(lambda number, chosen: Measured(float(chosen["threads"] or 0)), 1000,
+                   space=Space(both, {}, SPACE.tuning))
     assert len(found.trials) == 4
     assert len({tuple(one.configuration.items()) for one in found.trials}) == 4
 

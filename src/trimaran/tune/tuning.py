@@ -127,8 +127,11 @@ class Session:
                 f" {2 * confirmation.LEAST + 2} of them", code="tuning-impossible",
                 hint=f"give at least --minutes {(needed + one.seconds) / 60 + 1:.0f}")
 
-    def confirm(self, best: Trial) -> Confirmation | None:
-        """Run the recipe and the best trial alternately; None if a run failed."""
+    def confirm(self, best: Trial) -> bool:
+        """Run the recipe and the best trial alternately; return whether the trial is faster.
+
+        A trial of which a run fails is not.
+        """
         def run(configuration: Configuration, name: str) -> Callable[[int], float | None]:
             def rate(number: int) -> float | None:
                 return self.measure(configuration, f"confirmation/{number}-{name}").rate
@@ -139,9 +142,11 @@ class Session:
                 run(self.space.default, "default"), run(best.configuration, "tuned"),
                 lambda: self.left() > 2 * self.wall)
         if not pairs:
-            return None
+            return False
         seen = confirmation.gain(pairs)
-        return Confirmation(pairs=pairs, gain=seen.value, gain_low=seen.low, gain_high=seen.high)
+        self.record.confirmation = Confirmation(
+            pairs=pairs, gain=seen.value, gain_low=seen.low, gain_high=seen.high)
+        return seen.is_real
 
     def run(self) -> Trial | None:
         """Search and confirm, and set the outcome; return the trial that is really faster."""
@@ -157,12 +162,9 @@ class Session:
                 self.record.outcome = "no difference"
                 return None
             with self.reporter.step(4, STEPS, f"confirmation of trial {best.number}"):
-                self.record.confirmation = seen = self.confirm(best)
-            self.record.outcome = "no difference"
-            if seen is not None and seen.gain_low > 0:
-                self.record.outcome = "faster"
-                return best
-            return None
+                is_faster = self.confirm(best)
+            self.record.outcome = "faster" if is_faster else "no difference"
+            return best if is_faster else None
         except (Interrupted, KeyboardInterrupt):
             self.record.outcome = "interrupted"
             return None
