@@ -46,14 +46,17 @@ def measuring(rate: Callable[[Configuration], float]) -> Callable[[int, Configur
 
 
 # It trains nothing. Its rate is 100 samples/s for each thread up to two; in fp32 it is half of it,
-# and with more than four parts it fails.
+# and with more than four parts it fails. With STOP it sends Ctrl-C to the tool in fp32.
 PROGRAM = f"""#!{sys.executable} -I
-import json, os, pathlib, sys
+import json, os, pathlib, signal, sys, time
 words = dict(word[2:].partition("=")[::2] for word in sys.argv[2:])
 out = pathlib.Path(words["out"])
 rate = 100.0 * min(2, int(os.environ["OMP_NUM_THREADS"]))
 rate *= 0.5 if words.get("precision") == "fp32" else 1.0
 rate *= float(os.environ.get("FACTOR", 1.0)) if words.get("precision") == "bf16" else 1.0
+if "STOP" in os.environ and words.get("precision") == "fp32":
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(60)
 if int(words.get("accumulation", 1)) > 4:
     sys.exit("too many parts")
 steps, every = int(words["max-steps"]), int(words["log-every"])

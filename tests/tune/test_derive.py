@@ -83,6 +83,12 @@ def test_parts_that_do_not_divide_the_batch_of_a_rank_are_refused() -> None:
         derive.recipe(small, found, {**found.default, "batch-parts": 8})
 
 
+def test_a_recipe_whose_own_parts_are_uneven_can_still_be_run() -> None:
+    base, found = within()
+    uneven = base.model_copy(update={"args": {**base.args, "accumulation": 3}})
+    assert derive.recipe(uneven, found, {**found.default, "threads": 1}).args["accumulation"] == 3
+
+
 @pytest.mark.parametrize(("changed", "kept"), [
     ({"threads": 1}, ["val_top1"]), ({"allocator": "glibc-keeping", "input-workers": 2},
                                      ["val_top1"]),

@@ -33,7 +33,10 @@ def test_without_rates_there_is_none() -> None:
 
 
 def test_the_time_of_a_step_comes_from_the_times_of_the_log() -> None:
-    assert trial.seconds_per_step(events(*[1.0] * 8), METRIC) == pytest.approx(0.05)
+    log = events(*[1.0] * 8)
+    assert trial.seconds_per_step(log, METRIC) == pytest.approx(0.05)
+    late = [Event(log[-1].time_ms + 60_000, "throughput", 1.0, {"step": 90})]
+    assert trial.seconds_per_step([*log, *late], METRIC) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(("steps", "every"), [(8, 1), (120, 10), (5, 1)])

@@ -202,6 +202,22 @@ def test_no_difference_writes_no_recipe(
     assert not (own_place / "tuned/recipes").exists()
 
 
+@pytest.mark.slow
+def test_ctrl_c_in_a_run_ends_with_the_best_so_far(
+    runnable: Callable[..., list[str]], own_place: Path
+) -> None:
+    done = CliRunner().invoke(cli.app, runnable(env={"OMP_NUM_THREADS": "1", "STOP": "1"}))
+    with refused("stopped", kind=Interrupted):
+        raise done.exception  # type: ignore[misc]
+    assert "Interrupted" in done.output
+    found = content(own_place / "tuned")
+    assert found["outcome"] == "interrupted"
+    assert found["best"] is not None
+    assert not (own_place / "tuned/recipes").exists()
+    last = own_place / f"tuned/trials/{len(found['trials']) + 1:03}/run.json"
+    assert json.loads(last.read_text())["status"] == "interrupted"
+
+
 def test_an_existing_folder_is_refused(
     runnable: Callable[..., list[str]], own_place: Path
 ) -> None:
@@ -215,6 +231,7 @@ def test_an_existing_folder_is_refused(
 
 @pytest.mark.parametrize(("more", "code"), [
     (["--minutes", "0"], "argument-invalid"), (["--keep", "colour"], "argument-invalid"),
+    (["--plot", "nowhere/p.svg"], "argument-invalid"),
 ])
 def test_wrong_arguments_are_refused_before_anything_is_made(
     runnable: Callable[..., list[str]], own_place: Path, more: list[str], code: str

@@ -68,6 +68,9 @@ def tune(
     if not 0 < minutes <= LONGEST_MINUTES:
         raise UsageError(f"--minutes {minutes:g}: must be above 0, and at most {LONGEST_MINUTES}",
                          code="argument-invalid")
+    if plot is not None and (plot.is_dir() or not plot.parent.is_dir()):
+        raise UsageError(f"--plot {plot}: not a file in an existing folder",
+                         code="argument-invalid")
     chosen, file = selection.select(engine), library.load(recipe)
     request = pipeline.Request(
         recipe=file, engine=chosen, changes={}, folders=inputs.given(file, data or []),
@@ -84,10 +87,9 @@ def _show(record: Any, folder: Path, plot: Path | None, as_json: bool) -> None:
     """Print the trials and the result, and draw the plot."""
     from trimaran.cli.terminal import show_table
     from trimaran.files import write_atomic
+    from trimaran.process import shell_line
     from trimaran.tune import record as records
 
-    if plot is not None and (drawn := records.picture(record)) is not None:
-        write_atomic(plot, drawn)
     if as_json:
         say(record.model_dump_json(indent=2))
     else:
@@ -96,7 +98,10 @@ def _show(record: Any, folder: Path, plot: Path | None, as_json: bool) -> None:
             say(line)
         if record.written is not None:
             say(f"recipe  {folder / 'recipes' / record.written}.yaml")
-            say(f"To run it: trimaran run {record.written} --recipes {folder}")
+            say("To run it: " + shell_line(
+                ["trimaran", "run", record.written, "--recipes", str(folder)]))
         say(f"trials  {folder}")
+    if plot is not None and (drawn := records.picture(record)) is not None:
+        write_atomic(plot, drawn)
     if record.outcome == "interrupted":
         raise Interrupted("the tuning was stopped", hint=f"the trials are in {folder}")

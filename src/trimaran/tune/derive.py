@@ -47,13 +47,14 @@ def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
 
 def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int) -> None:
     """Raise RefusedError if the cores or the samples cannot be divided as requested."""
-    threads = configuration.get(space.THREADS)
-    if isinstance(threads, int) and threads * ranks > space.cores(base) and (
-            space.RANKS in within.changed(configuration)
-            or space.THREADS in within.changed(configuration)):
-        raise RefusedError(f"{ranks} ranks of {threads} threads exceed {space.cores(base)} cores")
-    batch, parts = space.global_batch(base, within.tuning), configuration.get(space.PARTS)
-    if batch is not None and isinstance(parts, int) and (batch // ranks) % parts:
+    changed, every = within.changed(configuration).keys(), space.cores(base)
+    threads, parts = configuration.get(space.THREADS), configuration.get(space.PARTS)
+    if isinstance(threads, int) and threads * ranks > every and (
+            changed & {space.RANKS, space.THREADS}):
+        raise RefusedError(f"{ranks} ranks of {threads} threads exceed {every} cores")
+    batch = space.global_batch(base, within.tuning)
+    if batch is not None and isinstance(parts, int) and (batch // ranks) % parts and (
+            changed & {space.RANKS, space.PARTS}):
         raise RefusedError(f"{batch // ranks} samples of a rank cannot be divided into {parts}")
 
 

@@ -98,7 +98,7 @@ def table(record: TuningRecord) -> Table:
     """Return the trials, the fastest first and the failed ones last."""
     ordered = sorted(record.trials, key=lambda one: -(one.rate or 0.0))
     return Table(
-        f"Trials of {record.recipe}, {record.steps} steps each",
+        f"Trials of {record.recipe}, at most {record.steps} steps each",
         ("trial", record.metric, "changed settings", "seconds"),
         [[str(one.number), one.failure or "failed" if one.rate is None else record.text(one.rate),
           shown(one.changed), f"{one.seconds:.0f}"] for one in ordered],

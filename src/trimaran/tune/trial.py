@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -86,7 +87,9 @@ class Runner:
             directory = self.run(configuration, place)
             events = metrics.read_events(directory / run_directory.METRICS)
             found = rate(events, self.metric)
-            failure = None if found is not None else "the run reported no rate"
+            failure = None
+            if found is None or found <= 0:
+                found, failure = None, "the run reported no rate"
         except derive.RefusedError as error:
             return Measured(None, str(error))
         except ValidationError as error:
@@ -141,10 +144,11 @@ def rate(events: Sequence[Event], metric: Metric) -> float | None:
 
 
 def seconds_per_step(events: Sequence[Event], metric: Metric) -> float | None:
-    """Return the time of a step after the warm-up, from the times of the log lines; or None."""
-    found = _windows(events, metric)
-    if len(found) < 2:
-        return None
-    steps = (found[-1].number("step") or 0) - (found[0].number("step") or 0)
-    took = (found[-1].time_ms - found[0].time_ms) / 1000
-    return took / steps if steps > 0 and took > 0 else None
+    """Return the median time of a step after the warm-up, from the times of log lines; or None.
+
+    It is the median, because other work on the machine can make single steps many times longer.
+    """
+    found = [(one.number("step") or 0, one.time_ms) for one in _windows(events, metric)]
+    took = [(end - begin) / 1000 / (last - first)
+            for (first, begin), (last, end) in pairwise(found) if last > first]
+    return median(took) or None if took else None
