@@ -98,7 +98,6 @@ class Runner:
             if error.code in SERIOUS:
                 raise
             found, failure = None, f"{error.code}: {error.message}"
-        shutil.rmtree(self.folder / place / CHECKPOINTS, ignore_errors=True)
         return Measured(found, failure, round(time.monotonic() - begin, 1), place)
 
     def run(self, configuration: Configuration, place: str) -> Path:
@@ -120,7 +119,10 @@ class Runner:
         pipeline.check(request)
         with run_directory.claim(own, request.out) as claimed:
             ready = (request, data, built, used)
-            pipeline.train(ready, claimed, _Quiet(self.reporter), self.limit)
+            try:
+                pipeline.train(ready, claimed, _Quiet(self.reporter), self.limit)
+            finally:  # the checkpoints of many trials would fill the disk
+                shutil.rmtree(claimed[0] / CHECKPOINTS, ignore_errors=True)
         return claimed[0]
 
 
