@@ -145,7 +145,8 @@ class Session:
             return False
         seen = confirmation.gain(pairs)
         self.record.confirmation = Confirmation(
-            pairs=pairs, gain=seen.value, gain_low=seen.low, gain_high=seen.high)
+            pairs=[(round(default, 3), round(tuned, 3)) for default, tuned in pairs],
+            gain=round(seen.value, 4), gain_low=round(seen.low, 4), gain_high=round(seen.high, 4))
         return seen.is_real
 
     def run(self) -> Trial | None:
