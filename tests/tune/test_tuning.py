@@ -203,6 +203,18 @@ def test_no_difference_writes_no_recipe(
 
 
 @pytest.mark.slow
+def test_a_trial_that_takes_too_long_is_stopped_and_counts_as_failed(
+    runnable: Callable[..., list[str]], own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "SPARE", 1.0)
+    monkeypatch.setattr(tuning, "SLOWER", 0.0)
+    done = CliRunner().invoke(cli.app, runnable(env={"OMP_NUM_THREADS": "1", "HANG": "1"}))
+    assert done.exit_code == 0, done.output
+    assert [one["failure"] for one in content(own_place / "tuned")["trials"]
+            if one["changed"] == {"precision": "fp32"}] == ["stopped after 1 s"]
+
+
+@pytest.mark.slow
 def test_ctrl_c_in_a_run_ends_with_the_best_so_far(
     runnable: Callable[..., list[str]], own_place: Path
 ) -> None:

@@ -97,7 +97,10 @@ class Runner:
         except (RunError, UsageError) as error:
             if error.code in SERIOUS:
                 raise
-            found, failure = None, f"{error.code}: {error.message}"
+            late = error.code == "program-timeout"
+            failure = f"stopped after {self.limit:.0f} s" if late else (
+                f"{error.code}: {error.message}")
+            found = None
         return Measured(found, failure, round(time.monotonic() - begin, 1), place)
 
     def run(self, configuration: Configuration, place: str) -> Path:
