@@ -126,6 +126,16 @@ def test_too_little_time_is_an_error_with_the_time_that_is_needed(tmp_path: Path
         session(tmp_path, lambda chosen, place: response(chosen), minutes=1.5).run()
 
 
+def test_a_trial_may_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
+    made = session(tmp_path, lambda chosen, place: 1.0, minutes=3)
+    assert made.limit("trials/001") == 180.0
+    made.wall = 10.0
+    assert made.limit("trials/002") == 40.0
+    made.left = lambda: 95.0  # of which the confirmation needs 80
+    assert made.limit("trials/003") == 15.0
+    assert made.limit("confirmation/1-tuned") == 40.0
+
+
 def test_a_full_disk_ends_the_search(tmp_path: Path) -> None:
     def rate(chosen: Configuration, place: str) -> float:
         if place == "trials/003":

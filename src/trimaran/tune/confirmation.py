@@ -9,8 +9,11 @@ from statistics import fmean, stdev
 
 from trimaran.compare.noise import CONFIDENCE, quantile
 
-LEAST = 4
+LEAST = 3
 """Pairs of runs that a confirmation needs; with fewer ones, the interval is very wide."""
+
+PLANNED = 4
+"""Pairs for which the search leaves time."""
 
 MOST = 8
 """Pairs after which a confirmation ends, even if time is left."""

@@ -37,6 +37,9 @@ SHORTEST, LONGEST = 3.0, 60.0
 SLOWER = 3.0
 """A trial that takes this many times the time of the recipe is stopped: it cannot win."""
 
+TRIALS = "trials"
+"""Subfolder of the trials."""
+
 SPARE = 10.0
 """Seconds that are added to the time limit of a trial."""
 
@@ -84,6 +87,20 @@ class Session:
     left: Callable[[], float]
     wall: float = field(default=0.0)
 
+    @property
+    def reserved(self) -> float:
+        """Seconds that the search leaves for the confirmation."""
+        return 2 * confirmation.PLANNED * self.wall
+
+    def limit(self, place: str) -> float:
+        """Return the seconds after which a run in `place` is stopped."""
+        if self.wall == 0:
+            return max(SPARE, self.left())
+        most = SLOWER * self.wall + SPARE
+        if place.startswith(TRIALS):
+            return min(most, max(self.wall, self.left() - self.reserved))
+        return most
+
     def search(self) -> Search:
         """Search until the time that the confirmation needs is left.
 
@@ -92,8 +109,8 @@ class Session:
             TrimaranError: a run of the recipe itself failed.
         """
         found = Search(
-            self.space, lambda number, chosen: self.measure(chosen, f"trials/{number:03}"),
-            lambda: self.left() > (2 * confirmation.LEAST + 1) * self.wall,
+            self.space, lambda number, chosen: self.measure(chosen, f"{TRIALS}/{number:03}"),
+            lambda: self.left() > self.reserved + self.wall,
             self.record.seed, self._tell,
         )
         with self.reporter.bar("searching", None):
@@ -119,13 +136,13 @@ class Session:
                              code="tuning-impossible",
                              hint=f"see {self.folder / (one.directory or '')}")
         self.wall = one.seconds
-        needed = (2 * confirmation.LEAST + 2) * one.seconds
+        needed = self.reserved + 2 * self.wall
         if self.left() < needed:
             raise UsageError(
                 f"--minutes {self.record.minutes:g}: a run of {self.record.recipe} takes"
-                f" {one.seconds:.0f} s, and search and confirmation need"
-                f" {2 * confirmation.LEAST + 2} of them", code="tuning-impossible",
-                hint=f"give at least --minutes {(needed + one.seconds) / 60 + 1:.0f}")
+                f" {self.wall:.0f} s, and {needed:.0f} s are needed after the first one",
+                code="tuning-impossible",
+                hint=f"give at least --minutes {(needed + 2 * self.wall) / 60 + 1:.0f}")
 
     def confirm(self, best: Trial) -> bool:
         """Run the recipe and the best trial alternately; return whether the trial is faster.
@@ -248,7 +265,7 @@ def begin(
         return deadline - time.monotonic()
 
     def measure(configuration: Configuration, place: str) -> Measured:
-        runner.limit = max(SPARE, left()) if session.wall == 0 else SLOWER * session.wall + SPARE
+        runner.limit = session.limit(place)
         return runner.measure(configuration, place)
 
     session = Session(within, record, folder, measure, reporter, left)
