@@ -31,8 +31,8 @@ for name, *below in (
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
     ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
     ("evidence", "report"), ("plan", "report"),
-    ("inventory", "report"), ("doctor", "cluster"),
-    ("cli", "bundles", "doctor", "compare", "evidence", "inventory", "plan"),
+    ("inventory", "report"), ("doctor", "cluster"), ("tune", "compare"),
+    ("cli", "bundles", "doctor", "evidence", "inventory", "plan", "tune"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 

@@ -107,7 +107,7 @@ def test_a_file_that_is_in_a_table_twice_is_an_error(
     once = yaml.safe_dump({"src/calculation.py": [entry()]})
     (tree / script.TABLE).write_text(once + once)
     assert script.main([], tree) == 2
-    assert f"{tree / script.TABLE}:5:" in capsys.readouterr().err
+    assert f"{tree / script.TABLE}:6:" in capsys.readouterr().err
 
 
 def test_a_test_that_fails_without_a_fault_is_an_error(

@@ -19,6 +19,8 @@ CODES = {
     "app-missing": "The image has no app to launch.",
     "mount-unsupported": "The engine cannot show a path in a container.",
     "recipe-unsupported": "The recipe needs what the command or engine cannot do.",
+    "package-missing": "An optional Python package of Trimaran is not installed.",
+    "tuning-impossible": "The recipe cannot be tuned: no option, no rate, or too little time.",
     "plan-impossible": "A fact that a prediction needs is missing.",
     "registry-missing": "No registry is configured.",
     # The system

@@ -22,6 +22,7 @@ from trimaran.cli import (  # noqa: F401
     planning,
     runs,
     supply_chain,
+    tuning,
 )
 from trimaran.cli.common import app
 from trimaran.cli.error_boundary import guarded

@@ -32,7 +32,7 @@ EPILOG = (
 
 
 GROUPS = {
-    "Run and judge": ("plan", "run", "resume", "report", "compare", "evidence"),
+    "Run and judge": ("plan", "run", "resume", "report", "compare", "tune", "evidence"),
     "Cluster": ("submit", "status", "logs", "cancel", "site"),
     "Data": ("data",),
     "Images": ("build", "test-image", "extend", "lock", "fetch", "render"),

@@ -67,6 +67,14 @@ def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) ->
     return found
 
 
+def unchanged(
+    assumed: Mapping[str, str], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, str]:
+    """Return the assumptions whose values are the same in two contents of a recipe."""
+    return {path: reason for path, reason in assumed.items()
+            if _value(before, path) == _value(after, path)}
+
+
 def lines(assumed: Mapping[str, str], content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each assumed value, such as `args.base-lr: 0.1`, with its reason.
 

@@ -119,6 +119,38 @@ class Variants(strict.Model):
     sent: Word = Field(description="metric: amount of data that all ranks send in one step")
 
 
+class Tuning(strict.Model):
+    """The options of the app that `trimaran tune` changes; it leaves out what the app lacks."""
+
+    batch: Word | None = Field(
+        default=None, description="option: samples of one step, a whole number"
+    )
+    batch_of: Literal["rank", "job"] = Field(
+        default="rank", description="whether `batch` counts the samples of a rank or of all ranks"
+    )
+    parts: Word | None = Field(
+        default=None, description="option: number of parts into which a rank divides its batch"
+    )
+    precision: Word | None = Field(default=None, description="option: precision of products")
+    threads: Word | None = Field(
+        default=None, description="option: threads that compute; null: OMP_NUM_THREADS sets them"
+    )
+    input: Word | None = Field(default=None, description="option: workers that read the input")
+    strategy: Word | None = Field(
+        default=None, description="option: how ranks are connected; its default is for one rank"
+    )
+    launchers: dict[Literal["torchrun", "mpirun", "horovodrun"], Word] = Field(
+        default_factory=dict,
+        description="launcher of several ranks of a node -> value of `strategy`; the first is used",
+    )
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The option of each key that names one."""
+        keys = ("batch", "parts", "precision", "threads", "input", "strategy")
+        return {key: value for key in keys if (value := getattr(self, key)) is not None}
+
+
 class Card(strict.Model):
     """The app card, `app.yaml`."""
 
@@ -141,6 +173,9 @@ class Card(strict.Model):
     )
     planning: Planning | None = Field(
         default=None, description="options for `trimaran plan`; null: it cannot predict the app"
+    )
+    tuning: Tuning | None = Field(
+        default=None, description="options for `trimaran tune`; null: it cannot tune the app"
     )
 
     @model_validator(mode="after")
@@ -231,6 +266,8 @@ def _options_named_by(card: Card) -> Iterator[tuple[Location, str]]:
             yield from ((("variants", key, at), name) for at, name in enumerate(names))
     if card.planning is not None:
         yield from ((("planning", *key), name) for key, name in card.planning.options())
+    if card.tuning is not None:
+        yield from ((("tuning", key), name) for key, name in card.tuning.options.items())
 
 
 def load_copy(path: Path) -> CardFile:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictStr, ValidationError, model_validator
+from pydantic import Field, StrictInt, StrictStr, ValidationError, model_validator
 
 from shards.kinds import FormatName
 from trimaran import strict
@@ -16,7 +17,7 @@ from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.expectation import Expectation
 from trimaran.recipes.words import Word
 from trimaran.site_file import Fingerprint
-from trimaran.strict import Digest
+from trimaran.strict import Digest, Finite, Sha256
 
 Purpose = Literal["quickstart", "smoke", "throughput", "scaling", "convergence"]
 Launcher = Literal["none", "torchrun", "mpirun", "horovodrun", "srun"]
@@ -170,6 +171,39 @@ class Series(strict.Model):
         return {"nodes": number // tasks, "tasks_per_node": tasks}
 
 
+class Tuned(strict.Model):
+    """The origin of a recipe that `trimaran tune` derived from another one.
+
+    Attributes:
+        recipe: name of the other recipe; `sha256` is the hash of its file.
+        date: day of the runs.
+        host: the machine, in words.
+        engine: the engine of the runs.
+        command: the command that wrote the recipe.
+        metric: the metric that was tuned, and its unit.
+        default: values of the other recipe, one for each run.
+        tuned: values of this recipe, each from the run next to the run of `default`.
+        gain: mean relative gain, with the ends of its confidence interval.
+        changed: settings that were changed.
+    """
+
+    recipe: str
+    sha256: Sha256
+    date: date
+    host: str
+    engine: str
+    image_digest: Digest | None = None
+    command: str
+    metric: Word
+    unit: str
+    default: list[Finite] = Field(min_length=2)
+    tuned: list[Finite] = Field(min_length=2)
+    gain: Finite
+    gain_low: Finite
+    gain_high: Finite
+    changed: dict[Option, StrictInt | StrictStr | None]
+
+
 class Recipe(strict.Model):
     """One exact experiment and the expected result."""
 
@@ -198,6 +232,9 @@ class Recipe(strict.Model):
         default=None, description="the same experiment at several sizes"
     )
     assumed: Assumed
+    tuned: Tuned | None = Field(
+        default=None, description="how `trimaran tune` derived this recipe; null: it did not"
+    )
 
     @model_validator(mode="after")
     def _assumed_exist(self) -> Recipe:

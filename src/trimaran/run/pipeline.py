@@ -141,24 +141,41 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
         Interrupted: the user stopped the run; `run.json` records it.
     """
     check(request)
-    with run_directory.claim(request.recipe, request.out) as (directory, lock):
-        request, data, built, used = prepare(request, STEPS, reporter)
-        folders = {one.name: Path(one.path) for one in data}
-        launch = specification(request, built, folders, directory)
+    with run_directory.claim(request.recipe, request.out) as claimed:
+        ready = prepare(request, STEPS, reporter)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
-            reporter.note(f"  {directory}")
-            modified, exact = request.extension.modifications(), launch_spec.command(launch)
-            begun = run_directory.start(
-                directory, request.recipe, request.changes, used, data, launch,
-                modified, inputs.initial_record(request.initial), site_settings(request),
-            )
-            app_process.perform(directory, begun, exact, lock, reporter, seconds)
-    return directory
+            reporter.note(f"  {claimed[0]}")
+            train(ready, claimed, reporter, seconds)
+    return claimed[0]
+
+
+Ready = tuple[Request, list[DataRecord], BuiltImage, ImageRecord]
+"""A request whose parts are prepared, its data sets, its image, and the image's entry."""
+
+
+def train(
+    ready: Ready, claimed: tuple[Path, int], reporter: Reporter, seconds: float | None = None
+) -> None:
+    """Run a prepared request in a run directory that `run_directory.claim` returned.
+
+    Raises:
+        RunError: the app failed or exceeded the time limit of `seconds`.
+        Interrupted: the user stopped the run; `run.json` records it.
+    """
+    request, data, built, used = ready
+    directory, lock = claimed
+    launch = specification(request, built, {one.name: Path(one.path) for one in data}, directory)
+    modified, exact = request.extension.modifications(), launch_spec.command(launch)
+    begun = run_directory.start(
+        directory, request.recipe, request.changes, used, data, launch,
+        modified, inputs.initial_record(request.initial), site_settings(request),
+    )
+    app_process.perform(directory, begun, exact, lock, reporter, seconds)
 
 
 def prepare(
     request: Request, steps: int, reporter: Reporter
-) -> tuple[Request, list[DataRecord], BuiltImage, ImageRecord]:
+) -> Ready:
     """Prepare the data, the initial checkpoint and the image of the run.
 
     The reporter shows this as steps 1 and 2 of `steps`.

@@ -1,0 +1,143 @@
+"""The record of a tuning, `tuning.json`, and its table and plot."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from trimaran.files import write_atomic
+from trimaran.hostfacts import HostFacts
+from trimaran.report import charts
+from trimaran.report.panels import Line, Panel, Point
+from trimaran.strict import Digest, Sha256
+from trimaran.tune.derive import shown
+from trimaran.tune.space import Value
+
+FILE = "tuning.json"
+
+Outcome = Literal["running", "faster", "no difference", "interrupted", "failed"]
+
+
+class TrialRecord(BaseModel):
+    """One trial; `changed` has the settings that differ from the recipe."""
+
+    number: int
+    changed: dict[str, Value]
+    rate: float | None
+    failure: str | None
+    seconds: float
+    directory: str | None
+
+
+class Confirmation(BaseModel):
+    """The alternating runs: rates in pairs, and the mean relative gain with its interval."""
+
+    pairs: list[tuple[float, float]]
+    gain: float
+    gain_low: float
+    gain_high: float
+
+
+class TuningRecord(BaseModel):
+    """The content of `tuning.json`, which is replaced after each trial.
+
+    Attributes:
+        steps: steps of a trial.
+        parameters: values that the search could choose, the recipe's value first.
+        best: number of the trial that was, or would be, confirmed.
+        written: name of the derived recipe, below `recipes/` of the folder; None: none was written.
+    """
+
+    schema_version: Literal[1] = 1
+    outcome: Outcome = "running"
+    recipe: str
+    sha256: Sha256
+    date: date
+    host: str
+    engine: str
+    image_digest: Digest | None
+    command: str
+    minutes: float
+    seed: int
+    steps: int
+    metric: str
+    unit: str
+    parameters: dict[str, list[Value]]
+    trials: list[TrialRecord] = Field(default_factory=list)
+    best: int | None = None
+    confirmation: Confirmation | None = None
+    written: str | None = None
+
+    def write(self, folder: Path) -> None:
+        """Replace `tuning.json` in `folder`."""
+        write_atomic(folder / FILE, self.model_dump_json(indent=2) + "\n")
+
+    def text(self, rate: float) -> str:
+        """Return a rate with its unit."""
+        return f"{charts.number(rate)} {self.unit}"
+
+
+def host_words(host: HostFacts) -> str:
+    """Return the machine in words, without its name."""
+    gpus = f", {len(host.accelerators)} x {host.accelerators[0]}" if host.accelerators else ""
+    return f"{host.cores} cores of {host.processor}, {host.memory_gib:.0f} GiB{gpus}"
+
+
+class Table(NamedTuple):
+    """A table for the terminal."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def table(record: TuningRecord) -> Table:
+    """Return the trials, the fastest first and the failed ones last."""
+    ordered = sorted(record.trials, key=lambda one: -(one.rate or 0.0))
+    return Table(
+        f"Trials of {record.recipe}, at most {record.steps} steps each",
+        ("trial", record.metric, "changed settings", "seconds"),
+        [[str(one.number), one.failure or "failed" if one.rate is None else record.text(one.rate),
+          shown(one.changed), f"{one.seconds:.0f}"] for one in ordered],
+    )
+
+
+def picture(record: TuningRecord) -> str | None:
+    """Return the rate of each trial and the best one so far as SVG; None without any rate."""
+    rates = [(one.number, one.rate) for one in record.trials if one.rate is not None]
+    if not rates:
+        return None
+    found = [Point(number, 0, rate) for number, rate in rates]
+    best = [Point(number, 0, max(rate for other, rate in rates if other <= number))
+            for number, _ in rates]
+    recipe = [Point(number, 0, rates[0][1]) for number, _ in rates]
+    panel = Panel(f"{record.metric}, {record.unit}", "plain", [
+        Line("trial", found, 0), Line("best so far", best, 1), Line("recipe", recipe, 2)])
+    return charts.picture(f"Trials of {record.recipe}", [charts.chart(panel, unit="trial")])
+
+
+def conclusion(record: TuningRecord) -> list[str]:
+    """Return the result in sentences."""
+    found = {one.number: one for one in record.trials}
+    lines = []
+    if record.best is not None and (best := found[record.best]).rate is not None:
+        lines.append(f"Fastest trial: {record.text(best.rate)} with {shown(best.changed)};"
+                     f" the recipe: {record.text(record.trials[0].rate or 0)}.")
+    if (seen := record.confirmation) is not None:
+        lines.append(f"{len(seen.pairs)} alternating pairs of runs: {seen.gain:+.1%}"
+                     f" (95 % interval {seen.gain_low:+.1%} to {seen.gain_high:+.1%}).")
+    lines.append(_ENDS[record.outcome])
+    return lines
+
+
+_ENDS: dict[Outcome, str] = {
+    "running": "The tuning has not ended.",
+    "faster": "The settings are faster than the recipe on this machine.",
+    "no difference": "No difference: the recipe is as fast as any setting that was tried, so no"
+                     " recipe was written.",
+    "interrupted": "Interrupted: the fastest trial is not confirmed, so no recipe was written.",
+    "failed": "The tuning failed, so no recipe was written.",
+}

@@ -1,0 +1,236 @@
+"""List the settings that can be tuned for a recipe, each with the values to try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from trimaran.engines.host import GLIBC_TUNABLES
+from trimaran.recipes import cards
+from trimaran.recipes.cards import Option, Tuning
+from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.recipe import Recipe
+
+Value = int | str | None
+"""A value of a parameter; None: the recipe leaves it to the app."""
+
+Configuration = Mapping[str, Value]
+"""Name of a parameter -> its value."""
+
+RANKS, THREADS, INPUT = "ranks", "threads", "input-workers"
+PARTS, PRECISION = "batch-parts", "precision"
+ALLOCATOR, FUSION = "allocator", "fusion-threshold"
+
+NAMES = (RANKS, THREADS, INPUT, PARTS, PRECISION, ALLOCATOR, FUSION)
+"""All parameters, in the order in which they are shown."""
+
+EXACT = frozenset({THREADS, INPUT, ALLOCATOR, FUSION})
+"""Parameters that leave the formulas of the training as they are, so that accuracies still apply.
+
+They can change the order of sums, and thus the rounding. The other parameters change the precision,
+or over how many samples batch normalization computes its statistics.
+"""
+
+OMP, FUSED = "OMP_NUM_THREADS", "HOROVOD_FUSION_THRESHOLD"
+
+MIB = 2**20
+FUSIONS = (16 * MIB, 64 * MIB, 128 * MIB)
+"""Bytes of gradients that Horovod averages in one operation; its default is 128 MiB (Horovod,
+documentation of tensor fusion)."""
+
+PLAIN_GLIBC = {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024), "MALLOC_MMAP_MAX_": "65536"}
+"""The defaults of M_TRIM_THRESHOLD and M_MMAP_MAX, see mallopt(3)."""
+
+TCMALLOC, GLIBC, KEEPING = "tcmalloc", "glibc", "glibc-keeping"
+"""Allocators. `glibc-keeping` does not return freed memory to the kernel."""
+
+_FOR_GPUS = frozenset({"tf32", "fp16", "fp8"})
+_MOST_PARTS = 8
+_MOST_WORKERS = 16
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A setting to tune; `default` is the value of the recipe, and one of `values`."""
+
+    name: str
+    default: Value
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The parameters of a recipe, and what the values of the allocator mean.
+
+    Attributes:
+        parameters: parameters with two or more values.
+        allocators: environment variables of each allocator.
+        tuning: the options of the app.
+        cores: cores of a node that the recipe uses.
+    """
+
+    parameters: tuple[Parameter, ...]
+    allocators: Mapping[str, Mapping[str, str]]
+    tuning: Tuning
+    cores: int = 1
+
+    @property
+    def default(self) -> dict[str, Value]:
+        """The configuration of the recipe itself."""
+        return {one.name: one.default for one in self.parameters}
+
+    def first(self) -> list[dict[str, Value]]:
+        """Return the recipe itself, and then each other value alone.
+
+        More ranks get as many threads as there are cores for each of them.
+        """
+        found = [self.default]
+        for one in self.parameters:
+            for value in one.values[1:]:
+                chosen = {**self.default, one.name: value}
+                if one.name == RANKS and isinstance(value, int) and THREADS in chosen:
+                    chosen[THREADS] = self._threads(self.cores // value)
+                found.append(chosen)
+        return found
+
+    def _threads(self, most: int) -> Value:
+        """Return the largest number of threads that is at most `most`, or else the smallest one."""
+        values = next(one.values for one in self.parameters if one.name == THREADS)
+        numbers = sorted(value for value in values if isinstance(value, int))
+        return max((n for n in numbers if n <= most), default=numbers[0])
+
+    def changed(self, configuration: Configuration) -> dict[str, Value]:
+        """Return the values of a configuration that differ from those of the recipe."""
+        default = self.default
+        return {name: value for name, value in configuration.items() if value != default[name]}
+
+
+def of(
+    file: RecipeFile, tuning: Tuning, known: Mapping[str, str], *, keep: Sequence[str] = ()
+) -> Space:
+    """Return the space of a recipe.
+
+    Args:
+        file: the recipe.
+        tuning: the options that the card of its app names.
+        known: environment variables that the image or the engine sets.
+        keep: parameters that are left as they are.
+    """
+    recipe = file.recipe
+    allocators = allocators_of(recipe, known)
+    options = cards.verbs(recipe.app)[recipe.verb].options
+    found = [
+        _ranks(recipe, tuning, options), _threads(recipe, tuning), _input(recipe, tuning),
+        _parts(recipe, tuning), _precision(recipe, tuning, options),
+        _parameter(ALLOCATOR, next(iter(allocators), None), allocators), _fusion(recipe),
+    ]
+    return Space(
+        tuple(one for one in found if len(one.values) > 1 and one.name not in keep),
+        allocators, tuning, cores(recipe),
+    )
+
+
+def _parameter(name: str, default: Value, values: Sequence[Value] | Mapping[str, object]) -> (
+        Parameter):
+    """Return a parameter with `default` as its first value, and each value once."""
+    return Parameter(name, default, tuple(dict.fromkeys((default, *values))))
+
+
+def cores(recipe: Recipe) -> int:
+    """Return the number of cores of a node that the recipe uses."""
+    return recipe.resources.cpus_per_task * recipe.resources.tasks_per_node
+
+
+def doubling(most: int) -> list[int]:
+    """Return the powers of two up to `most`, followed by `most`."""
+    return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
+
+
+def several(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> bool:
+    """Return whether the number of ranks can be changed with the same global batch."""
+    option, given = tuning.strategy, recipe.args
+    if option is None or not tuning.launchers or recipe.resources.gpus_per_task:
+        return False
+    if global_batch(recipe, tuning) is None:
+        return False
+    own = given.get(option, options[option].default)
+    if recipe.launcher == "none":
+        return own == options[option].default
+    return any(own == value for name, value in tuning.launchers.items() if name == recipe.launcher)
+
+
+def _ranks(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> Parameter:
+    own, most = recipe.resources.tasks_per_node, cores(recipe)
+    values: list[int] = []
+    if several(recipe, tuning, options):
+        batch = global_batch(recipe, tuning) or 1
+        values = [n for n in doubling(most) if most % n == 0 and batch % n == 0]
+    return _parameter(RANKS, own, values)
+
+
+def _threads(recipe: Recipe, tuning: Tuning) -> Parameter:
+    if recipe.resources.gpus_per_task:
+        return Parameter(THREADS, None, ())
+    given = recipe.args.get(tuning.threads) if tuning.threads else recipe.env.get(OMP)
+    default = int(given) if isinstance(given, int | str) and str(given).isdecimal() else None
+    return _parameter(THREADS, default, doubling(cores(recipe)))
+
+
+def _input(recipe: Recipe, tuning: Tuning) -> Parameter:
+    if tuning.input is None or not recipe.data:
+        return Parameter(INPUT, None, ())
+    given = recipe.args.get(tuning.input)
+    most = min(_MOST_WORKERS, max(2, recipe.resources.cpus_per_task))
+    return _parameter(INPUT, given if isinstance(given, int) else None, doubling(most))
+
+
+def global_batch(recipe: Recipe, tuning: Tuning) -> int | None:
+    """Return the samples of a step on all ranks of the node; None if no number states them."""
+    given = recipe.args.get(tuning.batch) if tuning.batch else None
+    if not isinstance(given, int) or isinstance(given, bool):
+        return None
+    return given * (recipe.resources.tasks_per_node if tuning.batch_of == "rank" else 1)
+
+
+def _parts(recipe: Recipe, tuning: Tuning) -> Parameter:
+    batch = global_batch(recipe, tuning)
+    if tuning.parts is None or batch is None:
+        return Parameter(PARTS, None, ())
+    own = recipe.args.get(tuning.parts, 1)
+    share = batch // recipe.resources.tasks_per_node
+    return _parameter(PARTS, own if isinstance(own, int) else 1,
+                      [n for n in doubling(_MOST_PARTS) if share % n == 0])
+
+
+def _precision(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> Parameter:
+    if tuning.precision is None:
+        return Parameter(PRECISION, None, ())
+    option = options[tuning.precision]
+    own = recipe.args.get(tuning.precision, option.default)
+    gpus = recipe.resources.gpus_per_task > 0
+    values = [name for name in option.enum or () if gpus or name not in _FOR_GPUS]
+    return _parameter(PRECISION, str(own), values)
+
+
+def allocators_of(recipe: Recipe, known: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the variables of each allocator that the engine can set; the first is in use.
+
+    The result is empty if the recipe itself chooses the allocator.
+    """
+    if {"LD_PRELOAD", *GLIBC_TUNABLES} & recipe.env.keys():
+        return {}
+    libraries = known.get("LD_PRELOAD", "").split(":")
+    others = [library for library in libraries if TCMALLOC not in library]
+    if len(others) < len(libraries):
+        preload = {"LD_PRELOAD": ":".join(others)}
+        return {TCMALLOC: {}, KEEPING: {**preload, **GLIBC_TUNABLES}}
+    if known.keys() >= GLIBC_TUNABLES.keys():
+        return {KEEPING: {}, GLIBC: PLAIN_GLIBC}
+    return {GLIBC: {}, KEEPING: GLIBC_TUNABLES}
+
+
+def _fusion(recipe: Recipe) -> Parameter:
+    if "horovod" not in recipe.args.values() or recipe.launcher == "none":
+        return Parameter(FUSION, None, ())
+    given = recipe.env.get(FUSED, "")
+    return _parameter(FUSION, int(given) if given.isdecimal() else None, FUSIONS)

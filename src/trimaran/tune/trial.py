@@ -1,0 +1,159 @@
+"""Run a recipe for a few steps, and read its rate from the metrics."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from pydantic import ValidationError
+
+from trimaran.errors import RunError, UsageError
+from trimaran.files import write_atomic
+from trimaran.recipes import library
+from trimaran.recipes.cards import Argument, Metric
+from trimaran.reporting import Reporter, Silent
+from trimaran.run import pipeline, run_directory
+from trimaran.run.pipeline import Ready
+from trimaran.tune import derive
+from trimaran.tune.search import Measured
+from trimaran.tune.space import Configuration, Space
+from trimaran.verdict import metrics
+from trimaran.verdict.metrics import Event
+
+MAX_STEPS, LOG_EVERY, EVAL_EVERY = "max-steps", "log-every", "eval-every"
+"""Options with which an app trains a few steps without evaluation (app contract)."""
+
+PROBE_STEPS = 8
+LEAST_STEPS = 8
+WINDOWS = 12
+"""Log lines of a trial, each of which has the rate of its steps."""
+
+WARM_UP = 0.25
+"""Fraction of the steps whose rates do not count: memory is allocated and kernels are chosen."""
+
+CHECKPOINTS = "checkpoints"
+
+SERIOUS = frozenset({"disk-full", "file-unwritable"})
+"""Codes of errors that would make every trial fail, so that the search ends."""
+
+
+class _Quiet(Silent):
+    """A reporter that shows the output of a run beside the progress bar of the search."""
+
+    def __init__(self, outer: Reporter) -> None:
+        super().__init__()
+        self._outer = outer
+
+    def line(self, text: str) -> None:
+        """Show a line of the training until the next one."""
+        self._outer.detail(text)
+
+
+@dataclass
+class Runner:
+    """Runs of one recipe with different settings, one after the other.
+
+    Attributes:
+        ready: the request of the recipe, with prepared data and image.
+        space: the parameters.
+        metric: the rate.
+        folder: folder of the tuning.
+        reporter: shows the output of the runs.
+        steps: steps of a run.
+        limit: seconds after which a run is stopped and counts as failed; None: no limit.
+    """
+
+    ready: Ready
+    space: Space
+    metric: Metric
+    folder: Path
+    reporter: Reporter
+    steps: int = PROBE_STEPS
+    limit: float | None = None
+
+    def measure(self, configuration: Configuration, place: str) -> Measured:
+        """Run a configuration in the folder `place`; a failed run has no rate.
+
+        Raises:
+            TrimaranError: the disk is full, or the user stopped the run.
+        """
+        begin = time.monotonic()
+        try:
+            directory = self.run(configuration, place)
+            events = metrics.read_events(directory / run_directory.METRICS)
+            found = rate(events, self.metric)
+            failure = None
+            if found is None or found <= 0:
+                found, failure = None, "the run reported no rate"
+        except derive.RefusedError as error:
+            return Measured(None, str(error))
+        except ValidationError as error:
+            return Measured(None, error.errors()[0]["msg"].removeprefix("Value error, "))
+        except (RunError, UsageError) as error:
+            if error.code in SERIOUS:
+                raise
+            late = error.code == "program-timeout"
+            failure = f"stopped after {self.limit:.0f} s" if late else (
+                f"{error.code}: {error.message}")
+            found = None
+        return Measured(found, failure, round(time.monotonic() - begin, 1), place)
+
+    def run(self, configuration: Configuration, place: str) -> Path:
+        """Run a configuration in the folder `place` of the tuning, and return the run directory.
+
+        Raises:
+            TrimaranError: the run failed or was stopped.
+            ValueError: the configuration is not possible.
+        """
+        request, data, built, used = self.ready
+        derived = derive.recipe(request.recipe.recipe, self.space, configuration)
+        file = self.folder / f"{place}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        write_atomic(file, derive.text(derived, f"A trial of {request.recipe.name}."))
+        name = request.recipe.name.partition("@")[0]
+        own = library.load_copy(file, name, request.recipe.card)
+        changed = {**request.changes, **short(self.steps)}
+        request = replace(request, recipe=own, changes=changed, out=self.folder / place)
+        pipeline.check(request)
+        with run_directory.claim(own, request.out) as claimed:
+            ready = (request, data, built, used)
+            try:
+                pipeline.train(ready, claimed, _Quiet(self.reporter), self.limit)
+            finally:  # the checkpoints of many trials would fill the disk
+                shutil.rmtree(claimed[0] / CHECKPOINTS, ignore_errors=True)
+        return claimed[0]
+
+
+def short(steps: int) -> dict[str, Argument]:
+    """Return the arguments with which an app trains `steps` steps and evaluates nothing."""
+    return {MAX_STEPS: steps, LOG_EVERY: max(1, steps // WINDOWS), EVAL_EVERY: 0}
+
+
+def _windows(events: Sequence[Event], metric: Metric) -> list[Event]:
+    """Return the events with a rate after the warm-up."""
+    found = [one for one in events if one.key == metric.key and one.finite is not None]
+    last = max((one.number("step") or 0 for one in found), default=0)
+    return [one for one in found if (one.number("step") or 0) > WARM_UP * last]
+
+
+def rate(events: Sequence[Event], metric: Metric) -> float | None:
+    """Return the median rate after the warm-up, in the unit of the metric; None without rates."""
+    values = [one.finite * metric.factor for one in _windows(events, metric)
+              if one.finite is not None]
+    return median(values) if values else None
+
+
+def seconds_per_step(events: Sequence[Event], metric: Metric) -> float | None:
+    """Return the median time of a step after the warm-up, from the times of log lines; or None.
+
+    It is the median, because other work on the machine can make single steps many times longer.
+    """
+    found = [(one.number("step") or 0, one.time_ms) for one in _windows(events, metric)]
+    took = [(end - begin) / 1000 / (last - first)
+            for (first, begin), (last, end) in pairwise(found) if last > first]
+    return median(took) or None if took else None
