@@ -165,6 +165,12 @@ def test_links_of_the_table_lead_somewhere() -> None:
         assert f"({place})" in README.read_text()
 
 
+def test_the_table_of_gpus_has_the_versions_of_the_images() -> None:
+    for name in ("torch-cuda12", "torch-cuda13"):
+        column = f"| {name.removeprefix('torch-')} (PyTorch {ALL_BY_NAME[name].version}) |"
+        assert column in README.read_text()
+
+
 def test_a_readme_without_its_marks_is_not_touched(checkout: Path) -> None:
     readme = checkout / "containers/README.md"
     readme.write_text("# Containers\n")

@@ -31,7 +31,7 @@ class Examination(strict.Model):
 
     Attributes:
         image: name of the image.
-        version: version of the framework in the image; None in evidence that is older than this key.
+        version: version of the framework in the image; None in evidence without this key.
         engine: name of its engine.
         digest: digest of the image.
         date: time of the examination in UTC.
