@@ -45,10 +45,11 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The required keys of a file that `trimaran inspect --evidence` wrote."""
+    """The keys of a file that `trimaran inspect --evidence` wrote; older ones lack `version`."""
 
     engine: str
     date: str
+    version: str | None = None
     size: int
     start: float
     host: _Host
@@ -115,7 +116,7 @@ def evidence_cells(image: Image) -> tuple[str, str, str]:
 
 
 def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
-    """Return the newest evidence about the SIF of `image` and its file, or None."""
+    """Return the newest evidence about the SIF of `image` as defined now, and its file, or None."""
     folder = paths.repository() / "site/results/images" / image.name
     for file in sorted(folder.glob("*.json"), reverse=True):
         try:
@@ -123,9 +124,17 @@ def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
         except ValueError as error:  # ValidationError is a subclass
             raise UsageError(f"{file} is not evidence of `trimaran inspect`: {error}",
                              code="evidence-invalid") from error
-        if seen.engine == "apptainer":
+        if seen.engine == "apptainer" and of_this_version(image, seen.version):
             return file, seen
     return None
+
+
+def of_this_version(image: Image, seen: str | None) -> bool:
+    """Return whether `image` still has the version of the framework that its evidence names.
+
+    Evidence without a version (None) counts: it is removed when the framework gets another version.
+    """
+    return seen in (None, definition.chain(image)[0].version)
 
 
 def hardware(image: Image) -> str:

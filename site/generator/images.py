@@ -37,9 +37,11 @@ def pages(sources: Sources) -> list[Page]:
 
 
 def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
-    """Return the newest evidence about the SIF of an image, or None."""
+    """Return the newest evidence about the SIF of an image as defined now, or None."""
     found = sources.shelf.images.get(image.name, [])
-    return next((piece for piece in found if piece.content.engine == "apptainer"), None)
+    return next(
+        (piece for piece in found if piece.content.engine == "apptainer"
+         and image_overview.of_this_version(image, piece.content.version)), None)
 
 
 def hardware(image: Image) -> str:

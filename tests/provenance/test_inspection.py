@@ -86,6 +86,7 @@ def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(
     assert written == shown
     assert written["selftest"] == ["six is there", "self-test passed"]
     assert written["command"] == "trimaran inspect tiny --engine apptainer"
+    assert written["version"] == TINY.version
     assert (written["size"], written["packages"]) == (1_500_000, {"debian": 1, "python": 1})
     assert written["largest"] == [{"path": "/opt/big", "size": 4_000_000}]
     again = CliRunner().invoke(app, words)

@@ -131,6 +131,14 @@ def test_the_table_tells_the_newest_evidence_on_the_sif(checkout: Path) -> None:
     )
 
 
+def test_a_sif_with_another_version_of_the_framework_is_not_this_image(checkout: Path) -> None:
+    image = ALL_BY_NAME["torch-cuda13"]
+    evidence(checkout, image.name, "2026-11-22-host.json", version="1.13.1")
+    assert image_overview.evidence_cells(image) == ("not built here", "", "")
+    evidence(checkout, image.name, "2026-11-21-host.json", version=image.version)
+    assert image_overview.evidence_cells(image)[0].endswith("2026-11-21-host.json) (2026-11-21)")
+
+
 @pytest.mark.parametrize(
     ("gpus", "said"), [([], "passed; its GPU part was not run"), (["NVIDIA A100"], "passed")]
 )
@@ -155,6 +163,12 @@ def test_links_of_the_table_lead_somewhere() -> None:
     for image in ALL:
         place = image.folder.relative_to(README.parent) / "image.yaml"
         assert f"({place})" in README.read_text()
+
+
+def test_the_table_of_gpus_has_the_versions_of_the_images() -> None:
+    for name in ("torch-cuda12", "torch-cuda13"):
+        column = f"| {name.removeprefix('torch-')} (PyTorch {ALL_BY_NAME[name].version}) |"
+        assert column in README.read_text()
 
 
 def test_a_readme_without_its_marks_is_not_touched(checkout: Path) -> None:

@@ -14,6 +14,7 @@ from trimaran import __version__, files, strict
 from trimaran.engines import BuiltImage, Engine, image_contents, require
 from trimaran.engines.image_contents import Item
 from trimaran.hostfacts import HostFacts, host_facts
+from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import licences
 from trimaran.reporting import Silent
@@ -30,6 +31,7 @@ class Examination(strict.Model):
 
     Attributes:
         image: name of the image.
+        version: version of the framework in the image; None in evidence without this key.
         engine: name of its engine.
         digest: digest of the image.
         date: time of the examination in UTC.
@@ -49,6 +51,7 @@ class Examination(strict.Model):
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     image: str
+    version: str | None = None
     engine: str
     digest: str
     date: str
@@ -81,7 +84,8 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         "python": [package.licences for package in contents.python],
     }
     return Examination(
-        image=image.name, engine=engine.name, digest=contents.digest, trimaran=__version__,
+        image=image.name, version=definition.chain(image)[0].version, engine=engine.name,
+        digest=contents.digest, trimaran=__version__,
         date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), host=host_facts(),
         command=f"trimaran inspect {image.name} --engine {engine.name}",
         size=built.size, unpacked=contents.unpacked, files=len(contents.files),
