@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from refusals import refused
 from trimaran import paths
-from trimaran.plan import estimates, options, prediction, situation, work
+from trimaran.plan import base_rate, estimates, options, prediction, situation, work
 from trimaran.plan.work import Network
 from trimaran.recipes import cards, library, targets
 
@@ -121,6 +123,19 @@ def test_memory_is_that_of_the_apps_own_estimate() -> None:
 def test_what_the_model_does_not_predict_is_refused(name: str, word: str) -> None:
     with refused("plan-impossible", word):
         situation.of(name, "v100x1")
+
+
+def test_the_gradient_penalty_has_no_autocast() -> None:
+    """The H200 has 494 TFLOP/s in TF32 and 989 in bf16."""
+    found = situation.of("futuregan/h200x1-throughput")
+    penalty = sum(layer.flops for layer in found.network.layers
+                  if layer.name.startswith("penalty."))
+    assert 0.2 < penalty / found.network.flops < 0.5
+    fast = replace(found, hardware=found.hardware.model_copy(update={
+        "device": found.hardware.device.model_copy(update={"bandwidth": 1e9})}))
+    assert base_rate.roofline(fast)[0] == pytest.approx(
+        base_rate.PRODUCT_SHARE * 1e12 / 3
+        / (penalty / 494 + (found.network.flops - penalty) / 989), rel=1e-3)
 
 
 def test_work_files_of_apps_have_no_other_apps() -> None:

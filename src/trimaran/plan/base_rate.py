@@ -86,10 +86,13 @@ def roofline(situation: Situation) -> tuple[float, str]:
     of its outputs (Williams, Waterman and Patterson, "Roofline", CACM 52, 2009).
     """
     device = situation.hardware.device
-    speed = PRODUCT_SHARE * device.teraflops[situation.precision] * 1e12
+    peaks, single = device.teraflops, situation.planning.fp32_layers
     bandwidth = MEMORY_SHARE * device.bandwidth * 1e9
     computing = moving = 0.0
     for layer in situation.network.layers:
+        full = single is not None and layer.name.startswith(single)
+        peak = _full(situation) if full else peaks[situation.precision]
+        speed = PRODUCT_SHARE * peak * 1e12
         one = work.TRAINING * layer.flops / speed
         other = PASSES * layer.outputs * situation.width / bandwidth
         if one >= other:
@@ -98,6 +101,16 @@ def roofline(situation: Situation) -> tuple[float, str]:
             moving += other
     binding = "computation" if computing >= moving else "memory bandwidth"
     return 1 / (computing + moving), f"{binding} of the device"
+
+
+def _full(situation: Situation) -> float:
+    """Return the peak rate of layers that compute in fp32 whatever the precision.
+
+    `trainkit` allows TF32 in all precisions but fp32.
+    """
+    peaks = situation.hardware.device.teraflops
+    known = ("fp32",) if situation.precision == "fp32" else ("tf32", "fp32")
+    return next((peaks[one] for one in known if one in peaks), peaks[situation.precision])
 
 
 def _published(situation: Situation) -> tuple[float, str] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trimaran.plan.prediction import USABLE, Plan, Row
+from trimaran.plan.situation import Situation
 from trimaran.plan.validation import Compared, mean_error
 from trimaran.report import charts
 from trimaran.report.panels import Line, Panel, Point
@@ -48,7 +49,7 @@ def sentences(plan: Plan) -> Iterator[str]:
     """Yield what a reader must know about the numbers, a line each."""
     situation, base, last = plan.situation, plan.base, plan.rows[-1]
     yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
-           f" {situation.hardware.device.name} with {situation.network.name},"
+           f" {situation.hardware.device.name} with {_name(situation)},"
            f" {situation.precision}, {situation.batch:,} samples per step:"
            f" {situation.rated(base.rate)}.")
     if situation.whole is not None:
@@ -69,6 +70,12 @@ def sentences(plan: Plan) -> Iterator[str]:
         yield f"Assumed in the target, {key}: {reason}."
     for key, source in situation.hardware.unchecked.items():
         yield f"Not checked in the target, {key}: {source}."
+
+
+def _name(situation: Situation) -> str:
+    """Return the name of the network; an app with one network names it by the size of a sample."""
+    name, app = situation.network.name, situation.recipe.app
+    return f"{app} at {name} pixels" if name.isdecimal() else name
 
 
 def _input(row: Row, unit: str) -> Iterator[str]:

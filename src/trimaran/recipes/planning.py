@@ -68,6 +68,10 @@ class Planning(strict.Model):
     fixed: list[Word] = Field(
         default=[], description="options that must have their default for a plan"
     )
+    fp32_layers: str | None = Field(
+        default=None, description="beginning of the names of layers in work.json that compute in"
+        " fp32, or TF32 if the device has it and the precision is lower; null: none does"
+    )
     state_bytes: Annotated[int, Field(gt=0)] = Field(
         default=12, description="bytes of weight, gradient and state of the optimizer for each"
         " parameter; 12: SGD with momentum, 16: Adam, in fp32"

@@ -22,6 +22,10 @@ PASSES = 3
 """Work of a training step in forward passes, as `trimaran plan` takes it for each layer."""
 
 
+PENALTY = "penalty"
+"""Beginning of the names of the layers of the gradient penalty; the app card names it, too."""
+
+
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context manager that counts operations by PyTorch's formulas.
 
@@ -58,7 +62,8 @@ def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
     The discriminator takes part in several passes of a step. Its operations and outputs are
-    multiplied by the number of training passes that have the same operations as all of them.
+    multiplied by the number of training passes that have the same operations as all of them; those
+    of the gradient penalty, which has no autocast, are layers of their own.
     """
     shape = Shape(size)
     with torch.device("meta"):
@@ -66,15 +71,20 @@ def describe(size: int) -> dict[str, Any]:
         clip = torch.empty(1, shape.channels, shape.past + shape.future, size, size)
     made = work.layers(generator, clip[:, :, : shape.past], operations=operations)
     judged = work.layers(discriminator, clip, operations=operations)
-    single = sum(layer[2] for layer in made), sum(layer[2] for layer in judged)
-    passes = (step_operations(generator, discriminator, clip) - PASSES * single[0]) / (
-        PASSES * single[1])
+    once = PASSES * sum(layer[2] for layer in judged)
+    whole, plain = (step_operations(generator, discriminator, clip, penalty=penalty)
+                    for penalty in (True, False))
+    passes = (plain - PASSES * sum(layer[2] for layer in made)) / once
     found = [[f"generator.{name}", *rest] for name, *rest in made]
-    found += [
-        [f"discriminator.{name}", sizes, round(passes * flops), round(passes * outputs)]
-        for name, sizes, flops, outputs in judged
-    ]
+    found += _repeated("discriminator", judged, passes)
+    found += [[name, [], *rest] for name, _, *rest in _repeated(
+        PENALTY, judged, (whole - plain) / once)]
     return {"size": size, "layers": found}
+
+
+def _repeated(prefix: str, layers: list[list[Any]], passes: float) -> list[list[Any]]:
+    return [[f"{prefix}.{name}", sizes, round(passes * flops), round(passes * outputs)]
+            for name, sizes, flops, outputs in layers]
 
 
 def operations(module: nn.Module, output: Tensor) -> int:
@@ -86,7 +96,9 @@ def operations(module: nn.Module, output: Tensor) -> int:
     return int(2 * output.numel() * products)
 
 
-def step_operations(generator: Generator, discriminator: Discriminator, clip: Tensor) -> int:
+def step_operations(
+    generator: Generator, discriminator: Discriminator, clip: Tensor, *, penalty: bool = True
+) -> int:
     """Return the operations of a training step with one clip, which PyTorch counts.
 
     They are those of `train.py`: generation, the loss of the discriminator for a real and a
@@ -98,9 +110,10 @@ def step_operations(generator: Generator, discriminator: Discriminator, clip: Te
     with Counter() as counter:
         fake = torch.cat([clip[:, :, :past], generator(clip[:, :, :past])], 2)
         scores = discriminator(torch.cat([clip, fake.detach()]), 1.0, 2)
-        penalty = method.gradient_penalty(
-            discriminator, clip, fake.detach(), torch.empty(1, device=clip.device))
-        loss = scores.sum() + penalty.sum()
+        loss = scores.sum()
+        if penalty:
+            loss = loss + method.gradient_penalty(
+                discriminator, clip, fake.detach(), torch.empty(1, device=clip.device)).sum()
         torch.autograd.backward(loss, inputs=discriminator.active(level))
         loss = discriminator(fake).sum()
         torch.autograd.backward(loss, inputs=generator.active(level))
