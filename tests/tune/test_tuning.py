@@ -24,7 +24,7 @@ from trimaran.reporting import Silent
 from trimaran.tune import record, tuning
 from trimaran.tune.record import TuningRecord
 from trimaran.tune.search import Measured
-from trimaran.tune.space import Configuration
+from trimaran.tune.space import NAMES, Configuration
 from trimaran.tune.tuning import Session
 from tunedapp import BEST, SPACE, response
 
@@ -254,12 +254,13 @@ def test_an_existing_folder_is_refused(
 @pytest.mark.parametrize(("more", "code"), [
     (["--minutes", "0"], "argument-invalid"), (["--keep", "colour"], "argument-invalid"),
     (["--plot", "nowhere/p.svg"], "argument-invalid"),
+    ([word for name in NAMES for word in ("--keep", name)], "tuning-impossible"),
 ])
 def test_wrong_arguments_are_refused_before_anything_is_made(
     runnable: Callable[..., list[str]], own_place: Path, more: list[str], code: str
 ) -> None:
     done = CliRunner().invoke(cli.app, [*runnable(), *more])
-    with refused(code, more[1]):
+    with refused(code, more[1] if code == "argument-invalid" else "parameter"):
         raise done.exception  # type: ignore[misc]
     assert list(own_place.iterdir()) == []
 

@@ -227,14 +227,16 @@ def _tunable(request: Request, options: Options) -> tuple[Tuning, str]:
 
 
 def _new_folder(request: Request) -> Path:
+    """Return the path of the folder, which does not exist or is empty.
+
+    Raises:
+        UsageError: the folder contains files.
+    """
+    if request.out is not None:
+        run_directory.refuse_used(request.out)
+        return request.out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    folder = request.out
-    if folder is None:
-        folder = Path.cwd() / run_directory.RUNS / request.recipe.name / f"{stamp}-tune"
-    run_directory.refuse_used(folder)
-    with writing(f"make the folder {folder}", folder, hint="choose another --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder.absolute()
+    return Path.cwd() / run_directory.RUNS / request.recipe.name / f"{stamp}-tune"
 
 
 def begin(
@@ -250,8 +252,11 @@ def begin(
     if not within.parameters:
         raise UsageError(f"{file.name}: no parameter is left to tune", code="tuning-impossible",
                          hint="give fewer --keep")
+    with writing(f"make the folder {folder}", folder, hint="choose another --out"):
+        folder.mkdir(parents=True, exist_ok=request.out is not None)
     deadline = time.monotonic() + 60 * options.minutes
-    runner = trial.Runner(ready, within, card.metrics[rate], folder, reporter)
+    runner = trial.Runner(ready, within, card.metrics[rate], folder, reporter,
+                          limit=60 * options.minutes)
     steps = _steps(runner, card.metrics[rate], options.minutes, reporter)
     record = TuningRecord(
         recipe=file.name, sha256=file.sha256, date=datetime.now(timezone.utc).date(),
