@@ -22,10 +22,11 @@ from trimaran.recipes import library
 from trimaran.report import report
 from trimaran.reporting import Silent
 from trimaran.tune import record, tuning
+from trimaran.tune import session as sessions
 from trimaran.tune.record import TuningRecord
 from trimaran.tune.search import Measured
-from trimaran.tune.space import Configuration
-from trimaran.tune.tuning import Session
+from trimaran.tune.session import Session
+from trimaran.tune.space import NAMES, Configuration
 from tunedapp import BEST, SPACE, response
 
 
@@ -216,8 +217,8 @@ def test_no_difference_writes_no_recipe(
 def test_a_trial_that_takes_too_long_is_stopped_and_counts_as_failed(
     runnable: Callable[..., list[str]], own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "SPARE", 1.0)
-    monkeypatch.setattr(tuning, "SLOWER", 0.0)
+    monkeypatch.setattr(sessions, "SPARE", 1.0)
+    monkeypatch.setattr(sessions, "SLOWER", 0.0)
     done = CliRunner().invoke(cli.app, runnable(env={"OMP_NUM_THREADS": "1", "HANG": "1"}))
     assert done.exit_code == 0, done.output
     assert [one["failure"] for one in content(own_place / "tuned")["trials"]
@@ -254,12 +255,13 @@ def test_an_existing_folder_is_refused(
 @pytest.mark.parametrize(("more", "code"), [
     (["--minutes", "0"], "argument-invalid"), (["--keep", "colour"], "argument-invalid"),
     (["--plot", "nowhere/p.svg"], "argument-invalid"),
+    ([word for name in NAMES for word in ("--keep", name)], "tuning-impossible"),
 ])
 def test_wrong_arguments_are_refused_before_anything_is_made(
     runnable: Callable[..., list[str]], own_place: Path, more: list[str], code: str
 ) -> None:
     done = CliRunner().invoke(cli.app, [*runnable(), *more])
-    with refused(code, more[1]):
+    with refused(code, more[1] if code == "argument-invalid" else "parameter"):
         raise done.exception  # type: ignore[misc]
     assert list(own_place.iterdir()) == []
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
 from trimaran import process
-from trimaran.errors import Interrupted, TrimaranError, UsageError, nearest
+from trimaran.errors import UsageError, nearest
 from trimaran.files import write_atomic, writing
 from trimaran.hostfacts import host_facts
 from trimaran.images import definition
@@ -19,29 +19,18 @@ from trimaran.recipes.recipe import Tuned
 from trimaran.reporting import Reporter
 from trimaran.run import pipeline, run_directory
 from trimaran.run.pipeline import Ready, Request
-from trimaran.tune import confirmation, derive, space, trial
-from trimaran.tune.record import Confirmation, TrialRecord, TuningRecord, host_words
-from trimaran.tune.search import Measured, Search, Trial, load_optuna
+from trimaran.tune import derive, space, trial
+from trimaran.tune.record import TuningRecord, host_words
+from trimaran.tune.search import Measured, load_optuna
+from trimaran.tune.session import STEPS, Session
 from trimaran.tune.space import Configuration, Space, Value
 from trimaran.verdict import metrics
-
-STEPS = 4
-"""Steps that are shown: data, image, search, confirmation."""
 
 TRIALS_AT_LEAST = 30
 """Number of trials, including those of the confirmation, for which the time of one is chosen."""
 
 SHORTEST, LONGEST = 3.0, 60.0
 """Bounds of the training time of a trial in seconds."""
-
-SLOWER = 3.0
-"""A trial that takes this many times the time of the recipe is stopped: it cannot win."""
-
-TRIALS = "trials"
-"""Subfolder of the trials."""
-
-SPARE = 10.0
-"""Seconds that are added to the time limit of a trial."""
 
 
 @dataclass(frozen=True)
@@ -59,138 +48,6 @@ class Options:
     keep: Sequence[str] = ()
     seed: int = 17
     command: str = "trimaran tune"
-
-
-Measure = Callable[[Configuration, str], Measured]
-"""A function that runs a configuration in a place of the folder, and returns its result."""
-
-
-@dataclass
-class Session:
-    """A tuning under way.
-
-    Attributes:
-        space: the parameters.
-        record: the record, which is written to `folder` after each change.
-        folder: folder of the tuning.
-        measure: runs a configuration.
-        reporter: shows progress.
-        left: returns the seconds that are left.
-        wall: seconds of a run of the recipe itself, once it is known.
-    """
-
-    space: Space
-    record: TuningRecord
-    folder: Path
-    measure: Measure
-    reporter: Reporter
-    left: Callable[[], float]
-    wall: float = field(default=0.0)
-
-    @property
-    def reserved(self) -> float:
-        """Seconds that the search leaves for the confirmation."""
-        return 2 * confirmation.PLANNED * self.wall
-
-    def limit(self, place: str) -> float:
-        """Return the seconds after which a run in `place` is stopped."""
-        if self.wall == 0:
-            return max(SPARE, self.left())
-        most = SLOWER * self.wall + SPARE
-        if place.startswith(TRIALS):
-            return min(most, max(self.wall, self.left() - self.reserved))
-        return most
-
-    def search(self) -> Search:
-        """Search until the time that the confirmation needs is left.
-
-        Raises:
-            UsageError: the time is too short for the search, or Optuna is missing.
-            TrimaranError: a run of the recipe itself failed.
-        """
-        found = Search(
-            self.space, lambda number, chosen: self.measure(chosen, f"{TRIALS}/{number:03}"),
-            lambda: self.left() > self.reserved + self.wall,
-            self.record.seed, self._tell,
-        )
-        with self.reporter.bar("searching", None):
-            found.run()
-        return found
-
-    def _tell(self, done: Trial) -> None:
-        one, changed = done.measured, self.space.changed(done.configuration)
-        self.record.trials.append(TrialRecord(
-            number=done.number, changed=changed, rate=one.rate, failure=one.failure,
-            seconds=one.seconds, directory=one.directory))
-        self.record.write(self.folder)
-        if done.number == 1:
-            self._begin(one)
-        result = one.failure if one.rate is None else self.record.text(one.rate)
-        self.reporter.note(f"  trial {done.number}: {result} ({derive.shown(changed)};"
-                           f" {max(0.0, self.left()):.0f} s left)")
-
-    def _begin(self, one: Measured) -> None:
-        """Check that the recipe itself could be run, and that the time is sufficient."""
-        if one.rate is None:
-            raise UsageError(f"{self.record.recipe} itself failed: {one.failure}",
-                             code="tuning-impossible",
-                             hint=f"see {self.folder / (one.directory or '')}")
-        self.wall = one.seconds
-        needed = self.reserved + 2 * self.wall
-        if self.left() < needed:
-            raise UsageError(
-                f"--minutes {self.record.minutes:g}: a run of {self.record.recipe} takes"
-                f" {self.wall:.0f} s, and {needed:.0f} s are needed after the first one",
-                code="tuning-impossible",
-                hint=f"give at least --minutes {(needed + 2 * self.wall) / 60 + 1:.0f}")
-
-    def confirm(self, best: Trial) -> bool:
-        """Run the recipe and the best trial alternately; return whether the trial is faster.
-
-        A trial of which a run fails is not.
-        """
-        def run(configuration: Configuration, name: str) -> Callable[[int], float | None]:
-            def rate(number: int) -> float | None:
-                return self.measure(configuration, f"confirmation/{number}-{name}").rate
-            return rate
-
-        with self.reporter.bar("confirming", None):
-            pairs = confirmation.alternate(
-                run(self.space.default, "default"), run(best.configuration, "tuned"),
-                lambda: self.left() > 2 * self.wall)
-        if not pairs:
-            return False
-        seen = confirmation.gain(pairs)
-        self.record.confirmation = Confirmation(
-            pairs=[(round(default, 3), round(tuned, 3)) for default, tuned in pairs],
-            gain=round(seen.value, 4), gain_low=round(seen.low, 4), gain_high=round(seen.high, 4))
-        return seen.is_real
-
-    def run(self) -> Trial | None:
-        """Search and confirm, and set the outcome; return the trial that is really faster."""
-        try:
-            with self.reporter.step(3, STEPS, f"search: {', '.join(self.space.default)}"):
-                found = self.search()
-            best = found.best
-            self.record.best = best.number if best else None
-            if found.interrupted:
-                self.record.outcome = "interrupted"
-                return None
-            if best is None or not self.space.changed(best.configuration):
-                self.record.outcome = "no difference"
-                return None
-            with self.reporter.step(4, STEPS, f"confirmation of trial {best.number}"):
-                is_faster = self.confirm(best)
-            self.record.outcome = "faster" if is_faster else "no difference"
-            return best if is_faster else None
-        except (Interrupted, KeyboardInterrupt):
-            self.record.outcome = "interrupted"
-            return None
-        except TrimaranError:
-            self.record.outcome = "failed"
-            raise
-        finally:
-            self.record.write(self.folder)
 
 
 def tune(request: Request, options: Options, reporter: Reporter) -> tuple[TuningRecord, Path]:
@@ -227,14 +84,16 @@ def _tunable(request: Request, options: Options) -> tuple[Tuning, str]:
 
 
 def _new_folder(request: Request) -> Path:
+    """Return the path of the folder, which does not exist or is empty.
+
+    Raises:
+        UsageError: the folder contains files.
+    """
+    if request.out is not None:
+        run_directory.refuse_used(request.out)
+        return request.out.absolute()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    folder = request.out
-    if folder is None:
-        folder = Path.cwd() / run_directory.RUNS / request.recipe.name / f"{stamp}-tune"
-    run_directory.refuse_used(folder)
-    with writing(f"make the folder {folder}", folder, hint="choose another --out"):
-        folder.mkdir(parents=True, exist_ok=True)
-    return folder.absolute()
+    return Path.cwd() / run_directory.RUNS / request.recipe.name / f"{stamp}-tune"
 
 
 def begin(
@@ -250,8 +109,11 @@ def begin(
     if not within.parameters:
         raise UsageError(f"{file.name}: no parameter is left to tune", code="tuning-impossible",
                          hint="give fewer --keep")
+    with writing(f"make the folder {folder}", folder, hint="choose another --out"):
+        folder.mkdir(parents=True, exist_ok=request.out is not None)
     deadline = time.monotonic() + 60 * options.minutes
-    runner = trial.Runner(ready, within, card.metrics[rate], folder, reporter)
+    runner = trial.Runner(ready, within, card.metrics[rate], folder, reporter,
+                          limit=60 * options.minutes)
     steps = _steps(runner, card.metrics[rate], options.minutes, reporter)
     record = TuningRecord(
         recipe=file.name, sha256=file.sha256, date=datetime.now(timezone.utc).date(),
