@@ -122,6 +122,12 @@ def _expected(points: Sequence[RecipeStatus]) -> str:
                 source += f", {markdown.moment(number.date)}"
             row = [f"`{number.expected.metric}`", f"**{number.text}**", number.accepted, at, source]
             rows.append(row if one.point is None else [f"`@{one.point}`", *row])
+        if (expected := one.file.recipe.efficiency) is not None:
+            rows.append([
+                f"`@{one.point}`", "efficiency", f"**{100 * expected.value:g} %**",
+                f"at least {100 * expected.lowest:.3g} % of `@{expected.over}`",
+                "`trimaran compare`", expected.source,
+            ])
     head = ["metric", "expected:", "accepted", "when", "source"]
     return markdown.table(head if points[0].point is None else ["point", *head], rows)
 

@@ -11,11 +11,13 @@ import pytest
 
 from comparable import Make, noise, publish
 from refusals import refused
-from trimaran.compare import comparison, sources
+from trimaran.compare import comparison, efficiency, sources
 from trimaran.compare.comparison import compare
 from trimaran.compare.noise import METHODS, NONE, STRETCHES
 from trimaran.compare.result import Comparison, Metric
+from trimaran.compare.sources import Side
 from trimaran.errors import UsageError
+from trimaran.recipes.expectation import Efficiency
 
 
 def metric(found: Comparison, name: str) -> Metric:
@@ -121,8 +123,52 @@ def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> No
     counted = {name: [replace(side, devices=devices) for side in groups[name]]
                for name, devices in zip("ABC", (1, 2, 4), strict=True)}
     assert [(one.group, one.ranks, one.devices, round(one.efficiency, 3))
-            for one in comparison._scaling(counted, found.metrics)] == [
+            for one in efficiency.scaling(counted, found.metrics)] == [
         ("A", 1, 1, 1.0), ("B", 1, 2, 0.95), ("C", 1, 4, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("rate", "over", "series", "judged", "outcome"),
+    [(2 * 880.0, 1, "app/a", True, "PASS"), (2 * 780.0, 1, "app/a", True, "FAIL"),
+     (2 * 880.0, 3, "app/a", True, "NO REFERENCE"), (2 * 880.0, 1, "app/b", True, "NO REFERENCE"),
+     (2 * 880.0, 1, "app/a", False, "NO REFERENCE")],
+)
+def test_a_published_efficiency_is_judged_if_both_throughputs_are(
+    make: Make, rate: float, over: int, series: str, judged: bool, outcome: str
+) -> None:
+    """Two ranks at 87.5 % of the rate of one, with a margin of 10 %: at least 78.75 %."""
+    found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
+                             make("two", speeds=[rate], size=2, cores=2)])
+    published = Efficiency(over=over, value=0.875, lower=-0.1, source="a guide")
+
+    def side(one: Side, point: str) -> Side:
+        rows = [row.model_copy(update={"outcome": "PASS" if judged else "NO REFERENCE"})
+                for row in one.verdict.rows]
+        return replace(one, verdict=one.verdict.model_copy(update={"rows": rows}),
+                       experiment=replace(one.experiment, recipe=point))
+
+    known = {"A": [side(groups["A"][0], f"{series}@1")],
+             "B": [replace(side(groups["B"][0], "app/a@2"), efficiency=published)]}
+    alone, both = efficiency.scaling(known, found.metrics)
+    assert alone.expected is None
+    assert both.expected is not None
+    assert both.expected.outcome == outcome
+    assert both.expected.lowest == pytest.approx(0.7875)
+    compared = over == 1 and series == "app/a"
+    assert both.expected.measured == (pytest.approx(rate / 2000) if compared else None)
+
+
+def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
+    """The rates for each rank are 1000, 900 and 720: 72 % of one, and 80 % of two."""
+    found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
+                             make("two", speeds=[1800.0], size=2, cores=2),
+                             make("four", speeds=[2880.0], size=4, cores=4)])
+    published = Efficiency(over=2, value=0.8, lower=-0.1, source="a guide")
+    known = {**groups, "C": [replace(groups["C"][0], efficiency=published)]}
+    last = efficiency.scaling(known, found.metrics)[-1]
+    assert last.efficiency == pytest.approx(0.72)
+    assert last.expected is not None
+    assert last.expected.measured == pytest.approx(0.8)
 
 
 def test_the_devices_of_evidence_are_not_guessed(make: Make) -> None:

@@ -42,6 +42,37 @@ def write(checkout: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+EFFICIENCY = {"over": 1, "value": 0.9, "lower": -0.1, "source": "A guide (2019)"}
+
+
+def with_efficiency(**more: Any) -> dict[str, Any]:
+    points = SERIES["series"]["points"]
+    last = {**points[4], "efficiency": {**EFFICIENCY, **more}}
+    return {**SERIES, "series": {**SERIES["series"], "points": {**points, 4: last}}}
+
+
+def test_a_point_has_its_published_efficiency(checkout: Path) -> None:
+    write(checkout, with_efficiency())
+    found = library.load(f"{NAME}@4").recipe.efficiency
+    assert found is not None
+    assert (found.over, found.value) == (1, 0.9)
+    assert found.lowest == pytest.approx(0.81)
+    assert library.load(f"{NAME}@2").recipe.efficiency is None
+
+
+@pytest.mark.parametrize("over", [3, 4])
+def test_an_efficiency_is_over_a_smaller_point(checkout: Path, over: int) -> None:
+    path = write(checkout, with_efficiency(over=over))
+    with refused("file-invalid", path, f"series.points.4.efficiency.over: {over}"):
+        library.load(f"{NAME}@4")
+
+
+def test_an_efficiency_belongs_to_a_point(checkout: Path) -> None:
+    path = write(checkout, {**SERIES, "efficiency": EFFICIENCY})
+    with refused("file-invalid", path, "efficiency"):
+        library.load(f"{NAME}@4")
+
+
 @pytest.mark.parametrize(
     ("point", "nodes", "tasks", "epochs", "value"), [(1, 1, 1, 9, 80), (2, 1, 2, 1, 81),
                                                      (4, 2, 2, 1, 82)],

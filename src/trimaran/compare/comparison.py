@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
-from trimaran.compare import noise, result, sources, variant_tables, variants
+from trimaran.compare import efficiency, noise, result, sources, variant_tables, variants
 from trimaran.compare.noise import METHODS, STRETCHES
 from trimaran.compare.result import Comparison
 from trimaran.compare.sources import Experiment, Side
@@ -56,7 +56,8 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
         app=first[0].app,
         runs=[_run(name, group, side) for group, name, side in named(groups)],
         groups=[_group(name, groups) for name in groups],
-        metrics=metrics, reached=_reached(groups, metrics), scaling=_scaling(groups, metrics),
+        metrics=metrics, reached=_reached(groups, metrics),
+        scaling=efficiency.scaling(groups, metrics),
         variants=compared,
         notes=[*_notes(groups, metrics, pooled),
                *(variant_tables.notes(compared, len(groups)) if compared else [])],
@@ -244,31 +245,6 @@ def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> resu
         if (value >= level if up else value <= level) or math.isclose(value, level, rel_tol=1e-5):
             return result.Arrival(run=name, step=step, seconds=seconds)
     return result.Arrival(run=name, step=None, seconds=None)
-
-
-def _scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return the throughput of each group, if the groups differ in the number of devices."""
-    rate = _all(groups)[0].card.rate
-    metric = next((one for one in metrics if one.metric == rate), None)
-    if metric is None:
-        return []
-    means = {summary.group: summary.mean for summary in metric.groups}
-    known = sorted(
-        (first.devices, first.ranks, first.nodes, name) for name, (first, *_) in groups.items()
-        if first.devices is not None and first.ranks is not None and means.get(name, 0) > 0
-    )
-    if len({devices for devices, *_ in known}) < 2:
-        return []
-    least, *_, base = known[0]
-    return [
-        result.Scale(
-            group=name, nodes=nodes, ranks=ranks, devices=devices, metric=metric.metric,
-            rate=means[name], unit=metric.unit, digits=metric.digits,
-            speedup=means[name] / means[base],
-            efficiency=means[name] / means[base] * least / devices,
-        )
-        for devices, ranks, nodes, name in known
-    ]
 
 
 def _notes(groups: Groups, metrics: Sequence[result.Metric], pooled: Sequence[str]) -> list[str]:

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from trimaran import __version__
 from trimaran.compare import noise, variant_tables
 from trimaran.compare.comparison import Groups, named
-from trimaran.compare.result import Comparison, Difference, Metric, Summary, Variants
+from trimaran.compare.result import (
+    Comparison,
+    Difference,
+    ExpectedEfficiency,
+    Metric,
+    Summary,
+    Variants,
+)
 from trimaran.files import write_atomic
 from trimaran.report import charts, page
 from trimaran.report import rows as row_charts
@@ -175,7 +182,19 @@ def _scaling(comparison: Comparison) -> Table:
          f"{100 * one.efficiency:.1f} %"]
         for one in comparison.scaling
     ]
+    if any(one.expected for one in comparison.scaling):
+        columns += ["expected", "verdict"]
+        for row, one in zip(rows, comparison.scaling, strict=True):
+            row += _expected(one.expected)
     return Table("scaling", columns, rows)
+
+
+def _expected(one: ExpectedEfficiency | None) -> list[str]:
+    if one is None:
+        return ["-", "-"]
+    measured = "" if one.measured is None else f": {100 * one.measured:.1f} %"
+    return [f">= {100 * one.lowest:.1f} % of {one.over}{measured} ({100 * one.value:g} %:"
+            f" {one.source})", one.outcome]
 
 
 def write(file: Path, comparison: Comparison, groups: Groups) -> None:

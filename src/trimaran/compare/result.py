@@ -100,6 +100,22 @@ class Reach(BaseModel):
     runs: list[Arrival]
 
 
+class ExpectedEfficiency(BaseModel):
+    """The efficiency that the recipe of a group expects, and whether the group reached it.
+
+    `measured` is the efficiency relative to the group with `over` devices, or None if there is no
+    such group. Without it, or if the throughput of a run has no reference, for example because the
+    machine is another one, the outcome is NO REFERENCE.
+    """
+
+    over: int
+    value: float
+    lowest: float
+    source: str
+    measured: float | None
+    outcome: Outcome
+
+
 class Scale(BaseModel):
     """The throughput of a group, relative to the group with the fewest devices.
 
@@ -116,6 +132,7 @@ class Scale(BaseModel):
     digits: int
     speedup: float
     efficiency: float
+    expected: ExpectedEfficiency | None = None
 
 
 class Epoch(BaseModel):

@@ -11,6 +11,7 @@ from trimaran import strict
 from trimaran.errors import UsageError
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
+from trimaran.recipes.expectation import Efficiency
 from trimaran.recipes.library import real_changes
 from trimaran.report import panels, variants
 from trimaran.report.page import short
@@ -64,6 +65,8 @@ class Side:
         curves: curves of the metrics; evidence of older versions has none.
         variant: the variant of the app that the run used; None: the app has no variants, or
             evidence of an older version does not tell it.
+        efficiency: the efficiency that the recipe expects; None: none, or evidence is of another
+            version of the recipe.
     """
 
     path: str
@@ -79,6 +82,7 @@ class Side:
     windows: Mapping[str, Sequence[float]]
     curves: Sequence[KeptCurve]
     variant: RunVariant | None
+    efficiency: Efficiency | None
 
     @property
     def app(self) -> str:
@@ -147,6 +151,7 @@ def _of_run(path: str, judged: JudgedRun) -> Side:
         },
         curves=panels.kept_curves(judged.events, card),
         variant=variants.of_recipe(judged.recipe, record.recipe.changed, judged.events),
+        efficiency=judged.recipe.recipe.efficiency,
     )
 
 
@@ -155,6 +160,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
     card = cards.load(run.recipe.name.partition("/")[0]).card
     real = {key: value for key, value in run.recipe.changed.items()
             if key not in card.neutral_options}
+    recipe = variants.recipe_here(run.recipe)
     curves = {curve.metric: curve for curve in evidence.curves}
     return Side(
         path=path, card=card, changed=run.recipe.changed, started=run.started,
@@ -174,6 +180,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             if row.at == "median-after-epoch-0" and row.metric in curves
         },
         curves=evidence.curves, variant=evidence.variant or _by_recipe(evidence, card),
+        efficiency=None if recipe is None else recipe.efficiency,
     )
 
 

@@ -1,8 +1,9 @@
-"""Model one expected value of a recipe: its tolerances, and the source of the number."""
+"""Model the expected values of a recipe: their tolerances, and the sources of the numbers."""
 
 from __future__ import annotations
 
 from datetime import date
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -106,3 +107,20 @@ class Expectation(strict.Model):
         if bound is None:
             return key, f"is missing: a {metric.better} {self.metric} is better"
         return key, f"every run reaches {bound:g}, so no run could fail" if idle else ""
+
+
+class Efficiency(strict.Model):
+    """The published efficiency of a point of a series, which `trimaran compare` judges.
+
+    The efficiency is the rate for each device, divided by the rate for each of `over` devices.
+    """
+
+    over: Annotated[int, Field(ge=1)] = Field(description="size of the point to compare with")
+    value: Number = Field(gt=0, description="1 is linear scaling")
+    lower: Number = Field(gt=-1, lt=0, description="relative margin below, e.g. -0.10")
+    source: str = Field(description="publication of the number")
+
+    @property
+    def lowest(self) -> float:
+        """The lowest accepted efficiency."""
+        return self.value * (1 + self.lower)

@@ -14,7 +14,7 @@ from trimaran.parsing import Location
 from trimaran.recipes import assumed
 from trimaran.recipes.assumed import Assumed
 from trimaran.recipes.cards import Argument, Card
-from trimaran.recipes.expectation import Expectation
+from trimaran.recipes.expectation import Efficiency, Expectation
 from trimaran.recipes.words import Word
 from trimaran.site_file import Fingerprint
 from trimaran.strict import Digest, Finite, Sha256
@@ -140,6 +140,9 @@ class SeriesPoint(strict.Model):
     expected: list[Expectation] = Field(
         description="values that must be reached; []: there is no reference for this size yet"
     )
+    efficiency: Efficiency | None = Field(
+        default=None, description="published efficiency, judged by `trimaran compare`"
+    )
 
 
 class Series(strict.Model):
@@ -231,6 +234,9 @@ class Recipe(strict.Model):
     series: Series | None = Field(
         default=None, description="the same experiment at several sizes"
     )
+    efficiency: Efficiency | None = Field(
+        default=None, description="of the point of a series, which has this key; null: none"
+    )
     assumed: Assumed
     tuned: Tuned | None = Field(
         default=None, description="how `trimaran tune` derived this recipe; null: it did not"
@@ -246,6 +252,18 @@ class Recipe(strict.Model):
     def _expects(self) -> Recipe:
         if ("expected" in self.model_fields_set) == (self.series is not None):
             raise ValueError("give either 'expected' or 'series', whose points have 'expected'")
+        return self
+
+    @model_validator(mode="after")
+    def _has_efficiency_of_points(self) -> Recipe:
+        points = self.series.points if self.series else {}
+        if self.efficiency is not None and self.series is not None:
+            raise ValueError("efficiency: belongs to a point of the series")
+        for number, point in points.items():
+            over = None if point.efficiency is None else point.efficiency.over
+            if over is not None and (over not in points or over >= number):
+                raise ValueError(f"series.points.{number}.efficiency.over: {over} is no smaller"
+                                 " point of the series")
         return self
 
     @model_validator(mode="after")
