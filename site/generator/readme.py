@@ -1,10 +1,12 @@
-"""Write the table of results into the README.
+"""Write the table of results into the README, with the number of recipes in each status.
 
-The README stays short: only the home page also has the smoke runs, which take a minute each.
+The README stays short: the home page also has the smoke runs, which take a minute each, and the
+page of results has every published number.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from generator import markdown, results
@@ -36,7 +38,18 @@ def text(sources: Sources) -> str:
         [f"`{name}`", *row] for name, *row in results.real(sources) if not name.endswith("-smoke")
     ]
     table = markdown.table(results.REAL, rows)
-    return f"{before}{BEGIN}\n\n{table}\n\n{results.CAPTION}\n\n{END}{after}"
+    caption = f"{results.CAPTION} {_counts(sources)}"
+    return f"{before}{BEGIN}\n\n{table}\n\n{caption}\n\n{END}{after}"
+
+
+def _counts(sources: Sources) -> str:
+    """Return how many recipes, each point of a series by itself, have which status."""
+    found = Counter(one.status for one in sources.standings.values())
+    return (
+        f"Of {found.total()} recipes and points of series, {found['reproduced']} are reproduced,"
+        f" {found['measured']} measured, {found['published']} published and not run by us, and"
+        f" {found['open']} have no number yet: the page Results of the site has all of them."
+    )
 
 
 def write(sources: Sources) -> None:
