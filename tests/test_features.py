@@ -26,10 +26,13 @@ ELSEWHERE = {
     "format lmdb": ("benchmarks/input_pipeline.py", '"lmdb"'),
     "format hdf5": ("benchmarks/input_pipeline.py", '"hdf5"'),
     f"form {docker.FORM}": ("tests/integration/test_docker_form.py", '"--form", "docker"'),
+    "tuned": ("site/docs/guides/tuning.md", "the key `tuned`"),
+    "efficiency": ("recipes/resnet-imagenet/gtx1080ti-x4-scaling.yaml", "efficiency: {over: 1"),
 }
 """Feature that no recipe can use -> the file that uses it, and the text there.
 
 No image is published yet, so no recipe can pin a digest. The key that signs is a user's own.
+`trimaran tune` writes `tuned` on the user's machine. A point of a series gives `efficiency`.
 """
 
 PER_POINT = "series.points.*."
