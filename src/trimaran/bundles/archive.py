@@ -1,7 +1,7 @@
-"""Read and write the tar file of a bundle; its first member lists the hashes of the other members.
+"""Read and write the tar file of a bundle.
 
-Because the list comes first, one pass through the tar file checks each member. All members are in
-one folder. The tar file is not compressed, because SIF files are compressed already.
+The first member of the tar file lists the hashes of all other members. Because the list comes
+first, one pass through the file is enough to check every member. All members are in one folder. The tar file is not compressed, because SIF files are compressed already.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from trimaran.reporting import Advance, Reporter
 SUMS = "SHA256SUMS"
 BLOCK = 1 << 20
 LARGEST_LIST = 16 << 20
-"""Maximum size in bytes of the list of hashes, which is read into memory: about 100,000 files."""
+"""Maximum size in bytes of the list of hashes, which is read into memory.
+
+The size is sufficient for about 100,000 files.
+"""
 
 _PART = r"[A-Za-z0-9][A-Za-z0-9._+~-]*"
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_PART}(?:/{_PART})*)")
@@ -78,9 +81,10 @@ def check_new(file: Path) -> None:
 
 
 def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter) -> str:
-    """Write `members` below `folder` to the tar file `file`, and return its SHA-256.
+    """Write `members` below `folder` to the tar file `file`, and return the SHA-256 of `file`.
 
-    The file gets its name only when it is complete. Equal members result in equal bytes.
+    The bundle is written to a temporary file, which is renamed to `file` when it is complete. The
+    same members always result in the same bytes.
 
     Raises:
         UsageError: `file` exists.
@@ -248,7 +252,10 @@ def opened(file: Path) -> Iterator[Archive]:
 
 
 class _Hashed:
-    """A file that hashes all bytes, and calls `advance` with the number of written bytes."""
+    """A wrapper of a file that computes the SHA-256 of all bytes that are read or written.
+
+    After each block that is written, `advance` is called with the size of the block in bytes.
+    """
 
     def __init__(self, file: IO[bytes], advance: Advance = lambda amount: None) -> None:
         self.file = file

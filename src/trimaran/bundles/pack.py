@@ -45,11 +45,11 @@ STEPS = 3
 
 
 class BundledImage(PublishedImage, store.History, frozen=True):
-    """The image in the bundle, with its signature and its cache record without the path.
+    """The image in the bundle, with its signature, its origin and the size of its file.
 
     Attributes:
-        name: as in `PublishedImage`; it determines the file name of the unpacked image.
-        size: bytes of the SIF file.
+        name: name of the image, which determines the file name of the unpacked image.
+        size: size of the SIF file in bytes.
     """
 
     name: FileName

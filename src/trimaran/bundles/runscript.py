@@ -139,9 +139,9 @@ def _record(contents: Contents, launch: LaunchSpec) -> str:
 
 
 def _launch_document(launch: LaunchSpec, document: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of `launch`, with shell variables for values of the other machine.
+    """Return the JSON of `launch`, with shell variables in place of some values.
 
-    The other machine is the one that unpacks the bundle.
+    These values are only known on the machine that unpacks the bundle.
     """
     document["image"]["reference"] = ShellJson("${image_path}")
     document["node"] |= {

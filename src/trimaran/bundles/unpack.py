@@ -42,8 +42,8 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
 
     Args:
         file: the bundle.
-        to: a folder that does not exist or is empty; None: a folder with the name that the bundle
-            gives to its folder.
+        to: a folder that does not exist or is empty. If it is None, the folder is created in the
+            working directory, with the name of the folder in the bundle.
         reporter: shows progress.
 
     Returns:
@@ -176,7 +176,7 @@ def _listed(file: Path, bundle: Archive, manifest: Manifest) -> dict[str, str]:
 
 
 def _shards(file: Path, bundle: Archive, folder: str) -> dict[str, str]:
-    """Return the SHA-256 of each file that `dataset.json` in `folder` of the bundle lists."""
+    """Return the SHA-256 of each file that is listed in `FOLDER/dataset.json` in the bundle."""
     with tempfile.TemporaryDirectory() as place:
         text = bundle.text(f"{folder}/{DATASET}")
         (Path(place) / DATASET).write_bytes(text)

@@ -1,8 +1,8 @@
 """Read the files of a contract from archives, unpack them, and compare them with the contract.
 
-Only members that the contract names are read, and each is written under the name of its file in the
-contract. A link or another special member, and a name that leads out of a folder, is thus never
-followed.
+Only plain members that the contract names are read, and each member is written to the file name
+that the contract specifies. Links and special members are ignored, and no member can be written
+outside of the output folder.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def take(
 
 
 def is_pickled(source: Source | Archive) -> bool:
-    """Return whether the members of `source` are converted from the Python form of CIFAR-10."""
+    """Return whether the members of `source` are CIFAR-10 files in Python's pickle format."""
     return isinstance(source, TarSource) and source.pickled
 
 
@@ -83,7 +83,7 @@ def _tar_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[byte
 
 
 def _of_tar(tar: tarfile.TarFile, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield each wanted plain file once."""
+    """Yield the name and the content of each plain file in `tar` whose name is in `wanted`."""
     left = set(wanted)
     for member in tar:
         name = member.name.removeprefix("./")
@@ -119,12 +119,13 @@ def unpack(
     The file gets its final name only if its size and SHA-256 match `content`.
 
     Args:
-        stream: the file as a source has it.
+        stream: the content of the file in the source.
         sent_as: the path of the file in the source.
         destination: the path of the unpacked file.
         content: size and SHA-256 of the unpacked file.
-        pickled: whether the file is converted from the Python form of CIFAR-10.
-        own: whether the file is the user's, who has it still; a wrong download is kept.
+        pickled: whether the file is a CIFAR-10 pickle, which is converted to the binary format.
+        own: whether the file comes from the user's copy. If its content is wrong, the unpacked
+            file is removed. The unpacked file of a wrong download is kept under another name.
 
     Raises:
         SourceError: the file is damaged, or differs from `content`.
@@ -160,7 +161,10 @@ def unpack(
 
 
 def _refuse(temporary: Path, destination: Path, digest: str, own: bool, fault: str) -> NoReturn:
-    """Keep a wrong download under another name, or remove a wrong copy; raise SourceError."""
+    """Remove or rename the unpacked file `temporary`, whose content is wrong; raise SourceError.
+
+    The file is removed if it comes from the user's copy (`own`), and renamed otherwise.
+    """
     kept = ""
     if own:
         _remove(temporary)
@@ -172,13 +176,13 @@ def _refuse(temporary: Path, destination: Path, digest: str, own: bool, fault: s
 
 
 def _remove(temporary: Path) -> None:
-    """Remove a file that may not exist; a failure must not replace the error that led here."""
+    """Remove a file, if it exists; ignore errors, so that they do not hide an earlier error."""
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
 
 
 def _converted(stream: IO[bytes], sent_as: str) -> bytes:
-    """Return the binary form of a batch of CIFAR-10 in the Python form."""
+    """Convert a CIFAR-10 file from Python's pickle format to the binary format."""
     try:
         return cifar_pickle.records(stream.read(cifar_pickle.LARGEST + 1))
     except cifar_pickle.NotABatchError as error:

@@ -52,7 +52,10 @@ class Place:
 
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
-        """Return the place of a data set in a format; None means the format in the contract."""
+        """Return the cache folders of a data set in the format `form`.
+
+        If `form` is None, the format in the contract is used.
+        """
         return cls(contract, form or contract.own_format)
 
     @classmethod
@@ -91,7 +94,7 @@ class Place:
 
 
 def getting(contract: AnyContract, form: FormatName) -> str:
-    """Return the command that gets a data set in the format `form`.
+    """Return the command that downloads and packs a data set in the format `form`.
 
     If the data set needs a licence, the command contains the placeholder DIR, which the user
     replaces by the folder with the files of the data set.
@@ -103,9 +106,9 @@ def getting(contract: AnyContract, form: FormatName) -> str:
 
 
 def folder(contract: AnyContract, form: FormatName | None = None) -> Path:
-    """Return the folder of the packed data set in the format `form`; it need not exist.
+    """Return the folder of the packed data set in the format `form`, which need not exist.
 
-    None means the format in the contract.
+    If `form` is None, the format in the contract is used.
     """
     return Place.of(contract, form).packed
 
@@ -148,12 +151,12 @@ def get(
         contract: the data set.
         offline: forbid downloads.
         reporter: shows progress and warnings.
-        source: the user's copy of the files: their folder, or for data that Trimaran could
-            download also the archive, as the publisher sends it.
+        source: the user's copy of the files: a folder or, if the contract has download sources,
+            also the published archive.
         form: the format of the shards; None for the format in the contract.
 
     Raises:
-        UsageError: the format cannot hold samples of this kind, or there is no `source`.
+        UsageError: the format cannot hold samples of this kind, or `source` does not exist.
         RunError: no source provides the data, or the disk has too little free space.
         Interrupted: the user pressed Ctrl-C; the next call resumes the downloads.
     """
@@ -181,10 +184,10 @@ def get(
 
 
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
-    """Download and pack again the files that are missing or damaged.
+    """Check the data set again, and replace it if files are missing or damaged.
 
-    The caller holds the lock. The data set is checked again, because another process may have
-    repaired it while this process waited for the lock.
+    The caller holds the lock. The second check is needed, because another process may have
+    repaired the data set while this process waited for the lock.
     """
     thorough = os.path.lexists(place.damaged)
     faults = _faults(place, reporter, records=thorough)
@@ -203,8 +206,8 @@ def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) 
 def _mend_raw(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> bool:
     """Get damaged raw files again; return True if all raw files are intact afterwards.
 
-    They are taken from the user's copy `source` if there is one, and else downloaded. A failure is
-    only a warning, because a run reads the packed data set and not the raw files.
+    If the user has given a copy (`source`), the files are taken from it; otherwise they are
+    downloaded. A failure only causes a warning, because a run does not read the raw files.
     """
     contract, home = place.contract, place.home
     if isinstance(contract, Licensed) or not _raw_faults(contract, home / "raw"):
@@ -221,7 +224,7 @@ def _mend_raw(place: Place, offline: bool, reporter: Reporter, source: Path | No
 def _get_raw(
     place: Place, contract: Contract, offline: bool, reporter: Reporter, source: Path | None
 ) -> None:
-    """Take the missing raw files from the user's copy `source`, or download them without it."""
+    """Unpack the missing raw files from the user's copy `source`; download them if it is None."""
     # These modules are slow to import (requests).
     from trimaran.data import own_copies
     from trimaran.data.sources import fetch_raw
@@ -300,7 +303,7 @@ def _pack_text(
 
 
 def _set_aside(place: Place, reporter: Reporter) -> None:
-    """Rename a complete old packed data set, which is kept until the new data set is complete.
+    """Rename the old packed data set, which is kept until the new data set is complete.
 
     An unfinished packing stays in place, so that it can be resumed.
     """

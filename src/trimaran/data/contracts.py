@@ -33,7 +33,7 @@ READERS = {
     "text": "text_reader", "licensed-text": "licensed_text", "cifar": "cifar_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
-"""Reader -> module in the package `packing`.
+"""A dictionary that maps each reader to the name of its module in the package `packing`.
 
 The constant `MODEL` of the module is the pydantic model of the contracts with this reader.
 """
@@ -88,7 +88,7 @@ class Sent(strict.Model):
 
 
 class UrlSource(strict.Model):
-    """A web server that offers each file by itself; the paths of the files begin at `base`."""
+    """A web server that provides each file separately; the paths are relative to the URL `base`."""
 
     kind: Literal["url"]
     base: Annotated[Url, Field(pattern=r"/$")]
@@ -129,11 +129,11 @@ class Archive(strict.Model):
 
 
 class TarSource(Archive):
-    """A tar compressed by gzip on a web server; `path` begins at `base`.
+    """A tar file on a web server, compressed with gzip; `path` is relative to the URL `base`.
 
     Attributes:
-        pickled: whether each member is a batch of CIFAR-10 in the Python form, which is converted
-            to the binary form of `files` (see `packing.cifar_pickle`).
+        pickled: whether each member is a CIFAR-10 file in Python's pickle format, which is
+            converted to the binary format of `files` (see `packing.cifar_pickle`).
     """
 
     kind: Literal["tar"]
@@ -424,7 +424,7 @@ class Licensed(Common):
 
         Args:
             source: the folder with the user's files, for the message.
-            found: split -> number of samples.
+            found: number of samples of each split, by the name of the split.
         """
         for split, wanted in self.splits.items():
             if wanted.samples is not None and found.get(split, 0) != wanted.samples:
@@ -462,7 +462,8 @@ class LicensedFiles(Licensed, OfFiles):
             reporter: shows progress.
 
         Raises:
-            RunError: `verified` fails, a file is damaged, or a split has another number of samples.
+            RunError: `verified` fails, a file is damaged, or the number of samples of a split
+                differs from the contract.
         """
         folder = self.verified(source, reporter)
         listing = self.listing(folder, unpacked, reporter)

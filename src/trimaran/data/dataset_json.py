@@ -135,10 +135,10 @@ def verify_folder(
 
 
 def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return a fault if `digest`, the SHA-256 of `dataset.json`, is not the one in the contract.
+    """Return a fault if `digest`, the SHA-256 of `dataset.json`, differs from the contract.
 
-    A contract has this SHA-256 only for its own format. A data set in another format therefore
-    never has this fault.
+    A contract contains the SHA-256 of `dataset.json` only for its own format. The `digest` of a
+    data set in another format is therefore not checked.
     """
     pinned = contract.packed if isinstance(contract, Contract) else None
     if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:

@@ -28,7 +28,7 @@ def exists(given: Path) -> bool:
     """Return whether the user's copy `given` exists.
 
     Raises:
-        UsageError: this cannot be examined, for example because the path is too long.
+        UsageError: the path cannot be accessed, for example because it is too long.
     """
     with _examining(given):
         return given.exists()
@@ -46,13 +46,13 @@ def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> No
 
     Args:
         contract: the data set.
-        given: a folder with files or archives as one of the sources sends them, or with the
-            unpacked members of an archive; or the archive itself.
+        given: the user's copy: a published archive, or a folder that contains the published
+            files, a published archive, or the unpacked members of an archive.
         raw: folder of the unpacked files.
         reporter: gets a warning for each damaged file in `raw`.
 
     Raises:
-        UsageError: there is no such copy.
+        UsageError: `given` does not exist.
         RunError: the copy is incomplete, or differs from the contract.
     """
     if not exists(given):
@@ -83,7 +83,7 @@ def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> No
 
 
 def _archive(source: Source, given: Path) -> Path | None:
-    """Return the user's copy of the archive of a source, or None."""
+    """Return the path of the archive of `source` in the user's copy, or None if it is missing."""
     if not isinstance(source, Archive):
         return None
     name = Path(source.path).name
@@ -93,7 +93,7 @@ def _archive(source: Source, given: Path) -> Path | None:
 
 
 def _check_hash(archive: Path, source: Archive) -> None:
-    """Raise RunError if an archive is not the published one; only that is opened."""
+    """Raise RunError if the SHA-256 of `archive` differs from the SHA-256 in the contract."""
     try:
         found = sha256(archive)
     except OSError as error:
@@ -104,7 +104,10 @@ def _check_hash(archive: Path, source: Archive) -> None:
 
 
 def _take_file(source: Source, name: str, given: Path, contract: Obtainable, raw: Path) -> None:
-    """Unpack one file, if the user's folder has it as it is sent, or as a member of an archive."""
+    """Unpack the file `name` into `raw`, if the user's folder contains it.
+
+    The user's folder may contain the published file, or the unpacked member of an archive.
+    """
     for path in _places(source, name, given):
         with _examining(path):
             stream = _OwnFile(path) if path.is_file() else None
@@ -116,7 +119,10 @@ def _take_file(source: Source, name: str, given: Path, contract: Obtainable, raw
 
 
 class _OwnFile(io.BufferedReader):
-    """A file of the user's copy; a failure to read it is not one of the cache, which is written."""
+    """A file of the user's copy, whose read errors are reported with the path of this file.
+
+    Otherwise, a read error would be reported as a fault of the cache, to which the file is copied.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path))
@@ -153,7 +159,7 @@ def _hinting(hint: str) -> Iterator[None]:
 
 
 def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
-    """Yield the paths at which the user's folder may have a file of a source."""
+    """Yield the paths in the user's folder at which the file `name` of a source may exist."""
     if isinstance(source, UrlSource):
         yield given / Path(source.files[name].path).name
     else:
@@ -163,7 +169,7 @@ def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
 
 
 def _ways(contract: Obtainable) -> Iterator[str]:
-    """Yield what a copy of each source consists of."""
+    """Yield one text for each source: the names of the files that a copy of it must contain."""
     for source in contract.sources:
         if isinstance(source, UrlSource):
             yield ", ".join(Path(sent.path).name for sent in source.files.values())

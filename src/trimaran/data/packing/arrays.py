@@ -1,8 +1,8 @@
 """Pack data sets that are read from arrays (such as Fashion-MNIST) into shards of PNG files.
 
-The key of a record is the index of its image or sequence in the split, in the order of its files,
-so that the user can find the source of a record that a message names. The bytes of the shards
-depend only on the files, the contract, the constants below and the version of the encoder.
+The key of a record is the index of its image or sequence in the files of the split. If a message
+names a record, the user can find its source by this index. The bytes of the shards depend only on
+the files, the contract, the constants below and the version of the encoder.
 """
 
 from __future__ import annotations

@@ -40,13 +40,13 @@ _NAME = re.compile(r"\d{8}_\d{3}\.png")
 
 
 class PatientSplit(Split):
-    """A split: the images in a published list, or all images of a part of the other patients.
+    """A split that is defined either by a published list of images or by a range of patients.
 
-    Either `list` or `percent` is given.
+    Exactly one of `list` and `percent` must be given.
 
     Attributes:
         samples: number of images; None if it is unknown until the user has the list.
-        percent: begin and end of the split, as percentages of the patients that are in no list;
+        percent: begin and end of the range, as percentages of the patients that are in no list;
             these patients are sorted by a hash (see `splits`).
         list: name of the file with the list.
     """
@@ -63,7 +63,7 @@ class PatientSplit(Split):
 
 
 class ChestXray14(LicensedFiles):
-    """The contract of NIH's chest X-rays, each with any number of 14 findings."""
+    """The contract of NIH's chest X-rays; an image can have none, one or several of 14 findings."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
@@ -86,7 +86,7 @@ class ChestXray14(LicensedFiles):
 
 
 class Row(NamedTuple):
-    """One line of the table."""
+    """One line of NIH's table: the name of an image, its findings and its patient."""
 
     image: str
     labels: tuple[int, ...]
@@ -142,9 +142,10 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Warn of images that the table does not list, and return the names of the other files.
+    """Warn of images in `folder` that the table does not list.
 
-    The hidden files by which `unpack` marks an unpacked archive are left out.
+    Return the names of the files that are not images, without the hidden files with which `unpack`
+    marks unpacked archives.
     """
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)
