@@ -1,7 +1,8 @@
 """Read and write the tar file of a bundle.
 
 The first member of the tar file lists the hashes of all other members. Because the list comes
-first, one pass through the file is enough to check every member. All members are in one folder. The tar file is not compressed, because SIF files are compressed already.
+first, one pass through the file is enough to check every member. All members are in one folder.
+The tar file is not compressed, because SIF files are compressed already.
 """
 
 from __future__ import annotations

@@ -132,7 +132,10 @@ def _sample_faults(found: Read, task: Task) -> Iterator[str]:
 
 
 class _Faults:
-    """A buffer that merges equal faults of adjacent records; a truncated shard has thousands."""
+    """A buffer that merges equal faults of adjacent records.
+
+    Without it, a truncated shard could cause thousands of messages.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""

@@ -102,10 +102,10 @@ def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return the names of the files that the user can copy by hand, one text for each source.
+    """Return one text for each source: the names of the files that the user can copy by hand.
 
-    Sources that have no `lacking` file are left out. Several files of one source are joined by
-    "and".
+    Several names are joined by "and". Sources that provide none of the files in `lacking` are left
+    out.
     """
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())

@@ -54,7 +54,7 @@ def load(name: str) -> Weights:
 
 
 def place(weights: Weights) -> Path:
-    """Return the path of the file in the cache; it need not exist."""
+    """Return the path of the file in the cache; the file need not exist."""
     return paths.cache("data", weights.name, "raw", next(iter(weights.files)))
 
 

@@ -38,7 +38,7 @@ _LEFT_OUT = (
     "/usr/share/groff/*", "/usr/share/lintian/*",
 )
 API_HOSTS = {"docker.io": "registry-1.docker.io"}
-"""Name of a registry -> host of its API, where the two differ."""
+"""The API host of each registry whose API is not on the host in the registry's name."""
 
 Pull = Callable[[str, Path], None]
 """A function of an engine that pulls an image reference (with digest) into a file."""
@@ -53,7 +53,7 @@ class Base:
         reference: path of a file, or image reference of a registry.
         name: value of the label `base.name`.
         digest: `sha256:…` of the manifest in the registry, of the image in the archive, or of the
-            file; `unknown` if the user named an image without it.
+            file; `unknown` if the user named an image without a digest.
     """
 
     bootstrap: str
@@ -77,14 +77,15 @@ def resolve(
 
     Args:
         wanted: the base image that `image.yaml` pins.
-        given: the value of `--base`: archive, SIF or image reference; None: use `wanted`.
+        given: the value of `--base`: an archive, a SIF or an image reference. If it is None,
+            `wanted` is used.
         offline: use no network.
         pull: function that pulls an image from a registry into a file.
         suffix: suffix of a file that `pull` writes (".sif", ".oci.tar").
         reporter: shows which base image is used, and why, if it is not the pinned image.
 
     Raises:
-        BuildError: The base image is neither in the cache nor can it be pulled or assembled.
+        BuildError: The base image is not in the cache, and cannot be pulled or assembled.
         UsageError: `given` is not an image, or `wanted` has no digest.
     """
     if given is not None:
@@ -152,7 +153,7 @@ def _pull(
 def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
     """Return an image of the same Debian release, assembled from its packages.
 
-    `why` is the reason, for messages, why the pinned image is not used.
+    `why` is the reason why the pinned image is not used; it appears in messages.
     """
     if wanted.suite is None:
         raise BuildError(f"{wanted.image}: {why}", code="base-unavailable",
@@ -263,8 +264,8 @@ def _about(archive: Path) -> Path:
 def fill_holes(sparse: Path, layer: Path) -> None:
     """Copy the tar file `sparse` to `layer` and write zeros in place of holes.
 
-    mmdebstrap 1.6 omits the holes of sparse files; podman 4 changes the size of such a layer
-    when it exports it.
+    mmdebstrap 1.6 omits the holes of sparse files. When podman 4 exports a layer with holes, the
+    size of the layer changes.
     """
     with tarfile.open(sparse) as source, tarfile.open(layer, "w", format=tarfile.PAX_FORMAT) as tar:
         for entry in source:

@@ -57,14 +57,14 @@ class Variant(strict.Model):
     """The content of `containers/variants/NAME.yaml`.
 
     Attributes:
-        summary: text after the name of the framework image.
-        description: text after the description of the framework image.
+        summary: text that is appended to the name of the framework image.
+        description: text that is appended to the description of the framework image.
         debian: additional Debian packages.
-        keep: patterns in `python.remove` of the framework image that do not apply.
+        keep: patterns in `python.remove` of the framework image whose files are not removed.
         environment: additional variables.
         files: additional files.
         test: the self-test, which replaces the self-test of the framework image.
-        help: text after the help of the framework image.
+        help: text that is appended to the help of the framework image.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -84,7 +84,7 @@ def variant_file(name: str) -> Path:
 
 
 class Image(strict.Model):
-    """One `image.yaml`.
+    """The content of the `image.yaml` of one image.
 
     Attributes:
         base: framework images only: the image of a registry to build on.
@@ -95,12 +95,12 @@ class Image(strict.Model):
         python: framework images only: the interpreter.
         gpu: framework images only: vendor of the supported GPUs (see `engines.commands`).
         gpu_architectures: with `gpu` only: the kinds of GPU for which the code was compiled;
-            `trimaran doctor` compares them with the GPUs of a node. (): unknown.
+            `trimaran doctor` compares them with the GPUs of a node. Empty if they are unknown.
         build: a first build stage that compiles software.
         environment: variables that are set in the running container.
-        caches: framework images only: variable -> folder below the user's `~/.cache`. It replaces
-            a library's default in /tmp, where another user can create the same name (see `caches`).
-        files: file of this folder, or of `containers/selftests/` -> path in the image.
+        caches: framework images only: variable -> folder below the user's `~/.cache`. The folder
+            replaces a library's default in /tmp, which another user could create (see `caches`).
+        files: file in this folder or in `containers/selftests/` -> path in the image.
         test: the path in `files` that is the self-test (see `self_test`).
     """
 
@@ -256,7 +256,7 @@ def read(path: Path) -> Image:
 
 
 def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields of the variant `name` of `image` that differ from the fields of `image`."""
+    """Return the fields of `image` that the variant `name` changes, with their new values."""
     adds = strict.load(Variant, variant_file(f"{name}.yaml"))
     if image.python is None or not image.debian:
         raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",

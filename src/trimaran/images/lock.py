@@ -25,10 +25,10 @@ ARCHIVES = {
     "debian": (f"{DEBIAN}/debian", "{suite}"),
     "debian-security": (f"{DEBIAN}/debian-security", "{suite}-security"),
 }
-"""Name of an archive -> its mirror, and the pattern of its suite's name."""
+"""A dictionary that maps each Debian archive to its mirror and to the pattern of its suite."""
 
 LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} +[0-9a-f]{64}")
-"""The form of a line of `debian.lock`."""
+"""The pattern of a line of `debian.lock`."""
 
 
 @dataclass(frozen=True)

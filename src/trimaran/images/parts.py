@@ -1,7 +1,7 @@
 """The parts of an image definition, and the keys and values that it must not contain.
 
-A definition is rendered for Apptainer and Docker. A key or value that has different meanings in the
-two formats, or no meaning in one of them, is an error with the reason.
+A definition is rendered for Apptainer and Docker. Keys and values that have different meanings in
+the two formats, or that one of the formats does not have, are rejected with a message.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFUSED_KEYS = {
     "healthcheck": "Apptainer has no health checks; use 'test'",
     "shell": "%post and RUN use /bin/sh in both formats",
 }
-"""Keys of Dockerfiles that are not allowed -> the reason."""
+"""The Dockerfile keys that are not allowed, with the reason for each key."""
 
 SET_AT_START = re.compile(
     r"(HOME|PWD|OLDPWD|USER|LOGNAME|SHELL|HOSTNAME|TERM|PS1|PROMPT_COMMAND|LD_LIBRARY_PATH"
@@ -85,9 +85,9 @@ class RegistryBase(strict.Model):
 
     Attributes:
         image: image reference with a tag, for readers; the digest determines which image is used.
-        digest: digest of the image; null: the user must give it (`--base NAME@sha256:…`).
-        suite: Debian release of the image; null: the image is not Debian. If the registry cannot
-            be reached, an image of this release is assembled instead.
+        digest: digest of the image; null if the user must give it (`--base NAME@sha256:…`).
+        suite: Debian release of the image, or null if it is not a Debian image. If the registry
+            cannot be reached, an image of this release is assembled instead.
     """
 
     image: Plain
@@ -108,7 +108,7 @@ class Python(strict.Model):
     Attributes:
         version: minor version of the interpreter in the image, for which wheels are chosen.
         elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions.
-        base: interpreter of the base image whose packages stay importable (vendor images).
+        base: interpreter in a vendor's base image; its packages remain importable.
         remove: shell patterns of files in site-packages that a running image does not need.
     """
 

@@ -5,8 +5,8 @@ machine: base image, revision and date are build arguments, and packages come fr
 which is mounted at /mnt during the build and does not become part of the image.
 
 A framework image that compiles software has two stages: `build`, and the image itself, which copies
-only the result of `build`. Apptainer copies %files before it runs %post, whatever their order.
-Therefore files come first in both formats.
+only the result of `build`. Apptainer always copies %files before it runs %post. Therefore files
+come first in both formats.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     from hpccm import primitives
 
 FILES = {"image.def": "singularity", "Dockerfile": "docker"}
-"""Generated file -> hpccm's name of the format."""
+"""A dictionary that maps each generated file to hpccm's name of its format."""
 
 
 def text(image: Image, file: str) -> str:
@@ -43,7 +43,7 @@ def text(image: Image, file: str) -> str:
 
 
 def write(image: Image) -> None:
-    """Write both files into the image's folder, each atomically."""
+    """Write `image.def` and `Dockerfile` into the image's folder, each file atomically."""
     paths.refuse_installed(image.folder)
     for file in FILES:
         write_atomic(image.folder / file, text(image, file))

@@ -88,7 +88,7 @@ def _debian(image: Image, reporter: Reporter) -> dict[str, list[lock.DebianPacka
 
 
 def _other(image: Image) -> Path | None:
-    """Return the folder of the image that the variant `image` extends, or None for no variant."""
+    """Return the folder of the image that `image` extends, or None if `image` is not a variant."""
     return image.folder.parent / image.variant.of if image.variant else None
 
 

@@ -1,8 +1,8 @@
 """The wheelhouse: the locked files of an image, downloaded and verified, for an offline build.
 
-The cache holds files by their SHA-256; images share them. For each locked requirement, the most
-specific usable wheel is chosen. `fetch` downloads missing files and verifies all files. `view`
-creates a folder with hard links to the files of one image, which a build mounts at /mnt:
+The cache stores each file under its SHA-256, so that images share equal files. For each locked
+requirement, the most specific usable wheel is chosen. `fetch` downloads missing files and verifies
+all files. `view` creates a folder with hard links to the files of one image, which a build mounts at /mnt:
 
     wheels/*.whl  debs/*.deb  requirements.lock
     apps/*.whl  apps/requirements.lock    packages of this repository; wheels of an app image
@@ -51,8 +51,8 @@ def fetch(
         image: the image; files of its framework image are not included.
         offline: use no network.
         reporter: shows the progress, and sources that do not answer.
-        python: fetch only the wheels, for this version of Python, as the host engine needs;
-            None: all files, for the version of the image.
+        python: version of Python on the host, for the host engine, which needs only wheels. If it
+            is None, all files are fetched, for the version of Python in the image.
 
     Returns:
         The files, in the order of the locks.
@@ -114,12 +114,12 @@ class _Quiet(Silent):
         self._reporter = reporter
 
     def warn(self, text: str) -> None:
-        """Pass on `text`."""
+        """Pass the warning `text` to the reporter of all downloads."""
         self._reporter.warn(text)
 
     @contextmanager
     def bar(self, *words: object, **more: object) -> Iterator[Advance]:
-        """Show nothing; end the download with Interrupted if `stopped` is set."""
+        """Show no progress bar; raise Interrupted in the download if `stopped` is set."""
         def advance(amount: float) -> None:
             if self.stopped:
                 raise Interrupted("stopped with the other downloads")
@@ -207,7 +207,7 @@ _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Item:
-    """One locked file, with folder in a wheelhouse, name, SHA-256, size in bytes and addresses."""
+    """One locked file: its folder in a wheelhouse, name, SHA-256, size in bytes and addresses."""
 
     folder: str
     filename: str

@@ -1,8 +1,8 @@
 """List the contents of the cache, and find items that no definition of this checkout uses.
 
-Files of the cache are named by content, so that a changed definition leaves its older images,
-environments and wheels behind. They can be built again from an older checkout, or pulled from their
-registry.
+The names of files in the cache depend on their content. After a change of a definition, the older
+images, environments and wheels therefore remain in the cache. They can be built again from an older
+checkout, or pulled from their registry.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Holding:
             `running`: the definitions do not need it, but a process or a job uses it.
         files: files and folders of the item. The first one marks the item as complete, and is
             removed first.
-        stored: record of an image in the storage of an engine; None: the item consists of `files`.
+        stored: record of an image in the storage of an engine; None for an item made of `files`.
         place: path whose lock a process holds while it uses the item (see `locks`).
         user: the process or job that uses the item.
     """
@@ -184,7 +184,7 @@ def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding
         job: number of the job.
         path: folder of the copies.
         size: size in bytes.
-        ended: whether the job has ended; None: unknown.
+        ended: whether the job has ended; None if this is unknown.
     """
     user = None if ended else f"job {job}" if ended is False else f"perhaps job {job}"
     return Holding("copies", str(path), size, _day(path.lstat().st_mtime),

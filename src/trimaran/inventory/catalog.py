@@ -69,7 +69,7 @@ def details(kind: str, name: str) -> Row:
 
 
 SCHEMAS: dict[str, type[strict.Model]] = {"recipes/schema.json": Recipe, "apps/schema.json": Card}
-"""Path of a JSON schema in the checkout -> model that it describes."""
+"""A dictionary that maps the path of each JSON schema in the checkout to its pydantic model."""
 
 
 def schema_text(model: type[strict.Model]) -> str:
@@ -182,7 +182,7 @@ class LocalImage:
 
     Attributes:
         record: the record of the image.
-        state: whether the image was built here or pulled, or has changed since.
+        state: whether the image was built on this machine, was pulled, or is damaged.
         current: whether the image belongs to the current definition; recipes use an older image
             only by its digest.
     """

@@ -1,12 +1,13 @@
-"""Read a batch of CIFAR-10 in the Python form, which is a pickle, without executing the pickle.
+"""Read a file of CIFAR-10 in Python's pickle format without executing the pickle.
 
-A pickle is a program: `pickle.load` imports and calls whatever the file names. This module decodes
-the operations by the tables of `pickletools`, which execute nothing, and interprets only those that
-a batch consists of. It imports nothing and calls nothing that the file names.
+A pickle is a program: `pickle.load` imports and calls any function that the file names. This module
+decodes the operations with the tables of `pickletools`, and interprets only the operations that a
+batch needs. It never imports or calls a function that the file names.
 
-A batch is a dictionary that Python 2 wrote in protocol 2: `labels` is a list of classes, and `data`
-a NumPy array of unsigned bytes with one row of 3,072 values for each image: 1,024 red, 1,024 green
-and 1,024 blue values, row by row. Further entries, such as the names of the images, are ignored
+Each file contains one batch of images. A batch is a dictionary that Python 2 wrote in protocol 2:
+`labels` is a list of classes, and `data` is a NumPy array of unsigned bytes. The array has one row
+of 3,072 values for each image: 1,024 red, 1,024 green and 1,024 blue values, row by row. Further
+entries, such as the names of the images, are ignored
 (https://www.cs.toronto.edu/~kriz/cifar.html, section "Dataset layout").
 """
 
@@ -20,24 +21,24 @@ from typing import Any
 
 CLASSES = 10
 PIXELS = 3 * 32 * 32
-"""Values of an image."""
+"""Number of values of an image: 3 channels of 32x32 pixels."""
 
 LARGEST = 1 << 25
-"""Maximum size of a batch in bytes; those of the publisher have about 31,035,000."""
+"""Maximum size of a batch in bytes; a published batch has about 31,035,000 bytes."""
 
 _OPERATIONS = 100_000
-"""Maximum number of operations; 10,000 images need about 30,000."""
+"""Maximum number of operations in a pickle; a batch of 10,000 images needs about 30,000."""
 
 _PROTOCOL = 2
 
 
 class NotABatchError(ValueError):
-    """The content is not a batch of CIFAR-10 in the Python form."""
+    """The error for a file that is not a batch of CIFAR-10 in Python's pickle format."""
 
 
 @dataclass(frozen=True)
 class _Global:
-    """A name that the file refers to; nothing is imported."""
+    """The name of a function or class in the pickle; the function or class is not imported."""
 
     name: str
 
@@ -69,10 +70,12 @@ class _Array:
 
 
 def records(content: bytes) -> bytes:
-    """Return a batch in the binary form: for each image its class and its pixels.
+    """Convert the pickle `content` to the binary format, and return the bytes.
+
+    The binary format has a record of 3,073 bytes for each image: its class and its pixels.
 
     Raises:
-        NotABatchError: the content is not such a batch; the message names the fault.
+        NotABatchError: `content` is not a batch of CIFAR-10; the message names the fault.
     """
     if len(content) > LARGEST:
         raise NotABatchError(f"it is larger than {LARGEST:,} bytes")
@@ -96,10 +99,10 @@ def records(content: bytes) -> bytes:
 
 
 class _Interpreter:
-    """A stack machine for the few operations of a batch.
+    """A stack machine for the pickle operations that a batch needs.
 
-    As in Python's `pickle`, `MARK` puts the stack aside, and a later operation takes the values
-    since then together.
+    As in Python's `pickle`, the operation `MARK` saves the stack and starts an empty stack. A later
+    operation combines all values of the new stack, and restores the saved stack.
     """
 
     def __init__(self) -> None:
@@ -143,16 +146,16 @@ class _Interpreter:
             raise NotABatchError(f"it has the protocol {version}, not {_PROTOCOL}")
 
     def push(self, value: Any) -> None:
-        """Push a value; the text of a string stands for its bytes."""
+        """Push a value on the stack; a string is converted to bytes (Latin-1) before."""
         self.stack.append(value.encode("latin-1") if isinstance(value, str) else value)
 
     def mark(self, _: Any) -> None:
-        """Put the stack aside."""
+        """Save the stack, and start an empty stack."""
         self.aside.append(self.stack)
         self.stack = []
 
     def taken(self) -> list[Any]:
-        """Return the values since the last mark, and return to the stack before it."""
+        """Return all values of the stack, and restore the stack that `mark` saved last."""
         values, self.stack = self.stack, self.aside.pop()
         return values
 
@@ -167,7 +170,7 @@ class _Interpreter:
         self.stack[-1].extend(values)
 
     def update(self, values: list[Any]) -> None:
-        """Set keys and values, in turn, in the dictionary on top of the stack."""
+        """Add keys and their values, which alternate in `values`, to the dictionary on the stack."""
         keys = values[::2]
         if not isinstance(self.stack[-1], dict) or len(values) % 2:
             raise NotABatchError("it sets a key in what is no dictionary")
@@ -176,17 +179,17 @@ class _Interpreter:
         self.stack[-1].update(zip(keys, values[1::2], strict=True))
 
     def remember(self, number: int) -> None:
-        """Store the value on top of the stack under a number."""
+        """Store the value on top of the stack in the memo, under the key `number`."""
         self.memo[number] = self.stack[-1]
 
     def refer(self, name: str) -> None:
-        """Push a name that a batch may refer to."""
+        """Push the name of a function or class; reject names that a batch does not need."""
         if name not in _KNOWN:
             raise NotABatchError(f"it refers to {name[:80]!r}, which is not part of a batch")
         self.push(_KNOWN[name])
 
     def construct(self, _: Any) -> None:
-        """Push an empty array, or the type of an array; a batch constructs nothing else."""
+        """Push an empty array or the type of an array; reject a call of any other function."""
         arguments, function = self.stack.pop(), self.stack.pop()
         if function is _RECONSTRUCT and arguments == (_NDARRAY, (0,), b"b"):
             self.push(_Array())
@@ -196,7 +199,10 @@ class _Interpreter:
             raise NotABatchError("it constructs something else than an array of unsigned bytes")
 
     def set_state(self, _: Any) -> None:
-        """Set the state of an array; that of its type has no effect, as a byte has no order."""
+        """Set the shape and the values of an array.
+
+        The state of an array's type is ignored, because it contains only the byte order.
+        """
         state, of = self.stack.pop(), self.stack[-1]
         if isinstance(of, _Bytes):
             return
@@ -214,7 +220,7 @@ class _Interpreter:
 
 
 def _operation(stream: io.BytesIO) -> pickletools.OpcodeInfo:
-    """Return the next operation, whose argument is not read yet.
+    """Read and return the next operation of the pickle, without its argument.
 
     Raises:
         NotABatchError: the content ends, or a batch does not need the operation.
@@ -230,7 +236,7 @@ def _operation(stream: io.BytesIO) -> pickletools.OpcodeInfo:
 
 
 _KNOWN_OPERATIONS = {operation.code: operation for operation in pickletools.opcodes}
-"""Code -> operation of a pickle, with the function that decodes its argument."""
+"""A dictionary that maps the code of each pickle operation to its description."""
 
 _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "PROTO": _Interpreter.protocol,
@@ -256,4 +262,7 @@ _ACTIONS: dict[str, Callable[[_Interpreter, Any], None]] = {
     "REDUCE": _Interpreter.construct,
     "BUILD": _Interpreter.set_state,
 }
-"""Name of an operation (of `pickletools`) -> what it does on an interpreter with its argument."""
+"""A dictionary that maps the name of each allowed operation to the function that executes it.
+
+The function takes the interpreter and the argument of the operation.
+"""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIDE = 32
 PLANE = SIDE * SIDE
-"""Values of an image in one channel."""
+"""Number of values of an image in one channel."""
 
 CHANNELS = 3
 RECORD = 1 + CHANNELS * PLANE
@@ -62,8 +62,8 @@ class Cifar(OfArrays):
         """Read one split from its files in `raw`.
 
         Raises:
-            RunError: a file does not consist of whole records, a class is unknown, or the split
-                has another number of images than in the contract.
+            RunError: a file does not consist of whole records, a class is unknown, or the number
+                of images differs from the contract.
         """
         of = self.splits[split]
         records = b"".join(self._records(raw / name) for name in of.files)

@@ -26,7 +26,7 @@ ENDINGS = (*PLAIN, *LINES)
 
 
 class Document(NamedTuple):
-    """A document of a text; if it cannot be used, the reason instead of its content.
+    """A document of a text, or the reason why the document cannot be used.
 
     Attributes:
         split: the split of the document; "" if it has a fault.
@@ -49,8 +49,8 @@ class Text:
         root: folder of the files.
         files: paths of the files below `root`, sorted.
         rule: how the files are divided into documents.
-        held_out: range of hash values for each split; the hash of a document then determines its
-            split. If it is None, the folder of a document determines its split.
+        held_out: range of hash values for each split; the hash of a document determines its split.
+            If `held_out` is None, the folder of a document determines its split.
         encoding: encoding of the files.
         contents: name of a file -> SHA-256, if a contract pins the files.
         ignored: paths of other files below `root`, which are not read.
@@ -104,7 +104,10 @@ class Text:
                                         start, found)
 
     def _of_file(self, name: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the position and the content of each document, or of each line of JSON lines."""
+        """Yield the position in bytes and the content of each document in the file `name`.
+
+        In a file of JSON lines, the content is the JSON text of a line.
+        """
         path = self.root / name
         if self.rule == "dictd":
             yield from dictd.entries(path)
@@ -196,7 +199,7 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _field(line: str) -> str:
-    """Return the field `text` of the JSON object in `line`; raise Malformed without this field."""
+    """Return the field `text` of the JSON object in `line`; raise Malformed if it is missing."""
     found = parse_json(line)
     text = found.get("text") if isinstance(found, dict) else None
     if not isinstance(text, str):

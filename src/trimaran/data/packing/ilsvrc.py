@@ -1,10 +1,10 @@
 """Read the official tar files of ImageNet-2012 in place, without unpacking them.
 
 `ILSVRC2012_img_train.tar` contains a tar for each class; `ILSVRC2012_img_val.tar` contains all
-validation images. A file of the development kit lists their class numbers; only the kit's MATLAB
-file `meta.mat` maps these numbers to classes. `recipes/data/imagenet-2012-synsets.txt` contains the
-same order, one class per line, so that no MATLAB file has to be read. A label is an index into the
-sorted list of the WordNet numbers of the classes, as is usual.
+validation images. A file of the development kit lists the class number of each validation image.
+The kit maps these numbers to classes only in the MATLAB file `meta.mat`. To avoid reading this
+file, `recipes/data/imagenet-2012-synsets.txt` lists the classes in the order of their numbers. A
+label is an index into the sorted list of the WordNet numbers of the classes, as is usual.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
 
     The offsets of the members count from the beginning of the file `path`.
 
-    Python's tarfile treats a damaged header as the end of the tar, and reads beyond a tar without
-    an end into the next tar. Images would be lost or get a wrong class, without an error.
+    The end of the tar is checked, because Python's tarfile treats a damaged header as the end, and
+    continues into the next tar if the end is missing. Images would be lost or get a wrong class.
     """
     end = start + size
     with path.open("rb") as stream:

@@ -34,7 +34,7 @@ def listing_of(
         skip_missing: leave out missing images that a table lists.
 
     Raises:
-        UsageError: the source has another layout, or the arguments exclude each other.
+        UsageError: the source has an unknown layout, or two arguments exclude each other.
         RunError: a published file is missing or damaged.
     """
     if labels is not None and in_sequences:

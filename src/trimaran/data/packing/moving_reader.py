@@ -54,7 +54,7 @@ class MovingSplit(Counted):
 
 
 class Moving(OfSequences, OfArrays):
-    """The contract of sequences of moving images of another data set (`from`).
+    """The contract of sequences in which the images of another data set (`from`) move.
 
     The contract lists the files and the sources of the other data set.
     """

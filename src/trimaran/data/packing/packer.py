@@ -1,4 +1,4 @@
-"""Pack a listing into a folder, in parallel and resumable.
+"""Pack the samples of a listing into a folder, with several processes.
 
 A shard is written in `.packing/` and moved into the folder when it is complete. Then a note with
 its hash is written to `.packing/`. The next call resumes a killed packing: it keeps each shard
@@ -160,7 +160,7 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
 def _make(
     jobs: list[Job], state: Path, finished: dict[str, Done], workers: int, reporter: Reporter
 ) -> None:
-    """Write the shards that are not in `finished`, and add them to it."""
+    """Write the shards that are not in `finished`, and add these shards to `finished`."""
     todo = [job for job in jobs if job.stem not in finished]
     total = sum(len(job.chosen) for job in jobs)
     left = sum(len(job.chosen) for job in todo)
@@ -307,7 +307,7 @@ def _describe(
 
 
 def complete(folder: Path, dataset: Dataset, bad: list[Bad]) -> None:
-    """Write `dataset.json`, after the list of the samples that were left out, if there are any."""
+    """Write the list of the samples that were left out, if there are any, and `dataset.json`."""
     if bad:
         lines = "".join(f"{name}\t{reason}\n" for name, reason in sorted(bad))
         files.write_atomic(folder / SKIPPED, lines)

@@ -27,9 +27,9 @@ _CHECKED_AT = 8  # a JPEG decoded at 1/8 of its size reveals the same faults, in
 
 
 def checked(content: bytes) -> bytes:
-    """Return an image file of the same size that every app decodes to the same pixels.
+    """Return `content` as an image file that every app decodes to the same pixels.
 
-    Usually that is `content` itself, byte for byte. A file with an EXIF orientation, and a JPEG
+    Most files are returned unchanged, byte for byte. A file with an EXIF orientation, and a JPEG
     that only some apps decode (CMYK or arithmetic coding), are re-encoded: JPEG with `QUALITY`, PNG
     without loss. Contradictory EXIF data are removed.
 

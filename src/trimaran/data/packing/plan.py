@@ -51,7 +51,7 @@ class Options:
     samples: int | None = None
 
     def shard_samples(self, count: int, kind: Kind) -> int:
-        """Return the samples in each shard of a split with `count` samples of this kind."""
+        """Return the number of samples per shard, for a split with `count` samples of this kind."""
         if self.samples is not None:
             return self.samples
         return SHARD_SAMPLES if kind.sample == "image" else -(-count // SHARDS_OF_SEQUENCES)

@@ -26,8 +26,8 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
     """Apply `do` to every frame of a sample, or to its only image, and return the results.
 
     Raises:
-        BadImage: `do` raises it, or a frame has another size than the first frame; the message
-            contains the number of the frame.
+        BadImage: `do` raises this error, or the size of a frame differs from the first frame; the
+            message contains the number of the frame.
     """
     found: list[bytes] = []
     first: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""Assign samples to splits by the hash of their content, so that equal samples share a split."""
+"""Assign samples to splits by the hash of their content: equal samples are in the same split."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import itertools
 from collections.abc import Mapping
 
 Shares = Mapping[str, tuple[int, int]]
-"""Split -> its half-open range of the numbers from 0 to 99."""
+"""A dictionary that maps the name of each split to a half-open range within 0 to 100."""
 
 
 def split_of(content: bytes, shares: Shares) -> str:
-    """Return the split of a sample: its SHA-256 modulo 100 is in the range of the split."""
+    """Return the name of the split whose range contains the SHA-256 of `content` modulo 100."""
     at = int(hashlib.sha256(content).hexdigest(), 16) % 100
     return next(name for name, (first, end) in shares.items() if first <= at < end)
 

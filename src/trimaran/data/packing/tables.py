@@ -114,7 +114,7 @@ def _header(
 def _rows(
     path: Path, text: str, delimiter: str, error: type[TrimaranError]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line at which each non-blank row begins, and its stripped fields."""
+    """Yield the number of the first line and the stripped fields of each row that is not blank."""
     reader, begin = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
     ), 1

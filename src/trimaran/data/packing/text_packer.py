@@ -278,7 +278,7 @@ class _Split:
         return len(self._documents), self._tokens
 
     def finish(self) -> None:
-        """Write the documents since the last shard as a shard, and its record as finished."""
+        """Write the next shard from its documents, and record that the shard is finished."""
         if not self._documents:
             return
         state = self._folder / unfinished.STATE
@@ -308,7 +308,10 @@ class _Packing:
         self.unknown = 0
 
     def add(self, batch: list[tuple[str, bytes]], advance: Advance) -> None:
-        """Add the documents of `batch` (split, content) that are not in finished shards."""
+        """Add the documents of `batch` to the shards, except those that a finished shard contains.
+
+        Each element of `batch` is the split and the content of a document.
+        """
         new = []
         for split, content in batch:
             if self._left[split]:

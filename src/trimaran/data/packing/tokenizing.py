@@ -54,7 +54,9 @@ class Choice:
 
 
 def choice(text: str, folder: Path = Path()) -> Choice:
-    """Return the choice in the argument of `--tokenizer`: `bytes`, `bpe:SIZE` or a file.
+    """Return the tokenizer that the argument of `--tokenizer` requests.
+
+    The argument is `bytes`, `bpe:SIZE` or the path of a tokenizer file.
 
     Args:
         text: the argument.
@@ -125,7 +127,7 @@ def trained(documents: Iterable[str], size: int) -> bytes:
 
 
 def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
-    """Return a tokenizer for bytes that are written as characters."""
+    """Return a tokenizer with `model`, which represents each byte of a text by one character."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     found = Tokenizer(model)
@@ -135,7 +137,7 @@ def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
 
 
 def _file(tokenizer: Tokenizer) -> bytes:
-    """Add the end of a document as the last token of a tokenizer, and return its file's content."""
+    """Add the token that ends a document to `tokenizer`, and return the content of its file."""
     tokenizer.add_special_tokens([END])
     return tokenizer.to_str(pretty=True).encode() + b"\n"
 
@@ -234,7 +236,10 @@ class _Model(BaseModel):
     unk_token: str | None = None
 
     def unknown(self, tokens: Mapping[str, int]) -> int | None:
-        """Return the number of the token; `tokens` has the numbers of all tokens by name."""
+        """Return the number of the token for unknown text, or None if the model has no such token.
+
+        `tokens` maps the names of all tokens to their numbers.
+        """
         if self.unk_id is not None:
             return self.unk_id
         return tokens.get(self.unk_token) if self.unk_token else None

@@ -69,7 +69,7 @@ class Videos(OfSequences, OfFiles, Contract):
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
         """List the sequences in the verified videos in `folder`.
 
-        Each sequence is one sample, so that a window over its frames cannot reach another split.
+        Each sequence is one sample, so that consecutive frames never come from different splits.
         """
         from trimaran.data.packing.videos import Clip  # slow to import: Pillow
 
