@@ -123,7 +123,7 @@ def write(file: Path, folder: str, members: Sequence[Member], reporter: Reporter
 
 
 class Archive:
-    """A bundle that `opened` has opened for reading, and whose list of hashes has been read.
+    """A bundle that is open for reading; its list of hashes has been read already.
 
     Attributes:
         folder: name of the only folder in the bundle.
@@ -152,7 +152,9 @@ class Archive:
                            code="bundle-damaged", hint=_AGAIN)
 
     def check(self, to: Path | None, reporter: Reporter) -> None:
-        """Compare every member with its hash, and write it into the empty folder `to`, if given.
+        """Compare every member with its hash in the list.
+
+        Unless `to` is None, also write every member into the empty folder `to`.
 
         Raises:
             RunError: a member is damaged, missing or not listed, or `to` cannot be written.

@@ -42,7 +42,7 @@ class Contents:
 
     Attributes:
         recipe: the recipe to run.
-        changes: arguments from `--set`, which replace those of the recipe.
+        changes: arguments from `--set`, which replace arguments of the recipe.
         built: the image on this machine.
         signature: the verified signature of the image, if the recipe or the site file demands one.
         datasets: SHA-256 of each `dataset.json`, by name of the data set.

@@ -51,7 +51,7 @@ def extract(file: Path, to: Path | None, reporter: Reporter) -> tuple[Path, Mani
 
     Raises:
         UsageError: `file` cannot be read, or `to` cannot be created.
-        RunError: as in `verify`, or the disk space is too small.
+        RunError: `file` is not a bundle or is damaged, or the disk space is too small.
     """
     with archive.opened(file) as bundle:
         target = (to or Path(bundle.folder)).absolute()

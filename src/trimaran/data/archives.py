@@ -38,7 +38,7 @@ CHUNK = 1024 * 1024
 
 
 class SourceError(RunError):
-    """The failure of one source; the last line of the message is the reason."""
+    """The error of one download source; the last line of the message contains the reason."""
 
     code = "download-failed"
 

@@ -97,7 +97,7 @@ def getting(contract: AnyContract, form: FormatName) -> str:
     """Return the command that downloads and packs a data set in the format `form`.
 
     If the data set needs a licence, the command contains the placeholder DIR, which the user
-    replaces by the folder with the files of the data set.
+    replaces with the path of the folder that contains the files of the data set.
     """
     words = ["trimaran data get", contract.name]
     words += [] if form == contract.own_format else ["--format", form]
@@ -151,8 +151,8 @@ def get(
         contract: the data set.
         offline: forbid downloads.
         reporter: shows progress and warnings.
-        source: the user's copy of the files: a folder or, if the contract has download sources,
-            also the published archive.
+        source: the user's copy of the files: a folder or, for a data set that Trimaran can
+            download, also the published archive.
         form: the format of the shards; None for the format in the contract.
 
     Raises:

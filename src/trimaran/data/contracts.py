@@ -149,7 +149,7 @@ class TarSource(Archive):
 
 
 class Package(Archive):
-    """A package of a distribution that contains the files."""
+    """A Debian or Python package that contains the files."""
 
     publisher: ClassVar[str]
 
@@ -194,7 +194,7 @@ class Described(strict.Model):
 
 
 class Obtainable(Described):
-    """Data that Trimaran can download; the sources are tried in the given order."""
+    """Data that Trimaran can download; the sources are tried in the order of the list."""
 
     files: dict[FileName, Content] = Field(min_length=1)
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
@@ -303,7 +303,7 @@ class Packing(strict.Model):
 
 
 class OfFiles(Common):
-    """A contract whose samples are image files or videos; they are listed, then packed."""
+    """A contract whose samples are image files or videos, which are listed and then packed."""
 
     packing: Packing
 
@@ -486,7 +486,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """Model of contracts with an unknown reader; it rejects them and lists the valid readers."""
+    """A model that rejects contracts with an unknown reader, and lists the valid readers."""
 
     reader: Annotated[str, AfterValidator(_known)]
 

@@ -79,8 +79,8 @@ def check_format(name: FormatName, kind: Kind) -> None:
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
     """Return one line for each difference between `dataset` and `contract`.
 
-    `samples` maps splits to the numbers of samples that a recipe requires. They take precedence
-    over the numbers in the contract.
+    `samples` maps splits to the numbers of samples that a recipe requires. These numbers
+    take precedence over the numbers in the contract.
     """
     if dataset.name != contract.name:
         return [f"it is the data set '{dataset.name}', not '{contract.name}'"]

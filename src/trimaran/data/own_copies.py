@@ -83,7 +83,7 @@ def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> No
 
 
 def _archive(source: Source, given: Path) -> Path | None:
-    """Return the path of the archive of `source` in the user's copy, or None if it is missing."""
+    """Return the path of the archive of `source` in the user's copy, or None without an archive."""
     if not isinstance(source, Archive):
         return None
     name = Path(source.path).name
@@ -169,7 +169,7 @@ def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
 
 
 def _ways(contract: Obtainable) -> Iterator[str]:
-    """Yield one text for each source: the names of the files that a copy of it must contain."""
+    """Yield one text for each source: the names of the files that the user's copy must contain."""
     for source in contract.sources:
         if isinstance(source, UrlSource):
             yield ", ".join(Path(sent.path).name for sent in source.files.values())

@@ -38,7 +38,7 @@ _LEFT_OUT = (
     "/usr/share/groff/*", "/usr/share/lintian/*",
 )
 API_HOSTS = {"docker.io": "registry-1.docker.io"}
-"""The API host of each registry whose API is not on the host in the registry's name."""
+"""A dictionary that maps the name of a registry to the host of its API, if the two differ."""
 
 Pull = Callable[[str, Path], None]
 """A function of an engine that pulls an image reference (with digest) into a file."""

@@ -327,8 +327,8 @@ def wheels_lock(image: Image) -> Path | None:
 def environment(image: Image) -> dict[str, str]:
     """Return all variables of the image, including those of its framework image.
 
-    In Apptainer, `%environment` of a derived image replaces the `%environment` of the image below,
-    so each definition contains all variables.
+    In Apptainer, the `%environment` of an app image replaces the `%environment` of its framework
+    image, so each definition contains all variables.
     """
     merged: dict[str, str] = {}
     for part in chain(image):

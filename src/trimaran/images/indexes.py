@@ -32,7 +32,7 @@ PAGE_SECONDS = 300.0
 """Timeout in seconds for one page of an index; some have several megabytes."""
 
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
-"""The form of an accepted file name; it cannot be a path."""
+"""The pattern of accepted file names, which excludes paths."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Sources:
     Attributes:
         indexes: simple indexes, http(s) or file URLs.
         find_links: folders with wheels.
-        silent: index that did not answer -> the reason; it is not requested again.
+        silent: index that did not answer -> the reason; such an index is not requested again.
     """
 
     indexes: tuple[str, ...]

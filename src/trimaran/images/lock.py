@@ -51,7 +51,7 @@ class DebianPackage:
 
     Attributes:
         archive: key of `ARCHIVES`.
-        snapshot: time stamp of an archive state on snapshot.debian.org that has the file.
+        snapshot: time stamp of a snapshot on snapshot.debian.org that contains the file.
         path: path of the file below the archive's root.
         size: size of the file in bytes.
     """

@@ -1,8 +1,8 @@
-"""Render an image definition as `image.def` (Apptainer) and `Dockerfile`, by means of hpccm.
+"""Render an image definition as `image.def` (Apptainer) and `Dockerfile` with the library hpccm.
 
-Both files are committed, and a test compares them with the rendered text. They depend on no
-machine: base image, revision and date are build arguments, and packages come from a wheelhouse,
-which is mounted at /mnt during the build and does not become part of the image.
+Both files are committed, and a test compares them with the rendered text. They are the same on
+every machine: base image, revision and date are build arguments, and packages come from a
+wheelhouse, which is mounted at /mnt during the build and does not become part of the image.
 
 A framework image that compiles software has two stages: `build`, and the image itself, which copies
 only the result of `build`. Apptainer always copies %files before it runs %post. Therefore files
@@ -307,7 +307,7 @@ def _shell(commands: list[str]) -> Any:
 
 
 def _pip(image: Image) -> str:
-    """Return the call of a pip that is not part of the image's virtual environment."""
+    """Return the shell command of a pip that is not part of the image's virtual environment."""
     python = definition.chain(image)[0].python
     if python is not None and python.base is not None:
         return f"{python.base} -m pip --python {VENV}/bin/python install{_PIP_OPTIONS}"

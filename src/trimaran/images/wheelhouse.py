@@ -2,7 +2,8 @@
 
 The cache stores each file under its SHA-256, so that images share equal files. For each locked
 requirement, the most specific usable wheel is chosen. `fetch` downloads missing files and verifies
-all files. `view` creates a folder with hard links to the files of one image, which a build mounts at /mnt:
+all files. `view` creates a folder with hard links to the files of one image. A build mounts this
+folder at /mnt:
 
     wheels/*.whl  debs/*.deb  requirements.lock
     apps/*.whl  apps/requirements.lock    packages of this repository; wheels of an app image
@@ -228,7 +229,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
     """Return the wheels of the lock of `image` for `python`, or [] if the image has no lock.
 
     A lock accepts several wheels for a requirement, and the package index is needed to choose
-    one. The choice is stored in the cache, so that later builds need no network.
+    one wheel. The choice is stored in the cache, so that later builds need no network.
 
     Raises:
         BuildError: An index offers no usable wheel, or `offline` is set and no choice is stored.

@@ -146,7 +146,7 @@ class _Interpreter:
             raise NotABatchError(f"it has the protocol {version}, not {_PROTOCOL}")
 
     def push(self, value: Any) -> None:
-        """Push a value on the stack; a string is converted to bytes (Latin-1) before."""
+        """Push a value on the stack, after converting a string to bytes (Latin-1)."""
         self.stack.append(value.encode("latin-1") if isinstance(value, str) else value)
 
     def mark(self, _: Any) -> None:
@@ -170,7 +170,10 @@ class _Interpreter:
         self.stack[-1].extend(values)
 
     def update(self, values: list[Any]) -> None:
-        """Add keys and their values, which alternate in `values`, to the dictionary on the stack."""
+        """Add keys and values to the dictionary on top of the stack.
+
+        `values` contains each key, followed by its value.
+        """
         keys = values[::2]
         if not isinstance(self.stack[-1], dict) or len(values) % 2:
             raise NotABatchError("it sets a key in what is no dictionary")

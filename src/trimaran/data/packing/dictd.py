@@ -22,7 +22,7 @@ _VALUES = {digit: value for value, digit in enumerate(DIGITS)}
 
 
 def number(digits: bytes) -> int:
-    """Return a number of an index; raise KeyError if a character is not a digit of base 64."""
+    """Decode a base-64 number of an index; raise KeyError if a character is not a valid digit."""
     value = 0
     for digit in digits:
         value = 64 * value + _VALUES[digit]

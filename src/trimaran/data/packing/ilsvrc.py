@@ -177,7 +177,7 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
     The offsets of the members count from the beginning of the file `path`.
 
     The end of the tar is checked, because Python's tarfile treats a damaged header as the end, and
-    continues into the next tar if the end is missing. Images would be lost or get a wrong class.
+    continues into the next tar if the end is missing. Images could be lost or get a wrong class.
     """
     end = start + size
     with path.open("rb") as stream:

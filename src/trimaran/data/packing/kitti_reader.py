@@ -1,6 +1,6 @@
 """Reader `kitti-tracking`: read the official zip of left colour images without unpacking it.
 
-Its member `training/image_02/0000/000000.png` is the first frame of the first sequence. The
+The member `training/image_02/0000/000000.png` is the first frame of the first sequence. The
 sequences in `testing` have no published labels; the prediction of frames needs no labels.
 """
 

@@ -35,7 +35,10 @@ _OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
 """Wrong separators, which tables often contain; names of classes rarely contain them."""
 
 _PERHAPS = re.compile(r"[/&+:\s]")
-"""Possible separators: an error only if all parts of a name between them are names of classes."""
+"""Characters that may separate class names.
+
+A name that contains them is rejected only if all parts between them are names of classes.
+"""
 
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
 _HINT = f"separate classes by {SEPARATOR}, and quote a field that contains a comma"

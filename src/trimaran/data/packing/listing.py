@@ -31,8 +31,8 @@ SHOWN = 10
 class Samples(Protocol):
     """The checked samples of one split.
 
-    Each sample has the same number of frames. All frames have one size and are grey, or all are in
-    colour (RGB).
+    All samples have the same number of frames. All frames have the same size, and either all are
+    grey or all are in colour (RGB).
     """
 
     @property

@@ -101,9 +101,9 @@ def _encoding(source: Listing, options: Options) -> str:
 
 
 def _plan(source: Listing, options: Options) -> dict[str, Any]:
-    """Return everything that determines the shards.
+    """Return all values that determine the content of the shards, as JSON data.
 
-    Only a call with an equal plan resumes an unfinished packing.
+    An unfinished packing is resumed only by a call with the same plan.
     """
     plan = {"source": source.fingerprint, "encoder": pictures.ENCODER, **asdict(options)}
     return plan | ({"decoder": videos.decoder()} if source.has_videos else {})

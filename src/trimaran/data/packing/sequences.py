@@ -26,8 +26,8 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
     """Apply `do` to every frame of a sample, or to its only image, and return the results.
 
     Raises:
-        BadImage: `do` raises this error, or the size of a frame differs from the first frame; the
-            message contains the number of the frame.
+        BadImage: `do` raises this error, or two frames have different sizes; the message contains
+            the number of the frame.
     """
     found: list[bytes] = []
     first: tuple[int, int] | None = None
@@ -49,10 +49,10 @@ def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, 
 
 
 def listing(root: Path, reporter: Reporter) -> Listing:
-    """List the folders `SPLIT/SEQUENCE` of `root`: each is a sample, whose frames are its images.
+    """List the sequences below `root`: each folder `SPLIT/SEQUENCE` with images is one sample.
 
     A video `SPLIT/SEQUENCE.mp4` is one sample, too. The reporter gets a warning about images that
-    are in no sequence. All other files, including videos of other formats, are `ignored`.
+    are in no sequence. All other files, including videos of other formats, are listed in `ignored`.
 
     The frames are in the natural order of their names: 2 comes before 10.
 

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 Shares = Mapping[str, tuple[int, int]]
-"""A dictionary that maps the name of each split to a half-open range within 0 to 100."""
+"""A dictionary that maps the name of each split to a half-open range, such as (90, 100)."""
 
 
 def split_of(content: bytes, shares: Shares) -> str:

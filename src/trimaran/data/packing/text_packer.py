@@ -39,7 +39,7 @@ BATCH_BYTES = 1 << 22
 class Options:
     """The options that, with the text and the tokenizer, determine the bytes of the shards.
 
-    A shard ends with the document by which it reaches 100,000,000 tokens or `samples` documents.
+    A shard ends with the document with which it reaches 100,000,000 tokens or `samples` documents.
 
     Attributes:
         name: name of the data set.
@@ -191,9 +191,9 @@ def _refuse(
 
 
 def _plan(text: Text, options: Options, choice: Choice) -> dict[str, object]:
-    """Return everything that determines the shards.
+    """Return all values that determine the content of the shards, as JSON data.
 
-    Only a call with an equal plan resumes an unfinished packing.
+    An unfinished packing is resumed only by a call with the same plan.
     """
     return {
         "source": fingerprint(text.stamps), "documents": text.rule, "encoding": text.encoding,

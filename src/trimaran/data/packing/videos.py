@@ -24,7 +24,7 @@ _OPTIONS = {"format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,
 """Options that limit FFmpeg to video formats, because a playlist could refer to other files."""
 
 _EXACT = "bicubic+accurate_rnd+bitexact+full_chroma_int+full_chroma_inp"
-"""Flags for the conversion from YUV to RGB; without `bitexact`, it depends on the processor."""
+"""Flags for the conversion from YUV to RGB; `bitexact` gives the same result on any processor."""
 
 
 class Clip(NamedTuple):
@@ -33,8 +33,8 @@ class Clip(NamedTuple):
     Attributes:
         start: the first frame, counted from 0.
         stop: the frame after the last frame; None if the part extends to the end of the video.
-        box: left, top, right and bottom in pixels, to which each frame is cropped; None for no
-            cropping.
+        box: left, top, right and bottom, in pixels, of the area to which each frame is cropped;
+            None for no cropping.
     """
 
     start: int = 0
