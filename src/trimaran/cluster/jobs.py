@@ -116,7 +116,7 @@ def _end(
 ) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    If other runs than `directories` share a job, a note lists these runs. If the batch system does
+    If runs that are not in `directories` share a job, a note lists them. If the batch system does
     not report which jobs are active, the newest job is cancelled, because the cancellation has no
     effect on a job that has ended.
     """

@@ -184,7 +184,7 @@ def write_script(directory: Path, text: str) -> None:
 
 
 def digests(text: str) -> dict[str, str]:
-    """Return the hashes of a job's script and of its functions, as fields of a `JobRecord`."""
+    """Return the hashes of a job's script and of its functions, by field of a `JobRecord`."""
     files = {"script_sha256": text, "functions_sha256": script.functions()}
     return {name: hashlib.sha256(file.encode()).hexdigest() for name, file in files.items()}
 

@@ -70,7 +70,10 @@ def _finding(identifier: str, level: Level, cause: str, remedy: str = "") -> Fin
 
 
 def _rows(situation: Situation) -> list[list[str]]:
-    """Return one row for each NVIDIA GPU: name, driver version, compute capability, and memory."""
+    """Return one row for each NVIDIA GPU, as nvidia-smi prints the values.
+
+    The values are name, driver version, compute capability and memory.
+    """
     text = situation.facts.text("gpus.nvidia") or ""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [row for row in rows if len(row) == 4]

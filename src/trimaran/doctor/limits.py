@@ -127,7 +127,10 @@ def _meminfo(facts: NodeFacts, name: str) -> int | None:
 
 
 def _counts(facts: NodeFacts, key: str) -> list[int]:
-    """Return the limits in the fact `key`, one for each line; `max` means no limit."""
+    """Return the limits in the fact `key`, which has one limit per line.
+
+    Lines with `max`, which means no limit, are left out.
+    """
     return [int(line) for line in (facts.text(key) or "").split() if line.isdecimal()]
 
 

@@ -241,7 +241,7 @@ def _gpudirect(situation: Situation, known: list[Port]) -> Finding | None:
 
 
 def _fabric(situation: Situation, known: list[Port], several: bool) -> Finding | None:
-    """Return the finding whether the node has the fabric that the site file names for the cluster.
+    """Return the finding about the fabric that the site file names for the cluster.
 
     Return None if the site file names no fabric, or if the devices of the node are unknown.
     """

@@ -100,7 +100,7 @@ def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
 
 
 def listed_matches(value: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a list of names selects, as Gloo, Open MPI and UCX read it.
+    """Return the names that the list `value` selects; Gloo, Open MPI and UCX read such lists.
 
     With a leading `^`, the list excludes its names. `*` stands for any characters. A port after a
     colon is ignored.

@@ -31,7 +31,7 @@ This is the case with fewer than `FEWEST` values, or with a MAD of 0.
 
 
 def worse(values: Mapping[Name, float], least: float, *, lower: bool = True) -> dict[Name, float]:
-    """Return the outliers that are too low, or too high if `lower` is false, with deviations.
+    """Return the bad outliers among `values`, with their relative deviations.
 
     If there are only two values and they differ too much, both are returned, because it is unknown
     which value is bad.

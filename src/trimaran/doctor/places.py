@@ -214,7 +214,7 @@ def _quota(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def skew(facts: NodeFacts) -> int | None:
-    """Return how many seconds the node's clock is fast at least; negative if it is slow.
+    """Return the smallest possible error of the node's clock in seconds; negative: it is slow.
 
     The facts `asked` and `answered` are the times on the login node's clock before and after the
     probe ran. If the node's clock shows a time between these two, the result is 0.

@@ -225,9 +225,9 @@ def _single(
     quantity: Quantity, nodes: Iterable[NodeRates], value: Callable[[NodeRates], float | None],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare one value per node with the other nodes and `limit`; return the findings by node.
+    """Compare one value of each node with the other nodes and with `limit`.
 
-    Nodes without a value get no finding.
+    Return one finding for each node with a value.
     """
     values = {node.name: [one] for node in nodes if (one := value(node)) is not None}
     return _compared(quantity, values, limit)
@@ -237,7 +237,10 @@ def _devices(
     quantity: Quantity, nodes: Iterable[NodeRates], values: Callable[[NodeRates], Sequence[float]],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare the values of all devices, also with `limit`; return the findings by node."""
+    """Compare the values of all devices with each other and with `limit`.
+
+    Return one finding for each node with a value.
+    """
     return _compared(quantity, {node.name: list(values(node)) for node in nodes}, limit)
 
 

@@ -134,7 +134,7 @@ def _slurm(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queues of PBS by name, and None: the text does not name the default queue."""
+    """Return the queues of PBS by name, and None in place of the unknown default queue."""
     queues: dict[str, Queue] = {}
     for part in re.split(r"^Queue:\s*", text, flags=re.MULTILINE)[1:]:
         name, _, rest = part.partition("\n")
@@ -149,7 +149,7 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queue of LSF by name, and None: the text does not name the default queue."""
+    """Return the queue of LSF by name, and None in place of the unknown default queue."""
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None

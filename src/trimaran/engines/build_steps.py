@@ -233,7 +233,7 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> Job:
-        """Return all inputs of the build of `image`.
+        """Return all inputs for building `image`.
 
         `below` is the framework image of an app image. `given` is the value of `--base`.
         """

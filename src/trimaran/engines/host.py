@@ -287,7 +287,7 @@ class _Bare(venv.EnvBuilder):
     """A builder of a virtual environment whose files do not contain the environment's own path."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
-        """Write `pyvenv.cfg` without the line `command`, which contains the path."""
+        """Write `pyvenv.cfg` without the line `command`, which contains the environment's path."""
         super().create_configuration(context)
         file = Path(context.cfg_path)
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -299,7 +299,7 @@ class _Bare(venv.EnvBuilder):
 
 
 class _Counting(SchemeDictionaryDestination):
-    """A destination for the files of a wheel that reports each written file as progress."""
+    """A destination of the package `installer` that reports each written file as progress."""
 
     advance: Advance
 

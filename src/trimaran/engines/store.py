@@ -158,7 +158,7 @@ def broken(image: Image, engine: str) -> list[Path]:
 def damage(
     record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
 ) -> str | None:
-    """Return a text about the damage of the SIF of `record`, or None if the SIF is intact.
+    """Return a text about the damage of the recorded SIF, or None if the SIF is intact.
 
     Args:
         record: the record of an image that is a file.

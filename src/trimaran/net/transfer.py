@@ -49,7 +49,7 @@ class _Broken(Exception):  # noqa: N818 - an outcome, as SourceFailed
 
 
 class _Stale(_Broken):
-    """The error that the existing bytes belong to another file; it is not a failed attempt."""
+    """The error that the existing bytes belong to another file; it does not count as a failure."""
 
 
 def is_remote(url: str) -> bool:

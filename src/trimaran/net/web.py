@@ -26,7 +26,7 @@ from trimaran import __version__
 from trimaran.terminal_safety import excerpt
 
 CONNECT_SECONDS = 6.0  # a resolver repeats its request after 5 s if a packet was lost
-"""Time limit in seconds for the resolution of a host name and the connection, together."""
+"""Total time limit in seconds for resolving a host name and connecting to the host."""
 
 READ_SECONDS = 15.0
 """Seconds without a received byte after which a transfer counts as stalled."""
