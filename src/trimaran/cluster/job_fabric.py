@@ -85,6 +85,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return a copy of `library` that is searched first in the `fabric_folders` of the site file."""
+    """Return `library` with the `fabric_folders` of the site file before its other places."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

@@ -17,14 +17,14 @@ GIB = 2**30
 IMAGE_BYTES = 4 * GIB
 """Free bytes that a copy of the image needs on the disk of a node.
 
-The downloaded packages of a CUDA image have up to 3.7 GB (containers/README.md).
+The packages of a CUDA image are downloads of up to 3.7 GB (containers/README.md).
 """
 
 RUN_BYTES = 200 * 2**20
 """Assumed number of free bytes that a run directory needs.
 
 A run directory contains logs of a few MiB and the last checkpoints. ResNet-50 has 25.6 million
-parameters (He et al. 2015). With parameters and momentum in fp32, a checkpoint has 205 MB.
+parameters (He et al. 2015). With parameters and momentum in fp32, a checkpoint takes 205 MB.
 """
 
 INODES = 1000

@@ -334,7 +334,10 @@ def _pairs(measured: Qualification) -> dict[str, Finding]:
 
 
 def _whole(measured: Qualification, target: Target | None) -> dict[str, Finding]:
-    """Compare the all-reduce over all nodes with the target; return this finding for each node."""
+    """Compare the all-reduce over all nodes with the target.
+
+    Return the same finding for each node.
+    """
     if measured.all_reduce_gb_s is None or len(measured.nodes) < 2:
         return {}
     limit = _limit(target, "all-reduce", measured.method.all_reduce_bytes)

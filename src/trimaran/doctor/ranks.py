@@ -1,4 +1,4 @@
-"""Check whether the ranks can start: batch system, PMI, MPI of the host, environment variables."""
+"""Check whether the ranks can start: batch system, PMI, MPI of the host, and environment."""
 
 from __future__ import annotations
 
