@@ -40,7 +40,10 @@ QUESTIONS = {
 """Key of the site file -> question for the user."""
 
 _WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
-"""Key of the site file -> batch systems that support it; all support the keys not listed."""
+"""Key of the site file -> batch systems that support this key.
+
+All batch systems support the keys that are not listed here.
+"""
 
 SECONDS = 10.0
 """Time limit, in seconds, for a command that detects one fact."""

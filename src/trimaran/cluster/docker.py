@@ -86,7 +86,11 @@ def _words(spec: LaunchSpec) -> list[str]:
 
 
 def _mount(mount: Mount) -> str:
-    """Return the value of Docker's `--mount`, whose fields have no quoting."""
+    """Return the value of Docker's option `--mount`.
+
+    Raises:
+        UsageError: Docker cannot mount the path, for example because it contains a comma.
+    """
     path = str(mount.source)
     if mount.image:
         raise UsageError(f"{path}: Docker cannot mount a SquashFS image", code="mount-unsupported",

@@ -32,7 +32,7 @@ class JobFabric:
     contained: tuple[str, ...] = ()
 
     def assignments(self, *, overridden: Collection[str]) -> list[str]:
-        """Return the lines of the script that assign its variables; [] without a fabric.
+        """Return the lines of the script that assign the fabric's variables; [] without a fabric.
 
         `;` separates the items of a list, and a blank separates the words of an item. A library is
         the item `NAME PATH...`, or `-NAME PATH...` if the library may be missing.
@@ -85,6 +85,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return `library` with the `fabric_folders` of the site file as its first places."""
+    """Return `library` with the `fabric_folders` of the site file before its other places."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

@@ -22,10 +22,10 @@ from trimaran.run.job_chain import CANCELLED, QUEUED, numbers
 from trimaran.run.record import JobRecord, RunRecord
 
 QUEUEING = "queueing"
-"""Name of a file beside the script, which exists until the number of a new job is recorded.
+"""Name of a file next to the script that exists until the number of a new job is recorded.
 
-If the process is killed before, the file remains. It shows that the queue may contain a job whose
-number is not recorded. Such a job can be found only by its name.
+If the process is killed before this, the file remains. The file then shows that the queue may
+contain a job whose number is not recorded. Such a job can be found only by its name.
 """
 
 
@@ -69,7 +69,7 @@ def _refuse_completed(directory: Path, record: RunRecord) -> None:
 
 
 def _refuse_early(record: RunRecord) -> None:
-    """Check that the run whose checkpoint this run starts from has completed."""
+    """Raise UsageError if this run starts from another run that has not completed."""
     if record.job is None or record.job.before is None:
         return
     before = Path(record.job.before)
@@ -116,9 +116,9 @@ def _end(
 ) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    If runs other than `directories` share a job, a note lists these runs. If the batch system does
-    not report which jobs are active, the newest job is cancelled: cancelling a job that has ended
-    has no effect.
+    If runs that are not in `directories` share a job, a note lists them. If the batch system does
+    not report which jobs are active, the newest job is cancelled, because the cancellation has no
+    effect on a job that has ended.
     """
     record = submitted(directory, chain=False)  # damaged links must not stop a cancellation
     scheduler = scheduler_of(record)

@@ -129,7 +129,10 @@ class Pbs(Scheduler):
 
 
 def _jobs(answer: object, default: object) -> dict[str, dict[str, object]]:
-    """Return the facts of each job in the JSON of qstat; `default` is used without "Jobs"."""
+    """Return the facts of each job from the parsed JSON output of qstat.
+
+    If the output has no key "Jobs", return `default`.
+    """
     jobs = answer.get("Jobs", default) if isinstance(answer, dict) else None
     if not isinstance(jobs, dict) or not all(
         isinstance(job, dict) and job.get("job_state") and isinstance(job["job_state"], str)

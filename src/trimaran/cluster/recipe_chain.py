@@ -29,9 +29,9 @@ def check(requests: Sequence[Request]) -> None:
     """Check that each recipe starts from the last checkpoint of the recipe before it.
 
     Raises:
-        UsageError: there is only one recipe, a recipe does not start from the recipe before it (the
-            hint has the right order, if there is one), or a recipe starts from a step other than
-            the last step of the recipe before it.
+        UsageError: there is only one recipe, a recipe does not start from the recipe before it, or
+            a recipe starts from a step other than the last step of the recipe before it. If the
+            order is wrong, the hint shows the right order.
     """
     if len(requests) < 2:
         raise UsageError("--chain needs at least two recipes", code="arguments-conflict",
@@ -51,7 +51,7 @@ def check(requests: Sequence[Request]) -> None:
 
 
 def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
-    """Return the step of `before` that `recipe` starts from, or None if it starts elsewhere."""
+    """Return the step of `before` from which `recipe` starts, or None if there is no such step."""
     asked = recipe.recipe.initial
     name, _, point = before.name.partition("@")
     if asked is None or asked.recipe != name:
@@ -168,7 +168,7 @@ def _placed(requests: Sequence[Request], cluster: Cluster) -> list[Request]:
 
 
 def _linked(chain: Sequence[Job]) -> list[Job]:
-    """Return the jobs, each with the run before it and the run that follows."""
+    """Return the jobs of the chain, each with references to the previous and the next run."""
     linked: list[Job] = []
     for number, job in enumerate(chain):
         following: tuple[Path, Path] | None = None

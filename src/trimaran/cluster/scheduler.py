@@ -80,7 +80,7 @@ class Shape:
 
     @classmethod
     def of(cls, recipe: Recipe, sockets: int | None = None) -> Shape:
-        """Return the shape of the job of a recipe, on nodes with this number of sockets."""
+        """Return the shape of a job that runs `recipe` on nodes with this number of sockets."""
         wanted = recipe.resources
         mpirun = recipe.launcher == "mpirun" and wanted.nodes > 1
         ranks_told = recipe.launcher == "srun" or mpirun
@@ -113,8 +113,8 @@ class Scheduler(ABC):
         silent: whether the batch system sends no signal to a job before its time limit.
         reads: character sequences that the batch system replaces in the path of an output file,
             so the path of a run directory, which contains these files, must not contain them.
-        queued: regular expressions for the line with the number of a new job, the most specific
-            one first.
+        queued: regular expressions for the output line with the number of a new job; the most
+            specific expression comes first.
     """
 
     name: ClassVar[str]
@@ -277,7 +277,7 @@ def queue(
 
 
 def called_so(text: str, name: str) -> list[str]:
-    """Return the job numbers in the lines `NUMBER|NAME` of `text` that have this name."""
+    """Return the numbers of the jobs called `name`; `text` has lines of the form `NUMBER|NAME`."""
     return re.findall(rf"^({NUMBER})\|{re.escape(name)}$", text, re.M)
 
 

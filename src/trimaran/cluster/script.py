@@ -71,7 +71,7 @@ class Job:
         before: directory of the run that writes the initial checkpoint; None: no run has to write
             it.
         following: directory of the run that is queued when this run has completed, and the
-            checkpoint of this run that it starts from.
+            checkpoint of this run from which that run starts.
     """
 
     request: Request
@@ -249,7 +249,7 @@ def fill(
         name: name of the job.
         directory: the folder in which the script works.
         elastic: whether the job continues after the loss of a node.
-        own: values of the template that differ from those of a script without image and data.
+        own: additional values for the template; without them, the script uses no image and no data.
     """
     starts, each = scheduler.ranks(shape, cluster, NODES, TASKS), scheduler.each_node(NODES)
     alone = elastic and not shape.restarts
@@ -320,7 +320,10 @@ def _launch(words: tuple[Text, ...], *, elastic: bool = False, beside: bool = Fa
 
 
 def _lines(words: Iterable[str]) -> list[str]:
-    """Return words as lines of at most WIDTH characters; a longer word is a line of its own."""
+    """Return `words`, joined into lines of at most WIDTH characters.
+
+    A word that is longer than WIDTH characters gets its own line.
+    """
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= WIDTH:

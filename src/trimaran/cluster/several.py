@@ -129,9 +129,9 @@ def shares_job(folder: Path) -> bool:
 
 
 def sharing(directory: Path, record: RunRecord, job: str) -> list[Path]:
-    """Return a job's run directory; for a shared job, the job's folder, then its run directories.
+    """Return `directory`; for a shared job, return the job's folder and all its run directories.
 
-    If the folder of a shared job was moved away or is damaged, only the run directory is returned.
+    If the folder of a shared job was moved away or is damaged, only `directory` is returned.
     """
     shared = directory.parent
     if record.job is None or record.job.together is None:

@@ -97,7 +97,7 @@ def preview(request: Request, cluster: Cluster) -> str:
 
 
 def plan(request: Request, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
-    """Return the job that `submit` would queue, and the steps that must be done before.
+    """Return the job that `submit` would queue, and the steps that are needed before this job.
 
     Raises:
         UsageError: the request is invalid.
@@ -112,7 +112,7 @@ def plan(request: Request, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
 
 
 def with_missing(text: str, missing: Sequence[str], place: Path | None = None) -> str:
-    """Return the script `text` with a comment for each step that must be done before.
+    """Return the script `text` with a comment for each step that is needed before the job.
 
     If several scripts are printed, another comment names the run directory `place` of this script.
     """
@@ -154,7 +154,7 @@ def prepare(
 
 
 def write(job: Job, used: ImageRecord, cluster: str) -> JobRecord:
-    """Write the record and the script of a run into its run directory, and return its submission.
+    """Write the record and the script of a run into the run directory; return the job's record.
 
     Args:
         job: the job of the run.
@@ -184,7 +184,7 @@ def write_script(directory: Path, text: str) -> None:
 
 
 def digests(text: str) -> dict[str, str]:
-    """Return the entries of a record for the script of a job with its functions."""
+    """Return the hashes of a job's script and of its functions, by field of a `JobRecord`."""
     files = {"script_sha256": text, "functions_sha256": script.functions()}
     return {name: hashlib.sha256(file.encode()).hexdigest() for name, file in files.items()}
 

@@ -53,9 +53,9 @@ def check(requests: Sequence[Request]) -> None:
 def _check_size(requests: Sequence[Request]) -> None:
     """Check that a node of each target has enough cores and GPUs for all trainings.
 
-    A target with only as many cores or GPUs as one training uses, such as `cpu-2core` or `a100x1`,
-    is not checked: it describes the share of a training, not a node. A target that lists sockets
-    always describes a node.
+    A target such as `cpu-2core` or `a100x1` is not checked if one training uses all its cores or
+    GPUs, because the target then describes the share of a training, not a node. A target that lists
+    sockets always describes a node.
     """
     whole = shape(requests)
     for request in requests:
@@ -76,8 +76,8 @@ def _check_size(requests: Sequence[Request]) -> None:
 def shape(requests: Sequence[Request]) -> Shape:
     """Return the resources of the job: one task with the cores and GPUs of all trainings.
 
-    Each training gets as many cores as the training that needs the most cores. The time limit of
-    the job is the longest time limit of the trainings.
+    Every training gets the same number of cores: the largest number in the recipes. The time limit
+    of the job is the longest time limit in the recipes.
     """
     wanted = [request.recipe.recipe.resources for request in requests]
     return Shape(

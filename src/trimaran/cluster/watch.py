@@ -214,7 +214,7 @@ def _over(directory: Path, record: RunRecord, chain: list[Link], job: str) -> bo
 
 
 def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
-    """Return the state and its reason for a run that starts when the run `before` has completed."""
+    """Return the state of a run that waits for the run `before`, and the reason for this state."""
     known = {directory.absolute(): row for directory, row in others.items()}
     try:
         if _waits_for_itself(before):
@@ -246,7 +246,7 @@ def _waits_for_itself(directory: Path) -> bool:
 
 
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
-    """Return the state and its reason for a run whose job has ended without recording its end.
+    """Return the state of a run whose job ended without recording it, and the reason.
 
     The reason is the message in the first log that has a message, or else the state of the job.
     """

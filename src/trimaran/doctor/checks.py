@@ -21,17 +21,17 @@ GROUPS: tuple[ModuleType, ...] = (machine, engine, ranks, limits, places, networ
 """Modules with a function `check` and a table `FINDINGS`, in the order of the output."""
 
 CHEAP: tuple[ModuleType, ...] = (engine, ranks, places)
-"""Groups that `submit` checks before it queues a job: they take less than a second."""
+"""Groups of checks that `submit` runs before it queues a job; they take less than a second."""
 
 CHEAP_PROBES = ("engine", "machine", "places", "ranks")
-"""Files of the probe that `CHEAP` needs."""
+"""Names of the probe's files that collect the facts for the checks in `CHEAP`."""
 
 FINDINGS: dict[str, Explained] = {
     **{identifier: known for group in GROUPS for identifier, known in group.FINDINGS.items()},
     **nodes.FINDINGS,
     **qualification.FINDINGS,
 }
-"""ID of a finding -> its documentation."""
+"""Documentation of all findings, by ID."""
 
 
 ORDER = ("machine", "engine", "ranks", "limits", "places", "network", "measure")

@@ -12,7 +12,7 @@ from trimaran.doctor.folders import Place, joined, place_of
 from trimaran.doctor.situation import Situation
 
 MANY_FILES = 10_000
-"""A data set with more files than this counts as not packed; the probe does not count further."""
+"""Number of files above which a data set counts as not packed; the probe then stops counting."""
 
 MOST_STRIPES = 16
 """Largest recommended number of stripes; with fewer nodes, one stripe per node is recommended."""
@@ -22,7 +22,7 @@ NETWORK_FILE_SYSTEMS = {
     "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
     "wekafs",
 }
-"""Types of file systems that are read over a network (/proc/self/mountinfo, ninth field)."""
+"""Types of network file systems, as the ninth field of /proc/self/mountinfo names them."""
 
 COMPILER_CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR",
@@ -56,11 +56,11 @@ FINDINGS: dict[str, Explained] = {
         "10,002 real files, on a described NFS mount",
     ),
 }
-"""ID -> documentation."""
+"""Documentation of the findings about data sets and compiler caches, by ID."""
 
 
 def check(situation: Situation, known: list[Place]) -> list[Finding]:
-    """Return the findings about caches and data; `known` are the folders of the run."""
+    """Return the findings about caches and data; `known` contains the folders of the run."""
     subjects = (
         _compiler_cache(situation, known), _stripes(situation),
         _small_files(situation.facts, known),
@@ -69,7 +69,10 @@ def check(situation: Situation, known: list[Place]) -> list[Finding]:
 
 
 def file_system(facts: NodeFacts, folder: str) -> str | None:
-    """Return the type of the file system of a folder, from /proc/self/mountinfo (proc(5))."""
+    """Return the type of the file system that contains `folder`; None if it is unknown.
+
+    The type is in /proc/self/mountinfo (proc(5)).
+    """
     best: tuple[int, str] | None = None
     for line in (facts.text("mountinfo") or "").splitlines():
         fields, _, end = line.partition(" - ")
@@ -104,7 +107,7 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def _on_host(situation: Situation, folder: str) -> str | None:
-    """Return the host's path of a folder in the container, or None if no bind contains it."""
+    """Return the path on the host of a folder in the container; None if no bind contains it."""
     for source, target in situation.site.binds.items():
         if PurePosixPath(folder).is_relative_to(target):
             return str(PurePosixPath(source, PurePosixPath(folder).relative_to(target)))

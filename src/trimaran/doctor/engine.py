@@ -8,7 +8,7 @@ from trimaran.doctor.situation import Situation
 from trimaran.doctor.versions import numbers
 
 BUILD_SPACE_GIB = 8
-"""Free disk in GiB that a build of both CPU images needs: wheelhouse, unpacked tree and SIF."""
+"""Free disk space in GiB that building the CPU images needs: wheels, unpacked files and SIF."""
 
 MINIMUM = (1, 3)
 """Oldest version of Apptainer that is supported (site/docs/tutorials/installing.md)."""
@@ -17,7 +17,7 @@ CAP_SYS_ADMIN = 21
 """Number of the capability with which root mounts an image without a user namespace."""
 
 SQUASHFS_SHARE = 4
-"""mksquashfs uses up to 1/4 of the physical memory for its buffers (mksquashfs(1), -mem)."""
+"""Divisor of the physical memory: mksquashfs uses up to a quarter (mksquashfs(1), -mem)."""
 
 FINDINGS: dict[str, Explained] = {
     "apptainer": Explained(
@@ -164,7 +164,7 @@ APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 _SWITCHES = {
     "user.max_user_namespaces": "0", "kernel.unprivileged_userns_clone": "0", APPARMOR: "1",
 }
-"""Setting of the kernel -> value with which it refuses user namespaces to ordinary users."""
+"""Kernel setting -> value that prevents ordinary users from creating user namespaces."""
 
 
 def _namespaces(situation: Situation) -> Finding | None:

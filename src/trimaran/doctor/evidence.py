@@ -1,8 +1,8 @@
 """Store the results of qualifications in the cache, and read the newest result.
 
 A result expires, because maintenance changes the nodes and parts of them fail. The validity of
-seven days is a choice of this project: about the duration of a campaign of trainings, and shorter
-than the usual interval between two maintenances of a cluster.
+seven days is a choice of this project: a campaign of trainings takes about this time, and the
+usual interval between two maintenances of a cluster is longer.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from trimaran.run import run_directory
 VALID = timedelta(days=7)
 FOLDER = "qualifications"
 HERE = "this-machine"
-"""Name of the folder with the measurements of this machine, which belong to no cluster."""
+"""Name of the folder for measurements of this machine, which are made without a cluster."""
 
 
 class Evidence(strict.Model):
-    """The result of a qualification.
+    """The result of a qualification, which measures the speed of nodes or of this machine.
 
     Attributes:
         cluster: name of the cluster in the site file; None: the machine on which the command ran.

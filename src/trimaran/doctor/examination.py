@@ -75,7 +75,7 @@ class Row(BaseModel, frozen=True):
 
 
 def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) -> Situation:
-    """Return the inputs of the checks; the facts of a node are added when they are collected.
+    """Return the inputs of the checks, without the facts of a node, which are collected later.
 
     Raises:
         UsageError: the definition of the image, or one of its locks, has faults.
@@ -129,7 +129,7 @@ def examine(
     """Return the findings of this machine and of `count` nodes of the cluster.
 
     Args:
-        about: the inputs of the checks; the collected facts replace its facts.
+        about: the inputs of the checks, whose `facts` are replaced by the collected facts.
         names: names of the recipe and of the cluster.
         count: number of nodes to examine by a job; None: this machine only.
         reporter: shows progress.
@@ -163,7 +163,7 @@ def refuse(abouts: Sequence[Situation]) -> None:
 
     Args:
         abouts: the inputs of the checks, one for each recipe; all of them have the same cluster.
-            The facts of this machine replace their facts.
+            Their `facts` are replaced by the facts of this machine.
 
     Raises:
         RunError: a finding has the level "fail" (the message lists the IDs of all such findings),
@@ -193,7 +193,7 @@ def refuse(abouts: Sequence[Situation]) -> None:
 
 
 def rows(examination: Examination) -> list[Row]:
-    """Return one row for each ID, in the order of the groups."""
+    """Return one row for each ID of a finding, sorted by the group of the check."""
     found: dict[str, list[tuple[NodeFindings, Finding]]] = {}
     for node in examination.nodes:
         for finding in node.findings:

@@ -70,7 +70,10 @@ class NodeFacts:
         return known is not None and bool(int(known[0], 16) >> number & 1)
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Return the texts of all known facts `PREFIX.NAME`, such as facts of each GPU, by NAME."""
+        """Return the texts of the facts with a key `PREFIX.NAME`, as a mapping NAME -> text.
+
+        Facts whose command failed are left out.
+        """
         return {
             key.partition(".")[2]: fact.text for key, fact in self.facts.items()
             if key.partition(".")[0] == prefix and fact.status == 0

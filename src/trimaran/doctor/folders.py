@@ -85,7 +85,7 @@ def title(place: Place) -> str:
 
 
 def written(places_: list[Place]) -> Iterator[Place]:
-    """Yield the places into which a run or a build writes."""
+    """Yield the places to which a run or a build writes."""
     yield from (place for place in places_ if place.name in TITLES)
 
 
@@ -98,8 +98,8 @@ def joined(
         table: documentation of the IDs.
         identifier: ID of the finding.
         faults: level and cause of each fault.
-        good: the cause if there are no faults. The finding then has the level "ok"; without
-            `good`, there is no finding.
+        good: the cause of the finding if there are no faults. The finding then has the level "ok".
+            If `good` is empty, too, the function returns None.
     """
     if not faults:
         return found(table, identifier, "ok", good) if good else None

@@ -70,14 +70,17 @@ def _finding(identifier: str, level: Level, cause: str, remedy: str = "") -> Fin
 
 
 def _rows(situation: Situation) -> list[list[str]]:
-    """Return name, version of the driver, compute capability and memory of each NVIDIA GPU."""
+    """Return one row for each NVIDIA GPU, as nvidia-smi prints the values.
+
+    The values are name, driver version, compute capability and memory.
+    """
     text = situation.facts.text("gpus.nvidia") or ""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
     return [row for row in rows if len(row) == 4]
 
 
 def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
-    """Return the name of each GPU (NVIDIA), or the name of its instruction set (AMD)."""
+    """Return the model name of each NVIDIA GPU, or the instruction set of each AMD GPU."""
     if image.values["gpu"] == "nvidia":
         return [name for name, *_ in _rows(situation)]
     words = (situation.facts.text("gpus.amd") or "").split()
@@ -85,7 +88,7 @@ def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
 
 
 _UNKNOWN = {124: "nvidia-smi did not answer within 5 s", 127: "nvidia-smi is not on PATH"}
-"""Exit status of `nvidia-smi` that leaves the number of GPUs unknown -> the reason."""
+"""Exit status of a failed `nvidia-smi` -> reason why the number of GPUs is unknown."""
 
 
 def _missing(situation: Situation, image: ImageFacts) -> Finding | None:

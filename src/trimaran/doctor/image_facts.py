@@ -13,13 +13,13 @@ DEBIAN = {
     "glibc": "libc6", "pmix": "libpmix2", "ucx": "libucx0", "libfabric": "libfabric1",
     "verbs": "libibverbs1",
 }
-"""Fact -> Debian package whose version is the fact."""
+"""Name of a fact -> Debian package whose version is the value of the fact."""
 
 MPI = {"openmpi-bin": "Open MPI", "mpich": "MPICH"}
-"""Debian package -> name of the MPI that it contains."""
+"""Debian package -> name of the MPI implementation in this package."""
 
 WHEELS = {"cuda": r"nvidia-cuda-runtime(-cu\d+)?", "nccl": r"nvidia-nccl-cu\d+"}
-"""Fact -> regular expression for the name of the wheel whose version is the fact."""
+"""Name of a fact -> regular expression for the wheel whose version is the value of the fact."""
 
 UBUNTU_GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 """Release of Ubuntu -> version of its GLIBC (packages.ubuntu.com, package libc6)."""

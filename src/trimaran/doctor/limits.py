@@ -1,4 +1,7 @@
-"""Compare the limits of a node with the needs of a recipe: memory, shared memory, and counts."""
+"""Compare the limits of a node with the needs of a recipe.
+
+The limits are CPUs, memory, shared memory, locked memory, open files, processes and threads.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,21 @@ GIB = 2**30
 MIB = 2**20
 
 IMPORT_BYTES = 230_032 * 1024
-"""Resident memory of one process that has imported PyTorch and done nothing else.
+"""Resident memory in bytes of a process that has only imported PyTorch.
 
-`/usr/bin/time -v python -c "import torch"`, PyTorch 2.13.0, Debian 12, 2026-11-27: 230,032 KiB.
+On 2026-11-27, `/usr/bin/time -v python -c "import torch"` printed 230,032 KiB, with PyTorch 2.13.0
+on Debian 12.
 """
 
 MPI_SEGMENT_BYTES = 4_194_312
-"""Size of the file that each rank of Open MPI makes in /dev/shm.
+"""Size in bytes of the file that each rank of Open MPI creates in /dev/shm.
 
-Open MPI 4.1.4, `ompi_info --param btl vader --level 9` and the message of a run with a /dev/shm of
-1 MiB, 2026-11-27. That run was correct, but its ranks did not use shared memory.
+Sources (Open MPI 4.1.4, 2026-11-27): `ompi_info --param btl vader --level 9`, and the message of a
+run with a /dev/shm of 1 MiB. This run was correct, but its ranks did not use shared memory.
 """
 
 NCCL_SHM_BYTES = GIB
-"""Size of /dev/shm that NVIDIA recommends for containers (NCCL user guide, troubleshooting)."""
+"""Bytes of /dev/shm that NVIDIA recommends for containers (NCCL user guide, troubleshooting)."""
 
 PINNED_BYTES = 16 * MIB
 """Locked memory in bytes that RDMA needs at least: send and receive buffers of two channels.
@@ -37,7 +41,7 @@ A buffer has 4 MiB (NCCL user guide, NCCL_BUFFSIZE).
 """
 
 PEAK_MEMORY = "peak_memory_bytes"
-"""Key in `metrics.jsonl` of the largest peak memory of a rank (the app contract)."""
+"""Key in `metrics.jsonl` for the largest peak memory of all ranks (see the app contract)."""
 
 CAP_IPC_LOCK = 14
 """Number of the Linux capability (CAP_IPC_LOCK) that lifts the limit of locked memory."""
@@ -97,7 +101,7 @@ FINDINGS: dict[str, Explained] = {
         "for real: ulimit -u of an ordinary user",
     ),
 }
-"""ID -> documentation of the group `limits`."""
+"""Documentation of the findings in the group `limits`, by ID."""
 
 
 def check(situation: Situation) -> list[Finding]:
@@ -123,7 +127,10 @@ def _meminfo(facts: NodeFacts, name: str) -> int | None:
 
 
 def _counts(facts: NodeFacts, key: str) -> list[int]:
-    """Parse a text that has one limit per line, and return the limits; `max` means no limit."""
+    """Return the limits in the fact `key`, which has one limit per line.
+
+    Lines with `max`, which means no limit, are left out.
+    """
     return [int(line) for line in (facts.text(key) or "").split() if line.isdecimal()]
 
 
@@ -148,9 +155,9 @@ def memory(facts: NodeFacts) -> int | None:
 
 
 def need_of_rank(file: RecipeFile | None) -> float | None:
-    """Return the peak memory of a rank in bytes that the recipe expects, or None if it has none.
+    """Return the peak memory of a rank in bytes that the recipe expects; None if it expects none.
 
-    On GPUs, the peak memory counts only tensors, so that a rank needs more.
+    On GPUs, the peak memory includes only tensors, so a rank needs more than this.
     """
     if file is None:
         return None

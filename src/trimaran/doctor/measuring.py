@@ -58,7 +58,7 @@ some time before it.
 """
 
 EVERY, PAUSE = 3.0, 0.5
-"""Seconds between two calls of the batch system, and between two checks for the result file."""
+"""Seconds between two queries of the batch system, and between two checks for the result."""
 
 LOG_BYTES = 1 << 16
 
@@ -81,10 +81,10 @@ class Measured:
 def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -> Recipe:
     """Return a recipe that measures the nodes on which another recipe will run.
 
-    It has one rank for each GPU, or one rank for each node without GPUs.
+    The returned recipe has one rank for each GPU, or one rank for each node without GPUs.
 
     Args:
-        base: the other recipe; its target, cores, GPUs and kind of image are used.
+        base: the other recipe, which supplies the target, cores, GPUs and kind of image.
         nodes: number of nodes.
         queued: whether a batch system starts the ranks.
         seconds: time that the app may spend.
@@ -113,7 +113,7 @@ def _image(name: str) -> str:
 
 @contextmanager
 def _recipe_file(recipe: Recipe) -> Iterator[RecipeFile]:
-    """Write a recipe to a temporary file, because a run copies the file of its recipe."""
+    """Write a recipe to a temporary file, which a run can copy; yield the recipe with this file."""
     text = yaml.safe_dump(
         recipe.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=False
     )
@@ -128,7 +128,7 @@ def on_nodes(
     base: RecipeFile, site: Site, name: str, cluster: Cluster, nodes: int, reporter: Reporter,
     queue_seconds: float, job_seconds: float = JOB_SECONDS,
 ) -> Measured:
-    """Measure nodes of a cluster by a job of its batch system.
+    """Measure nodes of a cluster by a job of its batch system, and return the outcome.
 
     Args:
         base: the recipe that will run on the nodes.
@@ -161,7 +161,7 @@ def on_nodes(
 
 
 def here(base: RecipeFile, site: Site, reporter: Reporter) -> Measured:
-    """Measure the devices of this machine.
+    """Measure the devices of this machine, and return the outcome.
 
     Raises:
         UsageError, BuildError, RunError: the app cannot run here, fails, or hangs.
@@ -174,7 +174,7 @@ def here(base: RecipeFile, site: Site, reporter: Reporter) -> Measured:
 
 
 def _wait(directory: Path, job: str, queue_seconds: float, job_seconds: float) -> bool:
-    """Wait for the end of the job; return False if its time limit was reached before.
+    """Wait for the end of the job; return whether the job ended within its time limit.
 
     Raises:
         RunError: the job was not started in time.
@@ -219,7 +219,10 @@ _ERROR = re.compile(r"error\[[a-z-]+\]: .*")
 
 
 def _unfinished(directory: Path, late: bool, job_seconds: float) -> Found:
-    """Return a finding for each node with a hanging rank, or for all nodes if none is known."""
+    """Return a finding for each node with a hanging rank.
+
+    If no hanging rank is known, return a finding for every node.
+    """
     links = job_chain.read(directory)
     hosts = [host.hostname for host in links[-1].hosts] if links else []
     try:

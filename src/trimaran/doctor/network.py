@@ -21,10 +21,10 @@ from trimaran.doctor.network_devices import (
 from trimaran.doctor.situation import Situation
 
 GLOO_NAMES = {"GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HOROVOD_GLOO_IFACE"}
-"""Environment variables that list network interfaces; Gloo or TensorPipe opens each of them."""
+"""Environment variables that list network interfaces for Gloo or TensorPipe to open."""
 
 DMABUF_KERNEL = (5, 12)
-"""Oldest Linux with DMA-BUF for InfiniBand; GPUDirect then works without nvidia_peermem."""
+"""Oldest Linux version with DMA-BUF for InfiniBand, which can replace nvidia_peermem."""
 
 FINDINGS: dict[str, Explained] = {
     "interface-names": Explained(
@@ -78,7 +78,7 @@ FINDINGS: dict[str, Explained] = {
         "for real: a fabric that this machine does not have",
     ),
 }
-"""ID -> documentation of the group `network`."""
+"""Documentation of the findings in the group `network`, by ID."""
 
 
 def check(situation: Situation) -> list[Finding]:
@@ -95,7 +95,10 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _environment(situation: Situation) -> dict[str, str]:
-    """Return the environment variables of the ranks; the recipe overrides the site file."""
+    """Return the environment variables of the ranks from the site file and the recipe.
+
+    The recipe takes precedence.
+    """
     cluster = situation.cluster
     own = situation.recipe.recipe.env if situation.recipe is not None else {}
     return {**(cluster.env if cluster is not None else {}), **own}
@@ -116,7 +119,7 @@ def _names(situation: Situation) -> Finding | None:
 
 
 def _shape(situation: Situation) -> tuple[int, int, int]:
-    """Return the nodes, ranks and GPUs per task of the recipe; (1, 1, 0) without a recipe."""
+    """Return the numbers of nodes, ranks, and GPUs per task; (1, 1, 0) without a recipe."""
     if situation.recipe is None:
         return 1, 1, 0
     resources = situation.recipe.recipe.resources
@@ -126,9 +129,9 @@ def _shape(situation: Situation) -> tuple[int, int, int]:
 def _fault(
     name: str, value: str, links: list[str], devices: list[str], shape: tuple[int, int, int]
 ) -> tuple[Level, str] | None:
-    """Return the level and cause of a finding if a variable names interfaces that do not exist.
+    """Return level and cause of a finding if a variable names missing interfaces, else None.
 
-    The level is "fail" only if the run is certain to use the library that reads the variable: NCCL
+    The level is "fail" only if the run certainly uses the library that reads the variable: NCCL
     between GPUs, Gloo between ranks, MPI and UCX between nodes.
 
     Args:
@@ -136,7 +139,7 @@ def _fault(
         value: value of the variable.
         links: names of the node's network interfaces.
         devices: names of the node's fast network devices.
-        shape: nodes, ranks and GPUs per task.
+        shape: numbers of nodes, ranks, and GPUs per task.
     """
     nodes, ranks, gpus = shape
     if name == "NCCL_SOCKET_IFNAME" and not nccl_matches(value, links):
@@ -178,7 +181,7 @@ def _fast(facts: NodeFacts, known: list[Port]) -> Finding | None:
 
 
 def _fabrics(known: list[Port]) -> list[str]:
-    """Return the fabrics with an active port."""
+    """Return the names of the fabrics that have an active port."""
     return list(dict.fromkeys(port.fabric for port in known if port.active))
 
 
@@ -238,7 +241,10 @@ def _gpudirect(situation: Situation, known: list[Port]) -> Finding | None:
 
 
 def _fabric(situation: Situation, known: list[Port], several: bool) -> Finding | None:
-    """Compare the fabric that the site file names for the cluster with the devices of the node."""
+    """Return the finding about the fabric that the site file names for the cluster.
+
+    Return None if the site file names no fabric, or if the devices of the node are unknown.
+    """
     cluster = situation.cluster
     if cluster is None or cluster.fabric is None:
         return None

@@ -15,13 +15,13 @@ LIBRARIES = {
     "infiniband": ("verbs",), "roce": ("verbs",), "slingshot": ("libfabric",),
     "efa": ("libfabric", "verbs"), "omnipath": ("libfabric",),
 }
-"""Fabric -> libraries (keys of `ImageFacts.values`) without which a program cannot use it."""
+"""Fabric -> libraries that a program needs to use the fabric (keys of `ImageFacts.values`)."""
 
 DEVICE_FILES = {
     "infiniband": "/dev/infiniband/uverbs", "roce": "/dev/infiniband/uverbs",
     "efa": "/dev/infiniband/uverbs", "omnipath": "/dev/hfi1_", "slingshot": "/dev/cxi",
 }
-"""Fabric -> beginning of the paths of the device files through which programs use the fabric."""
+"""Fabric -> prefix of the paths of the device files through which programs use the fabric."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
 
 
 def listed_matches(value: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a list of names selects, as Gloo, Open MPI and UCX read it.
+    """Return the names that the list `value` selects; Gloo, Open MPI and UCX read such lists.
 
     With a leading `^`, the list excludes its names. `*` stands for any characters. A port after a
     colon is ignored.
@@ -112,7 +112,7 @@ def listed_matches(value: str, names: Iterable[str]) -> list[str]:
 
 
 def unknown_names(value: str, names: Iterable[str]) -> list[str]:
-    """Return the names in a list that do not exist."""
+    """Return the items of the list `value` that match none of `names`."""
     known = list(names)
     return [word for word in value.removeprefix("^").split(",")
             if word and not listed_matches(word, known)]

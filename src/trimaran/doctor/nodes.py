@@ -36,10 +36,10 @@ NODE_SECONDS = 60.0
 
 WALLTIME = "00:05:00"
 PAUSE = 0.2
-"""Seconds between two looks into the folder."""
+"""Seconds between two checks of the folder for new files."""
 
 EVERY = 3.0
-"""Seconds between two calls of the batch system."""
+"""Seconds between two queries of the batch system."""
 
 FINDINGS: dict[str, Explained] = {
     "node-silent": Explained(
@@ -99,9 +99,9 @@ def collect(
 
 
 def _timed(answer: NodeFacts, asked: int) -> NodeFacts:
-    """Add the facts `asked` and `answered` to the facts of a node.
+    """Return the facts of a node, with the facts `asked` and `answered` added.
 
-    They are the times on this machine's clock before and after the node collected its facts.
+    These are the times on this machine's clock before and after the node collected its facts.
     """
     times = {"asked": asked, "answered": int(time.time())}
     return replace(answer, facts={
@@ -111,7 +111,7 @@ def _timed(answer: NodeFacts, asked: int) -> NodeFacts:
 
 @contextmanager
 def _folder(scheduler: Scheduler, place: Path) -> Iterator[Path]:
-    """Yield a new folder for the files of the job in `place`, and remove it afterwards."""
+    """Yield a new folder in `place` for the files of the job, and remove this folder afterwards."""
     try:
         place.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="trimaran-doctor-", dir=place)).absolute()
@@ -206,7 +206,7 @@ def _wait(
 def _may_run(scheduler: Scheduler, job: str) -> bool:
     """Return whether the job is queued or running; True if the batch system does not answer.
 
-    A busy batch system does not answer every call, and the time limits end the wait in any case.
+    A busy batch system may leave a query unanswered; the time limits end the wait in any case.
     """
     try:
         return _active(scheduler, job)

@@ -1,11 +1,11 @@
-"""Find outliers among the measured values of a few nodes or of thousands, by robust statistics.
+"""Find outliers among the measured values of nodes, by robust statistics.
 
 With four values or more, a value x is an outlier if its modified z-score is too large:
 |0.6745 (x - median) / MAD| > 3.5 (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC,
 1993). MAD is the median of the absolute deviations from the median. Median and MAD stay meaningful
-as long as fewer than half of the values are bad. If the values are almost equal, even a tiny
-deviation has a large score; therefore, the relative deviation must also exceed `least`. With fewer
-values, or with a MAD of 0, only the relative deviation is tested.
+if fewer than half of the values are bad. If the values are almost equal, even a tiny deviation has
+a large score; therefore, the relative deviation must also exceed a threshold, the argument `least`.
+With fewer values, or with a MAD of 0, only the relative deviation is tested.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ FEWEST = 4
 """Smallest number of values for which the score is computed."""
 
 FEW = 2.0
-"""Factor of `least` for outliers without a score (fewer than `FEWEST` values, or a MAD of 0)."""
+"""Factor by which the threshold `least` is multiplied if the score cannot be computed.
+
+This is the case with fewer than `FEWEST` values, or with a MAD of 0.
+"""
 
 
 def worse(values: Mapping[Name, float], least: float, *, lower: bool = True) -> dict[Name, float]:
-    """Return the outliers among `values` on the bad side, with their relative deviations.
+    """Return the bad outliers among `values`, with their relative deviations.
 
     If there are only two values and they differ too much, both are returned, because it is unknown
     which value is bad.
@@ -39,8 +42,8 @@ def worse(values: Mapping[Name, float], least: float, *, lower: bool = True) -> 
         lower: True: low values are bad; False: high values are bad.
 
     Returns:
-        Name -> (value - median) / median. If there are two values, the other value is used in
-        place of the median.
+        Name -> relative deviation, (value - median) / median. If there are only two values, the
+        deviation of each value is relative to the other value.
     """
     if len(values) < 2:
         return {}
@@ -76,18 +79,19 @@ def _relative(value: float, other: float) -> float:
 def of_pairs(
     pairs: Mapping[tuple[str, str], float], least: float
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Return the slow nodes, and the slow pairs of other nodes, by the bandwidths of pairs.
+    """Return the slow nodes, and the slow pairs without a slow node, from bandwidths of pairs.
 
-    A node is slow if the median bandwidth of its pairs is an outlier. A slow node makes each of its
-    own pairs slow, but only one pair of every other node, whose median hardly changes. If a pair is
-    slow and neither of its nodes is slow, the fault is on the network path between the two nodes.
+    A node is slow if the median bandwidth of its pairs is an outlier. A slow node makes all pairs
+    with this node slow. Every other node is in only one of these pairs, so its median hardly
+    changes. If a pair is slow and neither of its nodes is slow, the fault is on the network path.
 
     Args:
         pairs: pair of nodes -> measured bandwidth.
         least: as in `worse`.
 
     Returns:
-        Slow node -> relative deviation of its median, and slow pair -> relative deviation.
+        Two mappings: slow node -> relative deviation of its median bandwidth, and slow pair ->
+        relative deviation of its bandwidth.
     """
     partners: dict[str, list[float]] = {}
     for pair, value in pairs.items():

@@ -15,23 +15,23 @@ from trimaran.doctor.situation import Situation
 GIB = 2**30
 
 IMAGE_BYTES = 4 * GIB
-"""Free space on a node's disk for a copy of the image.
+"""Free bytes that a copy of the image needs on the disk of a node.
 
 The packages of a CUDA image are downloads of up to 3.7 GB (containers/README.md).
 """
 
 RUN_BYTES = 200 * 2**20
-"""Free space below which a run directory is called small: an assumption.
+"""Assumed number of free bytes that a run directory needs.
 
-A run directory has logs of a few MiB and the last checkpoints; ResNet-50 with momentum has 25.6
-million parameters (He et al. 2015), twice in fp32: 205 MB for each checkpoint.
+A run directory contains logs of a few MiB and the last checkpoints. ResNet-50 has 25.6 million
+parameters (He et al. 2015). With parameters and momentum in fp32, a checkpoint takes 205 MB.
 """
 
 INODES = 1000
-"""Free inodes below which a folder is called full; an environment of the host engine needs more."""
+"""Number of free inodes below which a finding warns; a virtual environment needs more inodes."""
 
 SKEW_SECONDS = 2
-"""Largest difference in seconds between the clocks of two nodes that is accepted.
+"""Largest accepted difference in seconds between the clocks of two nodes.
 
 NTP keeps clocks within milliseconds, and the probe reads whole seconds. A larger difference makes
 the times of log lines and files of different nodes incomparable; from 300 seconds on, MUNGE refuses
@@ -80,7 +80,7 @@ FINDINGS: dict[str, Explained] = {
         "for real: a probe whose `date` is an hour fast",
     ),
 }
-"""ID -> documentation of the group `places`."""
+"""Documentation of the findings in the group `places`, by ID."""
 
 
 def check(situation: Situation) -> list[Finding]:
@@ -95,11 +95,11 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _level(situation: Situation, place: Place) -> Level:
-    """Return the level of a place that cannot be written: "fail" if the run certainly needs it.
+    """Return the level of the finding about a place to which the user cannot write.
 
-    A cache that cannot be written is no failure, because the image may already be in it. The folder
-    of the run directories is no failure either before a job, because `submit --out` may name
-    another folder.
+    The level is "fail" if the run certainly writes to the place. It is "warn" for the cache, which
+    may already contain the image. Before a job, it is "warn" for the folder of the run directories,
+    because `submit --out` may name another folder.
     """
     if place.name in {"scratch", "local"}:
         return "fail"
@@ -214,10 +214,10 @@ def _quota(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def skew(facts: NodeFacts) -> int | None:
-    """Return the least number of seconds by which the node's clock is fast (negative: slow).
+    """Return the smallest possible error of the node's clock in seconds; negative: it is slow.
 
     The facts `asked` and `answered` are the times on the login node's clock before and after the
-    probe ran. A correct clock shows a time between them.
+    probe ran. If the node's clock shows a time between these two, the result is 0.
     """
     clock, asked, answered = map(facts.number, ("clock", "asked", "answered"))
     if clock is None or asked is None or answered is None:

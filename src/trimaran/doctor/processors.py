@@ -9,12 +9,13 @@ from trimaran.doctor.findings import Explained, Finding, found
 from trimaran.doctor.situation import Situation
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Instruction sets that multiply bf16, as `trainkit.torch.precision` lists them."""
+"""CPU flags of the instruction sets that multiply bf16 (as in `trainkit.torch.precision`)."""
 
 SLOW_GOVERNORS = {"powersave", "schedutil", "ondemand", "conservative"}
-"""Governors that lower the clock rate of a core (Linux, admin-guide/pm/cpufreq.rst).
+"""CPU frequency governors that lower the clock rate (Linux, admin-guide/pm/cpufreq.rst).
 
-With the driver intel_pstate, `powersave` lowers it less than with other drivers (intel_pstate.rst).
+With the driver intel_pstate, the governor `powersave` lowers the clock rate less than with other
+drivers (intel_pstate.rst).
 """
 
 FINDINGS: dict[str, Explained] = {
@@ -73,7 +74,7 @@ FINDINGS: dict[str, Explained] = {
         "for real: taskset",
     ),
 }
-"""ID -> documentation."""
+"""Documentation of the findings about CPUs, by ID."""
 
 
 def check(situation: Situation) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Read the measurements of the app collectives, and report nodes that are slower than others."""
+"""Read the measurements of the app `collectives`, and report nodes that are slower than others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "qualification.json"
 """Name of the file in the run directory; apps/collectives/README.md documents its content."""
 
 GROSS = 0.5
-"""A value that is worse than the median by at least this share is a failure, not a warning."""
+"""Share of the median; a value that is worse by this share or more is a failure, not a warning."""
 
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -26,7 +26,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.#-]{0,253}$")]
 
 
 class NodeRates(strict.Model):
-    """The measured values of one node; the units are in the names."""
+    """The measured values of one node; the name of each value contains its unit."""
 
     name: Name
     ranks: list[Count] = Field(min_length=1)
@@ -64,7 +64,7 @@ class Method(strict.Model):
 
 
 class Qualification(strict.Model):
-    """The content of `qualification.json`."""
+    """The measurements of all nodes and pairs of nodes: the content of `qualification.json`."""
 
     schema_: Literal[1] = Field(alias="schema")
     date: str
@@ -175,7 +175,7 @@ STORAGE = Quantity("qualification-storage", "read", "GB/s", 0.3, gross=False)
 IMPORT = Quantity("qualification-import", "first import", "s", 0.3, lower=False, gross=False)
 
 Found = dict[str, list[Finding]]
-"""Node -> its findings."""
+"""Name of a node -> findings of this node."""
 
 
 def judge(measured: Qualification, target: Target | None) -> Found:
@@ -213,9 +213,9 @@ def _join(found: Found, more: Mapping[str, Finding]) -> None:
 
 
 def _limit(target: Target | None, name: str, size: int | None = None) -> Limit | None:
-    """Return the target's limit for the quantity `name`; None if there is none.
+    """Return the target's limit for the quantity `name`; None if the target states no limit.
 
-    A limit that the target states for another size of the all-reduce is ignored.
+    A limit for an all-reduce of another size than `size` is ignored.
     """
     limit = target.qualification.get(name) if target is not None else None  # type: ignore[call-overload]
     return limit if limit is not None and limit.bytes in (None, size) else None
@@ -225,7 +225,10 @@ def _single(
     quantity: Quantity, nodes: Iterable[NodeRates], value: Callable[[NodeRates], float | None],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare one value per node with the other nodes and `limit`; skip nodes without a value."""
+    """Compare one value of each node with the other nodes and with `limit`.
+
+    Return one finding for each node with a value.
+    """
     values = {node.name: [one] for node in nodes if (one := value(node)) is not None}
     return _compared(quantity, values, limit)
 
@@ -234,7 +237,10 @@ def _devices(
     quantity: Quantity, nodes: Iterable[NodeRates], values: Callable[[NodeRates], Sequence[float]],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare the values of all devices of all nodes with each other and with `limit`."""
+    """Compare the values of all devices with each other and with `limit`.
+
+    Return one finding for each node with a value.
+    """
     return _compared(quantity, {node.name: list(values(node)) for node in nodes}, limit)
 
 
@@ -283,7 +289,7 @@ def _worst(levels: Sequence[Level]) -> Level:
 
 
 def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str, Level]:
-    """Compare a value with the target's limit; return a text for the finding, and its level."""
+    """Compare a value with the target's limit; return a text for the finding, and the level."""
     if limit is None:
         return "", "ok"
     level: Level = "ok"
@@ -297,10 +303,10 @@ def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str
 
 
 def _pairs(measured: Qualification) -> dict[str, Finding]:
-    """Return one finding for each node about its all-reduces with one other node at a time.
+    """Return one finding for each node about the all-reduces between pairs of nodes.
 
-    A node is at fault if the median bandwidth of its pairs is too low. If neither node of a slow
-    pair is at fault, the findings of both nodes name the pair.
+    A node is at fault if the median bandwidth of all pairs with this node is too low. If neither
+    node of a slow pair is at fault, the findings of both nodes name the pair.
     """
     pairs = {(one.nodes[0], one.nodes[1]): one.all_reduce_gb_s for one in measured.pairs}
     if not pairs:
@@ -328,7 +334,10 @@ def _pairs(measured: Qualification) -> dict[str, Finding]:
 
 
 def _whole(measured: Qualification, target: Target | None) -> dict[str, Finding]:
-    """Compare the all-reduce over several nodes with the target."""
+    """Compare the all-reduce over all nodes with the target.
+
+    Return the same finding for each node.
+    """
     if measured.all_reduce_gb_s is None or len(measured.nodes) < 2:
         return {}
     limit = _limit(target, "all-reduce", measured.method.all_reduce_bytes)

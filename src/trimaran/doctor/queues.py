@@ -1,7 +1,7 @@
 """Compare the partition or queue of the batch system with the time and nodes of a recipe.
 
-The formats are documented in scontrol(1), `show partition`; in qstat(1B), `-Q -f`; and in
-bqueues(1), `-l`, MAXIMUM LIMITS.
+This module parses the output of `scontrol show partition` (Slurm), `qstat -Q -f` (PBS) and
+`bqueues -l` (LSF), whose formats are documented in scontrol(1), qstat(1B) and bqueues(1).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FINDINGS: dict[str, Explained] = {
         "described login nodes of Slurm, PBS and LSF",
     ),
 }
-"""ID -> documentation."""
+"""Documentation of the findings about partitions and queues, by ID."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Queue:
         name: the name.
         seconds: time limit of a job; None: unlimited or unknown.
         nodes: largest number of nodes of a job; None: unlimited or unknown.
-        state: "" if jobs can start now; otherwise the state as the batch system prints it.
+        state: "" if jobs can start now; otherwise the state of the queue as a text.
     """
 
     name: str
@@ -97,7 +97,10 @@ def _hours(seconds: int) -> str:
 
 
 def duration(text: str) -> int | None:
-    """Return the seconds of `[DAYS-]HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS` or `SECONDS`."""
+    """Return a duration in seconds, or None if `text` has another form.
+
+    The forms are `[DAYS-]HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS` and `SECONDS`.
+    """
     match = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", text.strip())
     if match is None:
         return None
@@ -110,7 +113,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _slurm(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the partitions by name, and the name of the default partition."""
+    """Return the partitions of Slurm by name, and the name of the default partition."""
     queues: dict[str, Queue] = {}
     default = None
     for line in text.splitlines():
@@ -131,7 +134,7 @@ def _slurm(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queues by name; the default queue is not in this output."""
+    """Return the queues of PBS by name, and None in place of the unknown default queue."""
     queues: dict[str, Queue] = {}
     for part in re.split(r"^Queue:\s*", text, flags=re.MULTILINE)[1:]:
         name, _, rest = part.partition("\n")
@@ -146,7 +149,7 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the single queue in the output of `bqueues -l`, by its name."""
+    """Return the queue of LSF by name, and None in place of the unknown default queue."""
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None
@@ -156,10 +159,10 @@ def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _run_limit(text: str) -> int | None:
-    """Return the seconds of RUNLIMIT in the table MAXIMUM LIMITS of `bqueues -l`.
+    """Return RUNLIMIT from the table MAXIMUM LIMITS of `bqueues -l`, in seconds, or None.
 
-    In the table, a row of names is followed by a row of values, such as `240.0 min of host1`. A
-    value is roughly below its name.
+    In the table, a row of values, such as `240.0 min of host1`, follows a row of names. The value
+    that is printed nearest to the column of the name RUNLIMIT is used.
     """
     lines = text.partition("MAXIMUM LIMITS:")[2].splitlines()
     for names, row in itertools.pairwise(lines):

@@ -1,4 +1,4 @@
-"""Check the start of the ranks: batch system, PMI of srun, MPI of the host, leaked variables."""
+"""Check whether the ranks can start: batch system, PMI, MPI of the host, and environment."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _batch_system(situation: Situation) -> Finding | None:
 
 
 def _by_srun(situation: Situation) -> bool | None:
-    """Return whether srun passes rank and world size to the MPI of the image.
+    """Return whether srun passes the rank and the world size to the MPI of the image.
 
     Return None if the cluster has Slurm and no recipe is given.
     """
@@ -138,7 +138,7 @@ def _pmix(situation: Situation) -> Finding | None:
 
 
 KINDS = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
-"""Text in the output of `mpirun --version` -> kind of MPI. MPICH's mpirun is Hydra."""
+"""Text in the output of `mpirun --version` -> MPI implementation. MPICH prints the name HYDRA."""
 
 
 def _host_mpi(situation: Situation) -> Finding | None:
@@ -173,14 +173,14 @@ def _host_mpi(situation: Situation) -> Finding | None:
 
 
 SYSTEM = ("/usr/bin", "/bin", "/usr/local/bin")
-"""Folders of programs that a login node and the compute nodes usually have in common."""
+"""Folders whose programs are usually the same on a login node and on the compute nodes."""
 
 
 def _same_in_job(facts: NodeFacts, path: str) -> bool:
     """Return whether a job finds the same mpirun as the login node.
 
     A job loads the modules of the site file. It does not inherit the modules that the user has
-    loaded in the shell, because Slurm starts it with `--export=NONE`.
+    loaded in the shell, because Slurm starts the job with `--export=NONE`.
 
     Args:
         facts: the facts of the login node.
@@ -194,7 +194,7 @@ def _same_in_job(facts: NodeFacts, path: str) -> bool:
 HARMLESS = re.compile(
     r"SLURM_(CONF|CLUSTERS|TIME_FORMAT|ROOT|HOME|PATH|VERSION)$|PMI_(?!RANK|SIZE|FD)"
 )
-"""Names of variables that look like variables of a launcher, but describe the site and no job."""
+"""Names of variables that look like variables of a launcher, but do not describe a job."""
 
 
 def _leaked(situation: Situation) -> Finding | None:

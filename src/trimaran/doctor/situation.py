@@ -15,14 +15,14 @@ from trimaran.site_file import Cluster, Site
 class ImageFacts:
     """The facts of an image that determine whether it runs on a node.
 
-    They are read from the definition and its locks, so that the image need not exist.
+    The facts are read from the definition and its locks, so that the image need not exist.
 
     Attributes:
         name: name of the image.
-        values: fact -> value. Facts are `glibc`, `gpu` (vendor), `gpu-architectures` (separated by
-            blanks), and versions: `cuda`, `rocm`, `mpi`, `pmix`, `ucx`, `libfabric`, `verbs`,
-            `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). An empty value: the image does not
-            have this component. A missing fact is unknown.
+        values: fact -> value. Facts are `gpu` (vendor), `gpu-architectures` (separated by blanks),
+            and the versions of components: `glibc`, `cuda`, `rocm`, `mpi`, `pmix`, `ucx`,
+            `libfabric`, `verbs`, `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). If the value is
+            empty, the image lacks the component. If a fact is missing, its value is unknown.
     """
 
     name: str

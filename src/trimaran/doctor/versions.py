@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 
 CUDA_DRIVERS = {11: 450, 12: 525, 13: 580}
-"""Major version of CUDA -> oldest branch of the driver that runs all its minor versions.
+"""Major version of CUDA -> oldest driver branch that supports all minor versions of this CUDA.
 
 Source: docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
 """
 
 ROCM_DRIVERS = {7: ("6.3", (6, 10, 5))}
-"""Major version of ROCm -> oldest driver that AMD supports with it, and the version that its kernel
-module reports.
+"""Major version of ROCm -> oldest supported driver, and version that its kernel module reports.
 
 Source: the compatibility matrix of the driver 30.30 for ROCm 7.2 (github.com/ROCm/amdgpu-docs, pull
 request 97) lists ROCm 6.3 as the oldest release; `dkms status` of ROCm 6.3 prints amdgpu/6.10.5.
@@ -28,15 +27,15 @@ def numbers(text: str) -> Version:
 
 
 def compiled_for(capability: Version, architectures: list[str]) -> str:
-    """Return how code for these architectures runs on an NVIDIA GPU of a compute capability.
+    """Return how code for `architectures` runs on an NVIDIA GPU with this compute capability.
 
     Machine code `sm_XY` runs on capabilities with the same first digit and a second digit of at
     least Y. The driver compiles `compute_XY` for all newer capabilities. Source: CUDA C++
     Programming Guide, sections "Binary Compatibility" and "PTX Compatibility".
 
     Returns:
-        "code": as machine code; "compiled": the driver compiles it at the first start; "": it does
-        not run.
+        "code": the GPU runs the machine code; "compiled": the driver compiles the code at the first
+        start; "": the code does not run.
     """
     result = ""
     for name in architectures:
@@ -50,5 +49,5 @@ def compiled_for(capability: Version, architectures: list[str]) -> str:
 
 
 def gfx(version: int) -> str:
-    """Return the name of an AMD GPU's instruction set: 90010 is gfx90a (major, minor, step)."""
+    """Return the name of an AMD instruction set, such as gfx90a for the version number 90010."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"

@@ -75,7 +75,7 @@ class BuiltImage(ImageReference):
 
 
 class Engine(Protocol):
-    """An engine, which builds, finds and runs images of one kind.
+    """The interface of an engine, which builds, finds and runs images of one kind.
 
     Attributes:
         name: the value of `--engine` that selects the engine.
@@ -96,7 +96,7 @@ class Engine(Protocol):
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the image built or pulled for the current definition, or None.
+        """Return the image that was built or pulled for the current definition, or None.
 
         Args:
             image: the definition of the image.
@@ -105,13 +105,16 @@ class Engine(Protocol):
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the fault of an image that has a record but that `find` does not return.
+        """Return a text that describes the damage of a recorded image; None without damage.
 
-        Return None if there is no such image. `build` renames a damaged image and builds it again.
+        `build` renames a damaged image and builds the image again.
         """
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return a description of the image that `build` would make (digest None, size 0)."""
+        """Return a description of the image that `build` would make.
+
+        In the description, the digest is None and the size is 0.
+        """
 
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter

@@ -26,11 +26,18 @@ from trimaran.parsing import parse_json
 from trimaran.reporting import Reporter
 
 SQUASHFS = "-comp gzip -Xcompression-level 1"
-"""Options of mksquashfs: every kernel can mount gzip; the default level 9 takes minutes longer."""
+"""Options of mksquashfs.
+
+Every kernel can mount a file system compressed with gzip. The default compression level, 9, takes
+minutes longer than level 1.
+"""
 
 
 def program() -> str | None:
-    """Return the path of Apptainer, on PATH or as installed by `make apptainer`, or None."""
+    """Return the path of Apptainer, or None if it is not installed.
+
+    Apptainer is on PATH, or `make apptainer` has installed it in the cache.
+    """
     own = paths.cache("apptainer", "current", "usr", "bin", "apptainer")
     return shutil.which("apptainer") or (str(own) if own.is_file() else None)
 
@@ -94,7 +101,7 @@ class Apptainer(Container):
         return workplace(job.unpacked)
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
-        """Return the command to build with spython, which starts Apptainer as `singularity`."""
+        """Return the command that builds with spython, which starts Apptainer as `singularity`."""
         from trimaran.images import render
 
         (folder / "bin").mkdir()

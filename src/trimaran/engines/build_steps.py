@@ -129,7 +129,7 @@ class Container(Engine):
     def fault(
         cls, record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
     ) -> str | None:
-        """Return the fault of the image of `record`, or None; see `store.damage`."""
+        """Return a text about the damage of the recorded image, or None if it is intact."""
         return store.damage(record, thorough=thorough, advance=advance)
 
     def environment(self, *, network: bool = True) -> dict[str, str]:
@@ -141,7 +141,8 @@ class Container(Engine):
     ) -> BuiltImage | None:
         """Return the newest undamaged image, or None if there is none.
 
-        The image has the given digest; without `digest`, it was made from the current definition.
+        With `digest`, only an image with this digest is returned. Otherwise, only an image of the
+        current definition is returned.
         """
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
@@ -149,7 +150,7 @@ class Container(Engine):
         return None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the fault of the newest damaged image or record of `image`, or None."""
+        """Return a text about the newest damaged image or record of `image`, or None."""
         for record in self._records(image, digest):
             if fault := self.fault(record):
                 return fault
@@ -232,9 +233,9 @@ class Container(Engine):
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
         reporter: Reporter,
     ) -> Job:
-        """Collect the inputs of `image`.
+        """Return all inputs for building `image`.
 
-        `below` is its framework image, if it has one. `given` is the value of `--base`.
+        `below` is the framework image of an app image. `given` is the value of `--base`.
         """
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 

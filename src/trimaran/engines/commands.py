@@ -27,7 +27,7 @@ FOR_THE_NETWORK = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
-"""Additional variables of the host for a pull: the proxy and certificates of the site."""
+"""Additional variables of the host for a command with network access: proxies, certificates."""
 
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
 """The folders of programs at the end of every PATH."""
@@ -39,8 +39,8 @@ MOMENT = "%Y-%m-%dT%H:%M:%SZ"
 def lay_out(image: Image, file: str, folder: Path) -> None:
     """Copy the definition `file` and the files of `image` into the build folder `folder`.
 
-    All copies get mode 644: in a checkout the mode depends on the umask of its owner, and the mode
-    would become part of the image.
+    All copies get the mode 644, because the mode becomes part of the image, and the mode in a
+    checkout depends on the umask of the user.
     """
     for name in (file, *image.files):
         place = folder / name
@@ -84,13 +84,13 @@ def label_arguments(base: Base) -> Mapping[str, str]:
 
 
 def created() -> str:
-    """Return the date of the image: SOURCE_DATE_EPOCH if it is set, else now."""
+    """Return the date of a new image: SOURCE_DATE_EPOCH if it is set, else the current time."""
     seconds = int(os.environ.get("SOURCE_DATE_EPOCH") or time.time())
     return datetime.fromtimestamp(seconds, timezone.utc).strftime(MOMENT)
 
 
 def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) -> None:
-    """Run a command of an engine that pushes an image to a registry or pulls one.
+    """Run an engine's command that pushes an image to a registry, or pulls an image from it.
 
     Raises:
         BuildError: the command failed.
@@ -125,7 +125,7 @@ CDI_KINDS: dict[Gpu, tuple[str, str]] = {
     "nvidia": ("nvidia.com/gpu", "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
     "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
 }
-"""Vendor -> kind of device in a CDI specification, and the command that writes one."""
+"""Vendor -> kind of device in a CDI specification, and command that writes the specification."""
 
 
 def gpu_vendor(name: str) -> Gpu | None:

@@ -53,19 +53,22 @@ PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
 COMPLETE = ".complete"
-"""Name of the file that lists all files of the environment: path -> hash, or target of a link."""
+"""Name of the JSON file that maps each path in the environment to its hash or link target."""
 
 GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
-"""Variables with which glibc, like tcmalloc, keeps up to 16 GiB of freed memory for the next step.
+"""Environment variables that make glibc keep up to 16 GiB of freed memory for the next step.
 
-See M_TRIM_THRESHOLD and M_MMAP_MAX in mallopt(3). `OMP_WAIT_POLICY=passive`, which helps when
-another process runs, is not set: it makes a run on an idle machine slower by a seventh
-(site/docs/guides/threads.md).
+They are set if tcmalloc, which also keeps freed memory, is not installed. See M_TRIM_THRESHOLD and
+M_MMAP_MAX in mallopt(3). `OMP_WAIT_POLICY=passive`, which helps when another process runs, is not
+set, because it makes a run on an idle machine slower by a seventh (site/docs/guides/threads.md).
 """
 
 
 class Host:
-    """Virtual environments in the cache, named after the hash of their inputs."""
+    """The host engine, which uses virtual environments in the cache instead of images.
+
+    The name of each environment contains a hash of its inputs.
+    """
 
     name = "host"
     container = False
@@ -90,7 +93,7 @@ class Host:
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the environment made from the current inputs of `image`, or None.
+        """Return the environment that was made from the current inputs of `image`, or None.
 
         An environment has no digest, so the result is None if `digest` is given. This method hashes
         only files whose `ctime` is newer than the environment, whereas `build` hashes all files.
@@ -102,7 +105,7 @@ class Host:
         return planned if here and self.damage(image) is None else None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return the first changed file of the environment, or None.
+        """Return a text about the first changed file of the environment, or None.
 
         Only files whose `ctime` is newer than the environment are hashed.
         """
@@ -206,7 +209,10 @@ class Host:
 
 
 def tcmalloc() -> Path | None:
-    """Return the path of tcmalloc on this host, which makes training faster, or None."""
+    """Return the path of the library tcmalloc, or None if it is not installed.
+
+    The library makes training faster.
+    """
     for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"):
         if (library := Path(folder, TCMALLOC)).exists():
             return library
@@ -223,7 +229,7 @@ class _Task:
 
 
 def _make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -> None:
-    """Make an environment with the given wheels in `part`, a folder to be renamed to `place`.
+    """Make an environment with `wheels` in the folder `part`, which will be renamed to `place`.
 
     Raises:
         BuildError: a wheel cannot be unpacked, or a file differs from the hash in its wheel.
@@ -245,7 +251,7 @@ def _make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -
 
 
 def _damage(place: Path, reporter: Reporter, *, thorough: bool = True) -> str | None:
-    """Return the first file of the environment `place` that has changed, or None.
+    """Return a text about the first changed file of the environment `place`, or None.
 
     Args:
         place: the environment.
@@ -281,7 +287,7 @@ class _Bare(venv.EnvBuilder):
     """A builder of a virtual environment whose files do not contain the environment's own path."""
 
     def create_configuration(self, context: SimpleNamespace) -> None:
-        """Write `pyvenv.cfg` without its line `command`."""
+        """Write `pyvenv.cfg` without the line `command`, which contains the environment's path."""
         super().create_configuration(context)
         file = Path(context.cfg_path)
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -293,14 +299,14 @@ class _Bare(venv.EnvBuilder):
 
 
 class _Counting(SchemeDictionaryDestination):
-    """A destination of an unpacked wheel, which reports each file."""
+    """A destination of the package `installer` that reports each written file as progress."""
 
     advance: Advance
 
     def write_to_fs(
         self, scheme: Scheme, path: str, stream: BinaryIO, is_executable: bool
     ) -> RecordEntry:
-        """Write one file."""
+        """Write one file, and report it as progress."""
         self.advance(1)
         # Packages that share a folder may be unpacked at the same time.
         Path(self.scheme_dict[scheme], path).parent.mkdir(parents=True, exist_ok=True)
@@ -382,7 +388,10 @@ def _content(place: Path, name: str) -> str:
 
 
 def _unlike_records(part: Path, found: dict[str, str]) -> list[str]:
-    """Return the files whose hash differs from every RECORD that lists them."""
+    """Return the files whose hash is in none of the RECORD files that list them.
+
+    Each wheel contains a RECORD file, which lists the files of the wheel with their hashes.
+    """
     site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(part)}))
     listed: dict[str, set[str]] = {}
     for record in site.glob("*.dist-info/RECORD"):

@@ -27,7 +27,7 @@ from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
 Reasons = Mapping[tuple[Kind, str], str]
-"""(kind, pattern that matches the whole name) -> reason why a difference is harmless."""
+"""Kind of a difference, and regular expression for its name -> reason why it is harmless."""
 
 # An engine sets these variables in each container; the image does not contain them.
 _OF_THE_ENGINE = re.compile(
@@ -90,13 +90,13 @@ class File(strict.Model):
 
     @property
     def content(self) -> str:
-        """The type, mode and hash or target as text, to compare two files."""
+        """A text with the type, the mode, and the hash or link target, to compare two files."""
         what = self.sha256 or self.target or ""
         return f"{self.type} {self.mode:o} {what}".rstrip()
 
 
 class Item(strict.Model):
-    """A file, or a folder with all that it contains, and its size in bytes."""
+    """The path of a file or of a folder, and the total size in bytes."""
 
     path: str
     size: int
@@ -159,8 +159,8 @@ class Inventory(strict.Model):
     def largest(self, count: int) -> list[Item]:
         """Return the `count` largest items.
 
-        An item is a Python package. Outside of the Python packages, it is a file, or a folder at
-        most three levels below the root, with all that it contains.
+        An item is a Python package, or a file or folder outside of the Python packages. The content
+        of a folder three levels below the root counts as a part of this folder.
         """
         sizes: dict[str, int] = {}
         for path, file in self.files.items():
@@ -171,7 +171,7 @@ class Inventory(strict.Model):
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
     def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
-        """Return the differences from `other`, each with its reason if `reasons` has one."""
+        """Return the differences between this image and `other`, with the reasons in `reasons`."""
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),
             ("python", _python(self), _python(other)),

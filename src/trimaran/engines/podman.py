@@ -35,7 +35,7 @@ TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
 """`Base.bootstrap` -> prefix of a base image on the command line of Buildah."""
 
 TIDYING = (0.5, 1.0, 2.0, 4.0)
-"""Seconds before each repetition of `podman rmi` or `podman image inspect`.
+"""Seconds to wait before each repetition of `podman rmi` or `podman image inspect`.
 
 Podman may still be removing a container after `run --rm` has ended.
 """
@@ -99,14 +99,14 @@ class Podman(Storage):
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Push the image; layers that the registry has are not sent again."""
+        """Push the image; layers that the registry already has are not sent."""
         self._transfer("push", login, tls, built.reference, f"docker://{to}", reporter=reporter)
 
     def pull(
         self, source: str, image: Image, digest: str, *, login: Path | None, tls: bool,
         reporter: Reporter,
     ) -> tuple[str, int]:
-        """Pull by the digest of the manifest.
+        """Pull the image by the digest of its manifest; return its name and its size in bytes.
 
         Podman verifies the digests of the manifest and of every layer.
         """

@@ -1,7 +1,7 @@
 """Print the inventory of an image as JSON; the Python of the image runs this module.
 
-`image_contents` passes the text of this file to the interpreter of the image. It may use only the
-standard library of Python 3.10, and it is not part of the image.
+`image_contents` passes the text of this module to the Python interpreter of the image. The module
+may use only the standard library of Python 3.10, and is not part of the image.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ def files(root: str, skipped: frozenset[str]) -> dict[str, Row]:
 
 
 def walk(folder: str, skipped: frozenset[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield every path below `folder` that is not skipped, without following links."""
+    """Yield each path below `folder` with its `stat` result, except the paths in `skipped`.
+
+    Links are not followed.
+    """
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.path in skipped:

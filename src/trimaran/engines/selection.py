@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """An engine: its class, and the function that renders a launch specification as a command.
+    """The class of an engine, and the function that renders a launch specification as a command.
 
     Attributes:
         place: the class, as `module:name`.
@@ -47,10 +47,10 @@ ENGINES = {
     "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
     "host": Row("trimaran.engines.host:Host", "trimaran.launch.specification:host_command"),
 }
-"""Name -> engine. A class is imported when it is used: most commands need one engine or none."""
+"""Name of an engine -> its row. The class of an engine is imported only when it is used."""
 
 AUTO = "auto"
-"""The name that selects Apptainer if it is installed, else the host."""
+"""The name that selects the engine Apptainer if it is installed, else the host engine."""
 
 
 def every() -> dict[str, type[Engine]]:

@@ -99,9 +99,10 @@ def pulled(
 
 
 def records(image: Image, engine: str, digest: str | None = None) -> list[Record]:
-    """Return the records of the images with `digest`, or of the current definition, newest first.
+    """Return the records of matching images, the newest first.
 
-    An image with the given digest is included even if the definition has changed since.
+    With `digest`, the images with this digest match, even if the definition has changed since.
+    Otherwise, the images of the current definition match.
     """
     content = None if digest else definition.content_of(image)
     return [
@@ -157,7 +158,7 @@ def broken(image: Image, engine: str) -> list[Path]:
 def damage(
     record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
 ) -> str | None:
-    """Return the fault of the SIF of `record`, or None if the SIF is intact.
+    """Return a text about the damage of the recorded SIF, or None if the SIF is intact.
 
     Args:
         record: the record of an image that is a file.

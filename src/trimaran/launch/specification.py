@@ -47,7 +47,7 @@ class ImageReference(EngineImage):
 
     @property
     def image(self) -> ImageReference:
-        """A copy without the fields that a subclass adds."""
+        """A copy of this reference, without the fields that a subclass adds."""
         return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
 
 

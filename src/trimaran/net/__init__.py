@@ -2,7 +2,7 @@
 
 DEBIAN = "http://deb.debian.org"
 SNAPSHOT = "https://snapshot.debian.org/archive"
-"""Addresses of Debian's mirrors and of its store of all old versions.
+"""Addresses of Debian's mirrors, and of the server with all old versions of Debian's packages.
 
-Both have a folder for each Debian archive, such as `debian`.
+Both addresses have a folder for each Debian archive, such as `debian`.
 """

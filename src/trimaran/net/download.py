@@ -28,7 +28,7 @@ from trimaran.net.transfer import SourceFailed, SourceSilent, ask_again, is_remo
 from trimaran.reporting import Reporter
 
 PATIENCE = (5.0, 15.0)
-"""Seconds to wait before all sources are tried again, if one of them did not answer."""
+"""Seconds to wait before each new attempt with all sources, if a source did not answer."""
 
 
 def fetch(
@@ -140,7 +140,7 @@ class _Job:
         """Rename the `.part` if it is complete.
 
         Returns:
-            Whether the file is complete now, because of this process or of another process.
+            Whether the file is complete now; another process may have completed it.
         """
         if not self.part.exists():
             return False
@@ -191,7 +191,7 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Rename a folder or a broken link that has the name of the file, if it exists."""
+        """Rename `path`, such as a folder or a link, if it exists and is not a regular file."""
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")

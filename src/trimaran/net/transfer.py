@@ -1,4 +1,4 @@
-"""Transfer the bytes of one URL into an open file, resume it, and give up on dead hosts.
+"""Transfer the bytes of a URL into an open file, resume transfers, and give up on dead hosts.
 
 The module does not check the bytes; `download` does.
 """
@@ -24,10 +24,10 @@ from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
-"""Number of successive attempts with less than one chunk, after which a source is given up."""
+"""Number of successive attempts that bring less than one chunk before a source is given up."""
 
 REMEMBER_SECONDS = 60.0
-"""Seconds for which a failed host is not tried again; otherwise each file would wait for it."""
+"""Seconds for which a failed host is not tried again; otherwise, every file would wait for it."""
 
 CHUNK = 64 * 1024
 EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes is given up
@@ -49,7 +49,7 @@ class _Broken(Exception):  # noqa: N818 - an outcome, as SourceFailed
 
 
 class _Stale(_Broken):
-    """The error that existing bytes belong to another file; the attempt is not a failure."""
+    """The error that the existing bytes belong to another file; it does not count as a failure."""
 
 
 def is_remote(url: str) -> bool:

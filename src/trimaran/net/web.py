@@ -26,7 +26,7 @@ from trimaran import __version__
 from trimaran.terminal_safety import excerpt
 
 CONNECT_SECONDS = 6.0  # a resolver repeats its request after 5 s if a packet was lost
-"""Time limit in seconds for both together: resolving a name and connecting."""
+"""Total time limit in seconds for resolving a host name and connecting to the host."""
 
 READ_SECONDS = 15.0
 """Seconds without a received byte after which a transfer counts as stalled."""
@@ -38,7 +38,7 @@ REDIRECTS = 5
 """Maximum number of redirects in a row."""
 
 NAMED = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
-"""Environment variables with a file of certificates, which replace the system's certificates."""
+"""Environment variables that name a file of certificates, to replace the system's certificates."""
 
 _LONGEST_NUMBER = 15  # digits; enough for a petabyte
 _CHUNK = 64 * 1024
@@ -48,7 +48,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Answer:
-    """A complete answer.
+    """A complete response to an HTTP request.
 
     Attributes:
         url: the address after all redirects.
@@ -62,7 +62,10 @@ class Answer:
 
 
 class _System(HTTPAdapter):
-    """An adapter that trusts the system's certificates (store or $SSL_CERT_FILE) and certifi's."""
+    """An HTTP adapter that trusts the certificates of the system and of the package certifi.
+
+    The certificates of the system are in its store, or in the file $SSL_CERT_FILE.
+    """
 
     def __init__(self) -> None:
         self.context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -121,7 +124,7 @@ def answer(
         method: the HTTP method.
         headers: additional headers.
         params: parameters of the query.
-        auth: the login, as for requests.
+        auth: the login, in a form that the library requests accepts.
         seconds: time limit.
 
     Raises:
@@ -160,13 +163,13 @@ def phrase(response: requests.Response) -> str:
 
 
 def origin(url: str) -> tuple[str, str]:
-    """Return the scheme, and the host with port, to which a login for `url` may be sent."""
+    """Return the scheme and the host with port of `url`; a login is sent only to this origin."""
     parts = urlsplit(url)
     return parts.scheme, parts.netloc
 
 
 def within(seconds: float, work: Callable[[], Found]) -> Found:
-    """Return the result of `work`, which runs in a thread; a late thread is abandoned.
+    """Return the result of `work`, which runs in a thread; abandon the thread after `seconds`.
 
     The timeout of a socket restarts with each byte, so a slow server could block for ever.
 
@@ -190,7 +193,10 @@ def within(seconds: float, work: Callable[[], Found]) -> Found:
 
 
 class _Nobody(AuthBase):
-    """A login handler that sends no login; without an `auth`, requests would read ~/.netrc."""
+    """A login handler that sends no login.
+
+    Without a handler, the library requests would read logins from ~/.netrc.
+    """
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         return request
