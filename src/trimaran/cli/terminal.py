@@ -190,7 +190,7 @@ LONGEST_SILENCE = 60.0
 
 
 def silences() -> Iterator[float]:
-    """Yield the seconds without output before each line of progress."""
+    """Yield, for each progress line in turn, the seconds without output before it is printed."""
     seconds = SILENT_SECONDS
     while True:
         yield seconds

@@ -120,10 +120,10 @@ def largest_share(tensors: Sequence[int], servers: int) -> float:
 def parameter_server(tensors: Sequence[int], size: float, layout: Layout) -> float:
     """Return the time in seconds in which the busiest node sends and receives the data of a step.
 
-    Each node runs one parameter server. It adds the gradients of its devices, sends the sum to the
-    servers, and gets the new weights. The busiest node receives, as a worker, the weights of all
-    other servers, and as a server, its share of the gradients of all other nodes. It sends the same
-    amount. A single node exchanges gradients by an all-reduce.
+    Each node runs one parameter server. Each node adds the gradients of its devices, sends the sum
+    to all servers, and gets the new weights. The busiest node receives the weights that the other
+    servers store, and the gradients of all other nodes for the weights that its own server stores.
+    It sends the same amount of data. A single node exchanges gradients by an all-reduce.
 
     Args:
         tensors: number of values of each tensor, in the order of their keys.

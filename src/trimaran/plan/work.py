@@ -13,8 +13,9 @@ from trimaran.errors import UsageError, nearest
 
 TRAINING = 3
 """Operations of a training step, divided by the operations of its forward pass. The backward pass
-computes the gradients of inputs and of weights. Both need the same number of operations as the
-forward pass each (Kaplan et al., arXiv:2001.08361, section 2.1, for any matrix product)."""
+computes the gradients of inputs and of weights. Each of these two needs the same number of
+operations as the forward pass (Kaplan et al., arXiv:2001.08361, section 2.1, for matrix products).
+"""
 
 FP32 = 4
 """Size of the gradient of one parameter in bytes."""
