@@ -148,9 +148,9 @@ class Ways:
 def folders(
     file: RecipeFile, files: Sequence[RecipeFile], words: Sequence[str]
 ) -> dict[str, Path]:
-    """Return data set -> folder for the data sets of the recipe `file`, from the `--data` options.
+    """Return the `--data` folder of each data set of the recipe `file`, keyed by the data set.
 
-    Data sets that only other recipes of the command read are left out.
+    Folders of data sets that only other recipes of the command read are left out.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.

@@ -69,7 +69,7 @@ def code(path: Path) -> list[Line]:
 
 
 def _comments(text: str) -> dict[int, int]:
-    """Return line number -> start column of the comment, for the lines with a comment."""
+    """Return the start column of each comment, keyed by the number of its line."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return dict(token.start for token in tokens if token.type == tokenize.COMMENT)
 

@@ -160,8 +160,8 @@ def _beta(a: float, b: float, x: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b).
 
     If x <= (a + 1) / (a + b + 2), the continued fraction 8.17.22 of NIST's Digital Library of
-    Mathematical Functions (DLMF) is used, which converges fast. A greater x is first replaced by
-    1 - x, with the symmetry relation 8.17.4.
+    Mathematical Functions (DLMF) is used, which converges fast. For a greater x, the symmetry
+    relation 8.17.4 is applied first.
     """
     if x <= 0 or x >= 1:
         return min(1.0, max(0.0, x))

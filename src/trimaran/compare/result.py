@@ -117,9 +117,10 @@ class ExpectedEfficiency(BaseModel):
 
 
 class Scale(BaseModel):
-    """Throughput of a group; speed-up and efficiency relative to the group with fewest devices.
+    """The throughput, speed-up and efficiency of a group.
 
-    `devices` is the number of GPUs if a rank uses several GPUs, otherwise the number of ranks.
+    Speed-up and efficiency are relative to the group with the fewest devices. `devices` is the
+    number of GPUs if a rank uses several GPUs, otherwise the number of ranks.
     """
 
     group: str

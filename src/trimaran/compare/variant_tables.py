@@ -35,7 +35,7 @@ def rows(variants: Variants) -> list[list[str]]:
 def numbers(variants: Variants) -> tuple[list[str], list[list[str]]]:
     """Return column headings and rows of a shorter table of variants.
 
-    It lacks the column of groups and the column with the metric after each epoch.
+    This table lacks the column of groups and the column with the metric after each epoch.
     """
     head = [variants.option, "ranks", variants.time.title, "speed-up", variants.sent.title,
             "lines that differ"]
@@ -48,9 +48,9 @@ def numbers(variants: Variants) -> tuple[list[str], list[list[str]]]:
 
 
 def shown_epochs(variants: Variants) -> list[int]:
-    """Return the epochs that the table shows: all, or an evenly spaced selection if they are many.
+    """Return the epochs that the table shows.
 
-    A selection includes the first and the last epoch.
+    If there are more than `MOST_EPOCHS` epochs, they are selected evenly, including first and last.
     """
     known = sorted({one.epoch for variant in variants.groups for one in variant.epochs})
     if len(known) <= MOST_EPOCHS:

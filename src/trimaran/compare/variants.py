@@ -15,7 +15,7 @@ from trimaran.report.variants import RunVariant
 
 
 def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
-    """Return the comparison of the variants that groups of runs used; None for an app without them.
+    """Return the results of each variant that the groups used; None if the app has no variants.
 
     A group is left out if its variant is not known, or if its runs used different variants.
 
@@ -43,7 +43,7 @@ def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
 
 
 def _name(members: Sequence[Side], variants: Variants) -> str | None:
-    """Return the name of a group's variant; None if it is unknown, or if runs used several ones."""
+    """Return the name of a group's variant; None if it is unknown, or if the runs differ in it."""
     names = {of_runs.name_of(side.variant.arguments, variants)
              for side in members if side.variant is not None}
     return names.pop() if len(names) == 1 else None

@@ -10,7 +10,7 @@ from trimaran import files, paths
 from trimaran.report.history import RESULTS
 
 SCHEMA = 1
-"""Version of the schema of evidence, which evidence contains as `schema`."""
+"""Version of the schema of evidence: the value of the key `schema`."""
 
 HASH = "sha256"
 """Key of evidence whose value is the hash of all other keys and their values."""

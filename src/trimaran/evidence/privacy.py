@@ -54,8 +54,8 @@ _TELLING = re.compile(
     r"|ADDR|ADDRESS|ENDPOINT|ACCOUNT|TOKEN|SECRET|PASSWORD|CREDENTIALS?|UUID|SERIAL)",
     re.IGNORECASE,
 )
-"""Pattern of keys and environment variables whose values are names of hosts or users, addresses or
-secrets, such as `SLURM_JOB_USER`."""
+"""Pattern of keys and names of environment variables, such as `SLURM_JOB_USER`, whose values are
+names of hosts or users, addresses or secrets."""
 
 _GENERIC = frozenset({
     "admin", "build", "debian", "docker", "host", "localhost", "node", "root", "runner", "test",
@@ -66,7 +66,8 @@ _GENERIC = frozenset({
 REMOVED = "[removed]"
 
 _PUBLIC = frozenset({("run", "recipe", "name"), ("run", "image", "name")})
-"""Key paths of the names of recipe and image, in which names of users and hosts are not private."""
+"""Key paths of the names of recipe and image. They are public, even if they contain the name of a
+user or host."""
 
 
 def names_here() -> list[str]:

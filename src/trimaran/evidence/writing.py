@@ -112,8 +112,8 @@ def add(
         record: content of `run.json`.
         judged: the verdict.
         to: path of the file; None: a new file below `site/results`.
-        label: description of the machine, which ends the name of the file; None: it is derived
-            from the hardware facts.
+        label: description of the machine, with which the name of the file ends; None: the
+            description is derived from the hardware facts.
 
     Raises:
         UsageError: as in `write`; the label is not allowed; the evidence of this run exists; or

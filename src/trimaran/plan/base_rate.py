@@ -117,10 +117,10 @@ def _full(situation: Situation) -> float:
 
 
 def _published(situation: Situation) -> tuple[float, str] | None:
-    """Return samples per second of one device from a recipe, and the source; None without a recipe.
+    """Return the rate of one device that a recipe expects, in samples per second, and its source.
 
-    The recipe of the plan has priority over other recipes of the app. Among several recipes or
-    points, the one with the fewest devices is used.
+    The recipe of the plan has priority over other recipes of the app, and fewer devices have
+    priority over more devices. Return None if no comparable recipe expects a rate.
     """
     own = situation.recipe_name.partition("@")[0]
     app = own.partition("/")[0]
@@ -141,7 +141,7 @@ def _published(situation: Situation) -> tuple[float, str] | None:
 def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None:
     """Return the number of devices of `recipe`, samples per second of one device, and the source.
 
-    Return None if the recipe is not comparable with the situation, or expects no rate.
+    Return None if `recipe` cannot be compared with the recipe of the plan, or expects no rate.
     """
     card, planning = situation.card, situation.planning
     target = targets.load(recipe.target)
@@ -167,7 +167,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
 
 
 def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
-    """Return whether a recipe and the situation have equal device, verb, network and precision."""
+    """Return whether a recipe has the same device, verb, network and precision as the plan."""
     planning = situation.planning
     if hardware.device.name != situation.hardware.device.name:
         return False
@@ -182,9 +182,9 @@ def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
 def single(
     situation: Situation, throughput: float, batch: float, layout: Layout, exchange: Exchange
 ) -> float:
-    """Return the samples per second of one device that explain the `throughput` of `layout`.
+    """Return the rate of one device for which the model predicts `throughput`.
 
-    It is the rate from which the model predicts `throughput` for the devices of `layout`.
+    `throughput` is the rate of all devices of `layout`. Both rates are in samples per second.
     """
     return batch / step.computation(
         batch * layout.ranks / throughput,

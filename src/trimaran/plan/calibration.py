@@ -65,14 +65,14 @@ class _Fitted:
 
 
 def with_link(found: Situation, path: Path) -> Situation:
-    """Return the situation with a link that `collectives` measured.
+    """Return the inputs of a prediction with a link that the app `collectives` measured.
 
     A ring all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n of
     the bytes. Therefore the fitted time gives the latency and the bandwidth of a link. Ranks on one
     host measure the link within a node; ranks on several hosts measure the link between nodes.
 
     Args:
-        found: the situation.
+        found: the inputs of the prediction.
         path: a run directory of `collectives`, or its `collectives.json`.
 
     Raises:
@@ -104,10 +104,10 @@ def _largest(results: _Results, file: Path) -> _Fitted:
 
 
 def of_run(found: Situation, directory: Path) -> BaseRate:
-    """Return the throughput of one device, computed from the throughput of a finished run.
+    """Return the rate of one device, computed from the throughput of a finished run.
 
     Args:
-        found: the situation to predict.
+        found: the inputs of the prediction.
         directory: the run directory.
 
     Raises:
@@ -141,10 +141,10 @@ def of_run(found: Situation, directory: Path) -> BaseRate:
 
 
 def _check_same(found: Situation, recipe: Recipe, directory: Path) -> None:
-    """Check that a run and the situation have the same app, network and precision.
+    """Check that a run has the same app, network and precision as the prediction.
 
     Raises:
-        UsageError: they differ, or an option of the run has a value that plans do not support.
+        UsageError: one of them differs, or plans do not support an option of the run.
     """
     planning = found.planning
     pairs: list[tuple[str, object, object]] = [("app", recipe.app, found.recipe.app)]

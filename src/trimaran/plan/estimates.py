@@ -20,7 +20,7 @@ LARGEST = 10_000_000
 
 
 def peak(name: str, recipe: Recipe) -> int | None:
-    """Return the estimated memory of the rank that needs most, in bytes; None without an estimate.
+    """Return the estimated memory of the most loaded rank, in bytes; None without an estimate.
 
     Args:
         name: name of the recipe, with or without a point of a series.

@@ -15,7 +15,7 @@ from trimaran.recipes.recipe import DataUse
 from trimaran.recipes.targets import Target
 
 TOKENS = 1 << 16
-"""Largest vocabulary whose packed tokens have two bytes; with a larger vocabulary, they have four
+"""Largest vocabulary whose packed tokens have two bytes. Tokens of a larger vocabulary have four
 bytes."""
 
 
@@ -82,7 +82,7 @@ def of(situation: Situation, nodes: int, throughput: float) -> Feed:
 
 
 def sample_size(situation: Situation, name: str, use: DataUse) -> Size | None:
-    """Return the average size of a packed sample of a data set; None if it is unknown."""
+    """Return the average size in bytes of a packed sample of a data set; None if it is unknown."""
     if situation.planning.sequences:
         vocabulary = situation.network.layers[-1].outputs
         return Size(2 if vocabulary <= TOKENS else 4, f"a token of a vocabulary of {vocabulary:,}")

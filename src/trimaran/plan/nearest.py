@@ -88,8 +88,9 @@ def sentences(recipe_name: str, hosts: list[HostFacts]) -> Iterator[str]:
 def _predicted(recipe_name: str, nearest: Nearest, hosts: list[HostFacts]) -> str | None:
     """Return a sentence with the throughput that is predicted for the machine, or None.
 
-    The prediction assumes the accelerators of the nearest target. It is None if the machine has no
-    accelerators, because processors are too different, or if a fact is missing.
+    The prediction assumes that the machine has accelerators of the nearest target's kind. Return
+    None if the machine has no accelerators, because processors differ too much, or if a fact is
+    missing.
     """
     count = len(hosts[0].accelerators)
     if not count:

@@ -29,7 +29,7 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
 
 
 def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether a plan can be made for a recipe with these options."""
+    """Return whether the options of a recipe allow a plan."""
     try:
         check_fixed(recipe, planning)
         network_of(recipe, planning)
@@ -59,7 +59,7 @@ def size_of(recipe: Recipe, planning: Planning) -> int:
     """Return the size of a sample, such as the number of tokens of a sequence.
 
     Raises:
-        UsageError: the value of the option is not one whole number.
+        UsageError: the recipe does not state the size as one whole number.
     """
     return _number(recipe, planning.size or "")
 
@@ -74,7 +74,7 @@ def batch_of(recipe: Recipe, planning: Planning, devices: int) -> int:
     """Return the number of samples that each device processes in one step.
 
     Raises:
-        UsageError: the value of the option is not one whole number.
+        UsageError: the recipe does not state the batch as one whole number.
     """
     found = _number(recipe, planning.batch)
     if planning.sequences:
@@ -137,7 +137,7 @@ def precision(recipe: Recipe, card: Card, hardware: Hardware) -> Precision:
 
 
 def samples(recipe: Recipe, planning: Planning, batch: int) -> int | None:
-    """Return the number of samples in the whole training; None if the recipe does not define it."""
+    """Return the number of samples in the whole training; None if it is unknown."""
     if planning.steps is not None and isinstance(
         steps := argument(recipe, planning.steps), int
     ):

@@ -65,7 +65,7 @@ class Memory:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the recipe's batch fits into the memory; None if its size is unknown."""
+        """Whether the recipe's batch fits into the memory; None if the memory size is unknown."""
         return None if self.available is None else self.gigabytes <= USABLE * self.available
 
 

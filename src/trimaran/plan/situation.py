@@ -47,7 +47,7 @@ class Situation:
         least: smallest number of samples that a device can get: 1, or the length of a sequence.
         exchange: how the ranks exchange gradients.
         precision: precision of matrix products.
-        samples: number of samples in the whole training; None if the recipe does not define it.
+        samples: number of samples in the whole training; None if it is unknown.
         target_name: name of the target.
         target: the target.
         hardware: published hardware facts of the target.
@@ -99,7 +99,8 @@ class Situation:
         return self.batch if self.whole is None else self.whole / devices
 
     def step(self, compute: float, layout: Layout) -> Step:
-        """Return the predicted times of a step that takes one device alone `compute` seconds."""
+        """Return the predicted times of a step that one device alone computes in `compute` seconds.
+        """
         return step.of(self.network, compute, layout, self.exchange, self.width)
 
     @property
@@ -108,7 +109,7 @@ class Situation:
         return self.hardware.assumed
 
     def layout(self, nodes: int) -> Layout:
-        """Return the devices and links of `nodes` nodes, of which all devices are used."""
+        """Return the devices and links of `nodes` nodes of the target."""
         return Layout(nodes, self.hardware.device.count, self.wire("within"), self.wire("between"))
 
     def wire(self, place: Literal["within", "between"]) -> Wire | None:

@@ -14,12 +14,12 @@ from trimaran.recipes.planning import Exchange
 VARIATION = 0.08 / 5.4
 """Standard deviation of the speed of devices of the same model, relative to the mean speed. In five
 computing centres, GPUs of one model differ by 8 % on average (Sinha et al., "Not All GPUs Are
-Created Equal", SC22, arXiv:2208.11035). The 8 % are interpreted as the distance between the
+Created Equal", SC22, arXiv:2208.11035). This value is interpreted as the distance between the
 whiskers of a box plot, which is 5.4 standard deviations of a normal distribution."""
 
 CONTENTION = 0.189
 """Relative slowdown of computation during communication, because both use the memory and the
-processors of a device. It is the mean of A100, H100, MI210 and MI250 (arXiv:2507.03114,
+processors of a device. The value is the mean over A100, H100, MI210 and MI250 (arXiv:2507.03114,
 abstract)."""
 
 BUCKET = 25 * 2**20
@@ -103,10 +103,10 @@ def predict(
 
 
 def computation(seconds: float, predicted: Callable[[float], Step]) -> float:
-    """Return the computation time of one device, in seconds, from the time of a step of several.
+    """Return the computation time of one device alone, in seconds, from the time of a whole step.
 
     Args:
-        seconds: published or measured time of the step.
+        seconds: published or measured time of the step of all devices.
         predicted: function that predicts the step from the computation time of one device.
     """
     found = seconds

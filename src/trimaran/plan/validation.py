@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("series.yaml")
 
 
 class Workload(strict.Model):
-    """A network, named by the app that describes it in `work.json` and by its name there."""
+    """The name of a network, and the app that describes this network in `work.json`."""
 
     app: str
     name: str

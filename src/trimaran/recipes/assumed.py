@@ -1,6 +1,6 @@
-"""Assumed values of recipes and targets: values without a source, or whose source was not read.
+"""Assumed values of recipes and targets: no source states them, or the source was not read.
 
-They are listed in mappings of key paths to reasons.
+Each assumption is a pair of the key path of a value and the reason for this value.
 """
 
 from __future__ import annotations

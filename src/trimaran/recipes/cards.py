@@ -98,7 +98,7 @@ class DataNeeds(strict.Model):
 
 
 class Variants(strict.Model):
-    """The option whose values `trimaran compare` compares as variants, and the compared metrics."""
+    """The option whose values are the variants of an app, and the metrics to compare them by."""
 
     option: Word = Field(description="the option, such as `strategy`")
     further: list[Word] = Field(
@@ -239,7 +239,7 @@ def load(app: str) -> CardFile:
 
 
 def _faults(card: Card, verbs: Mapping[str, Verb]) -> Mapping[Location, str]:
-    """Return key path -> fault for each contradiction between `card` and `options.json`."""
+    """Return the contradictions between `card` and `options.json`, keyed by key path."""
     found: dict[Location, str] = {
         ("verbs", verb): f"options.json has no verb '{verb}' ({nearest(verb, verbs)})"
         for verb in card.verbs if verb not in verbs
@@ -356,7 +356,7 @@ def verbs(app: str) -> dict[str, Verb]:
 
 
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return argument -> fault for the faulty arguments in `args`, with which `verb` is called.
+    """Return a description of the fault of each faulty argument in `args`, keyed by the argument.
 
     The result is also empty if the options of the app cannot be checked.
 

@@ -338,7 +338,7 @@ class Recipe(strict.Model):
             yield from (((*place, index), expected) for index, expected in enumerate(table))
 
     def expectation_faults(self, card: Card) -> dict[Location, str]:
-        """Return key path -> fault for the faulty expectations of the recipe and of all points."""
+        """Return the faults in the expectations of the recipe and all points, keyed by key path."""
         found: dict[Location, str] = {}
         for at, expected in self.expectations():
             key, problem = expected.fault(self.app, card)

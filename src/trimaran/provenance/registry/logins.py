@@ -25,8 +25,7 @@ from trimaran.parsing import parse_json
 from trimaran.terminal_safety import excerpt
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
-"""Registry -> name of the registry in files of logins, for registries with a different name there.
-"""
+"""Registry -> name of the same registry in files of logins, if the two names differ."""
 
 
 _Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]
