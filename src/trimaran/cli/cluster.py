@@ -278,7 +278,7 @@ def cancel(site: Site, run: RunDirectory) -> None:
 def _runs_of(run: Path) -> list[Path]:
     """Return the submitted runs in the folder `run`, or `run` itself if it is a run directory.
 
-    A note names each run of the folder that was not submitted.
+    Print a note for each run of the folder that was not submitted.
     """
     from trimaran.cluster import several
     from trimaran.report import scaling

@@ -39,7 +39,7 @@ GROUPS = {
     "Supply chain": ("pull", "push", "sign", "verify", "sbom", "audit", "bundle", "unbundle"),
     "Inspect and clean": ("list", "show", "inspect", "doctor", "cache", "schema"),
 }
-"""Heading in `trimaran --help` -> its commands, in the order of their use."""
+"""Heading in `trimaran --help` -> the commands below it, in the order in which they are shown."""
 
 
 class TopLevel(TyperGroup):
@@ -279,13 +279,13 @@ def terminal() -> Any:
 
 
 def show_assumptions(recipe: Recipe) -> None:
-    """Print a line on standard error for each value of `recipe` that no source states."""
+    """Print each assumed value of `recipe` with the reason for it, on standard error."""
     for value, reason in recipe.assumptions():
         terminal().note(f"assumed: {value} ({reason})")
 
 
 def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
-    """Print rows with equal keys as a table with a title, or as JSON."""
+    """Print rows, which all have the same keys, as a table with a title, or as JSON."""
     listed = list(rows)
     if as_json:
         say(json.dumps(listed, indent=2))
@@ -297,7 +297,11 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
 
 
 def _help_without_reference(directory: Path, record: Any) -> None:
-    """Print the nearest target with a reference, a prediction, and how to hand in the run."""
+    """Print help for a run without a reference.
+
+    The help names the most similar target with a reference, the predicted throughput, and the
+    command that writes the evidence of the run.
+    """
     from trimaran.plan import nearest
 
     name = record.recipe.name
@@ -314,9 +318,9 @@ def _help_without_reference(directory: Path, record: Any) -> None:
 def conclude(
     directory: Path, record: Any, verdict: Any, as_json: bool = False, *, written: bool = True
 ) -> NoReturn:
-    """Print the verdict of a run and exit with its code.
+    """Print the verdict of a run, and exit with the exit code of the verdict.
 
-    `written` is whether the files of the report were written.
+    `written` states whether the files of the report were written.
     """
     from trimaran.cli.terminal import show_verdict
     from trimaran.report import report

@@ -85,7 +85,7 @@ def data_get(
 def _asked(
     name: str | None, kind: FormatName | None, recipe: str | None
 ) -> Mapping[str, FormatName | None]:
-    """Return the format of each data set to get, by name; None is the default format."""
+    """Return the format of each data set to get, keyed by its name; None is the default format."""
     from trimaran.recipes import library
 
     if recipe is None:

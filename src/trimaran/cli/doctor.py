@@ -97,7 +97,10 @@ def _measured(
     found: Examination, file: RecipeFile, site: Site,
     place: tuple[str | None, Cluster | None, int] | None, queue_seconds: float,
 ) -> Examination:
-    """Measure this machine or nodes of a cluster, write the evidence, and add the findings."""
+    """Measure this machine or nodes of a cluster, and write the evidence of the measurement.
+
+    Return `found` with the findings of the measurement.
+    """
     from trimaran.doctor import evidence, measuring
 
     name = None
@@ -112,7 +115,7 @@ def _measured(
 
 
 def _with_age(found: Examination, cluster: str) -> Examination:
-    """Add a finding about the age of the last measurement of `cluster` to those of this machine."""
+    """Return `found` with a further finding: the age of the last measurement of `cluster`."""
     from trimaran.doctor import evidence
 
     own, *others = found.nodes

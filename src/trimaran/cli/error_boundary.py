@@ -20,7 +20,8 @@ from trimaran import __version__
 from trimaran.errors import ExitCode, Fault, RunError, TrimaranError, UsageError, causes, of_system
 
 PLACES = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
-"""Variables with paths of folders; they must be UTF-8 text, as must those named `TRIMARAN_…`."""
+"""Environment variables with paths of folders. Their values, and the values of all variables named
+`TRIMARAN_…`, must be UTF-8 text."""
 
 
 def guarded(command: Callable[[], object]) -> int:
@@ -107,7 +108,7 @@ def _flush() -> None:
 
 
 def _discard_output() -> None:
-    """Discard output that could not be written: Python would try again at exit, and fail."""
+    """Discard output that could not be written; otherwise Python would fail to write it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

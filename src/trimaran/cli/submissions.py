@@ -1,4 +1,4 @@
-"""Select the jobs of `submit`: one recipe, a scaling series, or several recipes."""
+"""Select the jobs that `submit` queues for one recipe, a scaling series or several recipes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_SEED = 2**32 - 1
 
 @dataclass(frozen=True)
 class Ways:
-    """The options of `submit` that determine how it queues the recipes.
+    """The options of `submit` that determine how recipes are queued.
 
     Attributes:
         nodes: value of `--nodes`.
@@ -148,9 +148,9 @@ class Ways:
 def folders(
     file: RecipeFile, files: Sequence[RecipeFile], words: Sequence[str]
 ) -> dict[str, Path]:
-    """Return the `--data` folders of the data sets that one of several recipes reads, by name.
+    """Return the `--data` folder of each data set of the recipe `file`, keyed by the data set.
 
-    A data set that only other recipes read is left out.
+    Folders of data sets that only other recipes of the command read are left out.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.

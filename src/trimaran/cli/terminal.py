@@ -190,7 +190,7 @@ LONGEST_SILENCE = 60.0
 
 
 def silences() -> Iterator[float]:
-    """Yield the seconds without output before each line of progress."""
+    """Yield the number of seconds without output after which the next progress line is printed."""
     seconds = SILENT_SECONDS
     while True:
         yield seconds
@@ -265,7 +265,7 @@ class Bars:
         self._heard = time.monotonic()
 
     def heard(self) -> None:
-        """Record that a line was printed now."""
+        """Record the current time as the time of the last output."""
         self._heard = time.monotonic()
 
     def detail(self, text: str) -> None:
@@ -277,7 +277,7 @@ class Bars:
     def bar(self, title: str, total: float | None, unit: str, done: float) -> Iterator[Advance]:
         """Show a bar, and print a line with the elapsed time at its end.
 
-        An operation of unknown amount that takes less than a second prints no line.
+        No line is printed for an operation of unknown length that takes less than a second.
         """
         bar = Bar(title, total, unit, done)
         first = not self._open
@@ -320,7 +320,7 @@ class Bars:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Print a line of progress when there was no output, at increasing intervals."""
+        """Print a progress line whenever there was no output for a time; this time increases."""
         ended = threading.Event()
 
         def tell() -> None:

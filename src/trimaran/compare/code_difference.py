@@ -14,7 +14,7 @@ from trimaran.errors import UsageError, unreadable
 
 
 class Line(NamedTuple):
-    """A line of code: `text` as in the file, `code` without its comment."""
+    """A line of code: `text` is the line in the file, and `code` is `text` without its comment."""
 
     code: str
     text: str
@@ -23,8 +23,8 @@ class Line(NamedTuple):
 def changed_lines(before: Path, after: Path) -> list[str]:
     """Return the lines of code to remove from `before` (`-`) and to add (`+`) to get `after`.
 
-    A changed line is one to remove and one to add. A line that differs only in its
-    comment does not count.
+    A changed line is listed twice: its old text is removed, and its new text is added. Changes of
+    comments are ignored.
 
     Raises:
         UsageError: a file cannot be read or is not Python.
@@ -42,7 +42,7 @@ def changed_lines(before: Path, after: Path) -> list[str]:
 def code(path: Path) -> list[Line]:
     """Return the lines of code of a Python file.
 
-    They are the lines without docstrings, comments, imports of the module and blank lines.
+    Docstrings, comments, blank lines and imports at module level are left out.
 
     Raises:
         UsageError: the file cannot be read or is not Python.
@@ -69,13 +69,13 @@ def code(path: Path) -> list[Line]:
 
 
 def _comments(text: str) -> dict[int, int]:
-    """Return line number -> column at which the comment of the line begins."""
+    """Return the start column of each comment, keyed by the number of its line."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return dict(token.start for token in tokens if token.type == tokenize.COMMENT)
 
 
 def _left_out(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Yield the imports of the module and all docstrings."""
+    """Yield the import statements at module level, and all docstrings."""
     yield from (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -153,9 +153,9 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return one row for each pair of metric and moment in the verdicts of the runs.
+    """Return one row for each metric and moment (such as `end`) in the verdicts of the runs.
 
-    If several runs have a row for a pair, the row of the first run is returned.
+    If the verdicts of several runs contain such a row, the row of the first run is returned.
     """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
@@ -207,7 +207,7 @@ def _difference(
 
 
 def _reached(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Reach]:
-    """Return for each metric when each run first reached a level.
+    """Return, for each metric with curves, the step and time at which each run reached a level.
 
     The level is the bound that the recipe expects, or else the worst final value of all runs.
     """

@@ -13,7 +13,10 @@ Groups = Mapping[str, Sequence[Side]]
 
 
 def scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return the throughput of each group, if the groups differ in the number of devices."""
+    """Return throughput, speed-up and efficiency of each group.
+
+    The result is empty unless the groups differ in the number of devices.
+    """
     first, *_ = next(iter(groups.values()))
     metric = next((one for one in metrics if one.metric == first.card.rate), None)
     if metric is None:
@@ -57,7 +60,7 @@ def _series(group: Sequence[Side]) -> str:
 
 
 def _is_judged(run: Side, metric: result.Metric) -> bool:
-    """Return whether the recipe's throughput is a reference for this run."""
+    """Return whether the verdict of `run` compares its throughput with a reference."""
     row = run.row(metric.metric, metric.at)
     return row is not None and row.outcome != "NO REFERENCE"
 

@@ -27,7 +27,7 @@ from trimaran.report.rows import Drawing
 
 
 class Table(NamedTuple):
-    """A table of texts with a title."""
+    """A table with a title, whose cells are texts."""
 
     title: str
     columns: list[str]
@@ -37,8 +37,8 @@ class Table(NamedTuple):
 def tables(comparison: Comparison) -> list[Table]:
     """Return the tables of groups, runs and metrics.
 
-    If the comparison has them, add the steps at which runs reached given levels of a metric, the
-    scaling, and the variants of the app.
+    Further tables show the steps at which runs reached a level of a metric, the scaling, and the
+    variants of the app, if the comparison contains these results.
     """
     shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
     if comparison.reached:
@@ -106,8 +106,8 @@ def _size(metric: Metric, value: float, sign: str = "") -> str:
 def _percent(metric: Metric, one: Difference, sign: str = "") -> str:
     """Return a difference in percent of the baseline, as text.
 
-    Without `sign`, it is the absolute value. The text is empty if the metric is in percent, or if
-    the baseline is 0.
+    Without `sign`, the text has the absolute value. The text is empty if the metric is in percent,
+    or if the baseline is 0.
     """
     if one.percent is None or metric.unit == "%":
         return ""
@@ -223,14 +223,18 @@ def render(comparison: Comparison, groups: Groups) -> str:
 
 
 class Described(NamedTuple):
-    """A drawing with its description for readers who do not see it."""
+    """A drawing, and its description for readers who cannot see the drawing."""
 
     chart: Chart | Drawing
     text: str
 
 
 def _drawings(variants: Variants) -> Iterator[Described]:
-    """Yield the drawings of variants: over epochs, over time, and the time of an epoch."""
+    """Yield the drawings that compare variants.
+
+    Two drawings show the metric over epochs and over time; the third one shows the time of an
+    epoch.
+    """
     if (panel := variant_tables.panel(variants)) is not None:
         for over in variant_tables.OVER:
             drawn = charts.chart(panel, over.by, over.unit)

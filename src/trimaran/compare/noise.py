@@ -16,7 +16,8 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of readings for a comparison of two single runs; it makes four stretches."""
+"""Smallest number of readings of each run for which two single runs are compared by `stretches`;
+20 readings form four stretches."""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",
@@ -50,10 +51,10 @@ class Difference(NamedTuple):
 
     Attributes:
         value: difference of the means.
-        low: lower end of the interval; None without an interval.
-        high: upper end of the interval; None without an interval.
-        outcome: the judgement.
-        method: key of METHODS.
+        low: lower end of the confidence interval; None without an interval.
+        high: upper end of the confidence interval; None without an interval.
+        outcome: whether the difference is more than noise.
+        method: the statistical method, a key of METHODS.
     """
 
     value: float
@@ -67,13 +68,13 @@ def between(
     first: Sequence[float], second: Sequence[float],
     windows: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> Difference:
-    """Compare a metric in two groups of runs.
+    """Return the difference of a metric between two groups, and whether it is more than noise.
 
     Args:
         first: values of the metric in the first group, one for each run.
-        second: values of the metric in the second group.
-        windows: the readings of the two runs in order, if each group has one run whose value is
-            the median of its readings.
+        second: values of the metric in the second group, one for each run.
+        windows: the readings of the two runs, in the order of time, if each group consists of one
+            run, and the value of a run is the median of its readings.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:
@@ -86,7 +87,10 @@ def between(
 
 
 def _half_width(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return half the width of Welch's interval, with Satterthwaite's degrees of freedom."""
+    """Return half the width of Welch's confidence interval for the difference of two means.
+
+    The degrees of freedom are computed by Satterthwaite's formula.
+    """
     parts = [(variance(values) / len(values), len(values) - 1) for values in (first, second)]
     whole = sum(part for part, _ in parts)
     if whole == 0:
@@ -110,12 +114,12 @@ def _judged(value: float, half: float, method: str) -> Difference:
 
 
 def stretches(windows: Sequence[float]) -> list[float]:
-    """Return the medians of floor(sqrt(n)) equal stretches of n windows.
+    """Divide n successive readings into floor(sqrt(n)) stretches, and return the median of each.
 
-    Means of such stretches ("batch means") are nearly independent although neighbouring windows are
-    not: Law and Kelton, Operations Research 32 (1984), 1221-1239. For the number of stretches see
-    Jones, Haran, Caffo and Neath, JASA 101 (2006), 1537-1547. Medians are used here, because the
-    value of a run is a median.
+    The stretches have equal lengths, up to one reading. The means of such stretches ("batch means")
+    are nearly independent, although successive readings are correlated (Law and Kelton, Operations
+    Research 32, 1984, 1221-1239). The number of stretches follows Jones, Haran, Caffo and Neath,
+    JASA 101 (2006), 1537-1547. Medians replace means, because the value of a run is a median.
     """
     count = math.isqrt(len(windows))
     return [
@@ -130,16 +134,19 @@ _MOST = 10_000
 
 
 def cdf(t: float, df: float) -> float:
-    """Return P(T <= t) for `df` > 0 degrees of freedom, to about 14 digits.
+    """Return P(T <= t) of Student's t distribution with `df` > 0 degrees of freedom.
 
-    It is computed from the incomplete beta function: Abramowitz and Stegun, Handbook of
-    Mathematical Functions, 26.7.1 and 26.5.27.
+    The probability has about 14 correct digits. It is computed from the incomplete beta function
+    (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.1 and 26.5.27).
     """
     return 0.5 + math.copysign(0.5 * _beta(0.5, df / 2, t * t / (df + t * t)), t)
 
 
 def quantile(p: float, df: float) -> float:
-    """Return the t with P(T <= t) = `p`, for 0.5 <= `p` < 1, by bisection."""
+    """Return the quantile t of Student's t distribution, with P(T <= t) = `p`, for 0.5 <= `p` < 1.
+
+    `df` is the number of degrees of freedom. The method is bisection.
+    """
     low, high = 0.0, 1.0
     while cdf(high, df) < p:
         high *= 2
@@ -152,8 +159,9 @@ def quantile(p: float, df: float) -> float:
 def _beta(a: float, b: float, x: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b).
 
-    For x <= (a + 1) / (a + b + 2) the continued fraction 8.17.22 of NIST's Digital Library of
-    Mathematical Functions converges fast. Greater x are reflected by 8.17.4.
+    If x <= (a + 1) / (a + b + 2), the continued fraction 8.17.22 of NIST's Digital Library of
+    Mathematical Functions (DLMF) is used, which converges fast. For a greater x, the symmetry
+    relation 8.17.4 is applied first.
     """
     if x <= 0 or x >= 1:
         return min(1.0, max(0.0, x))

@@ -69,7 +69,7 @@ class Difference(BaseModel):
 
 
 class Metric(BaseModel):
-    """One metric, read at one moment, in all groups that have it."""
+    """The values of one metric at one moment, such as `end`, in all groups with this metric."""
 
     metric: str
     at: str
@@ -91,7 +91,7 @@ class Arrival(BaseModel):
 
 
 class Reach(BaseModel):
-    """A level of a metric, and the first evaluation in each run that reached it."""
+    """A level of a metric, and the step and time at which each run first reached this level."""
 
     metric: str
     unit: str
@@ -104,8 +104,8 @@ class ExpectedEfficiency(BaseModel):
     """The efficiency that the recipe of a group expects, and whether the group reached it.
 
     `measured` is the efficiency relative to the group with `over` devices, or None if there is no
-    such group. Without it, or if the throughput of a run has no reference, for example because the
-    machine is another one, the outcome is NO REFERENCE.
+    such group. The outcome is NO REFERENCE if `measured` is None, or if the throughput of a run has
+    no reference, for example because the run was on a machine other than the target.
     """
 
     over: int
@@ -117,9 +117,10 @@ class ExpectedEfficiency(BaseModel):
 
 
 class Scale(BaseModel):
-    """The throughput of a group, relative to the group with the fewest devices.
+    """The throughput, speed-up and efficiency of a group.
 
-    `devices` are the GPUs of ranks that have several, otherwise the ranks.
+    Speed-up and efficiency are relative to the group with the fewest devices. `devices` is the
+    number of GPUs if a rank uses several GPUs, otherwise the number of ranks.
     """
 
     group: str
@@ -136,9 +137,10 @@ class Scale(BaseModel):
 
 
 class Epoch(BaseModel):
-    """The end of an epoch: means over the runs of a group.
+    """The mean time and metric of a group's runs at the end of an epoch.
 
-    `seconds` is the time since the start of the run, and `value` the metric of `per_epoch`.
+    `seconds` is the time since the start of a run, and `value` is the metric that
+    `Variants.per_epoch` names.
     """
 
     epoch: int
@@ -151,16 +153,16 @@ class Variant(BaseModel):
 
     Attributes:
         group: name of the group.
-        name: value of the option, followed by its further options.
+        name: value of the option, followed by further options that distinguish the variant.
         ranks: number of ranks; None: not recorded.
-        times: for each run that reports it, the median time over its epochs without the first.
+        times: for each run that reports times, the median time of its epochs after the first one.
         time: mean of `times`; None: no run reports the time of a second epoch.
-        speedup: `time` of the first variant divided by `time`.
+        speedup: `time` of the first variant divided by `time`; None: a time is missing.
         epochs: the epochs that all runs of the group report.
-        sent: mean over the runs; None: not reported.
-        file: file of the app with the variant; None: the app card has none.
-        lines: lines of code to remove and to add between the file of the first variant and this
-            one; None: one of the files is not known or not here.
+        sent: mean amount of data that all ranks send in one step; None: not reported.
+        file: file of the app that contains the variant; None: the app card names no file.
+        lines: number of lines of code that are removed from the file of the first variant or added
+            to get `file`; None: one of the two files is missing.
     """
 
     group: str
@@ -176,24 +178,27 @@ class Variant(BaseModel):
 
 
 class Quantity(BaseModel):
-    """A metric of the table of variants."""
+    """A metric in the table of variants, with its unit and its number of decimal places."""
 
     metric: str
     unit: str
     digits: int
 
     def text(self, value: float | None) -> str:
-        """Return a value with its decimal places, without its unit; `-` for None."""
+        """Return a value as text with `digits` decimal places and without a unit; `-` for None."""
         return "-" if value is None else f"{value:,.{self.digits}f}"
 
     @property
     def title(self) -> str:
-        """The metric and its unit."""
+        """The name of the metric, followed by its unit."""
         return f"{self.metric}, {self.unit}".removesuffix(", ")
 
 
 class Variants(BaseModel):
-    """Groups that differ in the option that the app card names; the first is the base."""
+    """The variants of an app that groups of runs used; the first group is the baseline.
+
+    `option` is the option of the app that distinguishes the variants.
+    """
 
     option: str
     per_epoch: Quantity

@@ -57,16 +57,16 @@ class Side:
         started: start of the run.
         nodes: number of nodes.
         ranks: world size; None: the run does not record it.
-        devices: number of devices that compute: the GPUs of ranks that have several, otherwise the
-            ranks; None: not known.
+        devices: number of devices that compute: the number of GPUs if a rank uses several GPUs,
+            otherwise the number of ranks; None: not known.
         seconds: duration of the run.
         verdict: the verdict.
         windows: metric -> readings, in order, whose median is the value of the metric.
         curves: curves of the metrics; evidence of older versions has none.
         variant: the variant of the app that the run used; None: the app has no variants, or
-            evidence of an older version does not tell it.
-        efficiency: the efficiency that the recipe expects; None: none, or evidence is of another
-            version of the recipe.
+            evidence of an older version does not record the variant.
+        efficiency: the efficiency that the recipe expects; None: the recipe expects no efficiency,
+            or the evidence is from another version of the recipe.
     """
 
     path: str
@@ -90,7 +90,10 @@ class Side:
         return self.experiment.recipe.partition("/")[0]
 
     def row(self, metric: str, at: str) -> Row | None:
-        """Return the verdict's row for a metric at a moment, or None if it has no finite value."""
+        """Return the verdict's row for a metric and a moment, such as `end`.
+
+        Return None if there is no such row, or if the row has no finite value.
+        """
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
             and row.measured is not None and abs(row.measured) < LARGEST
@@ -185,7 +188,10 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
 
 
 def _by_recipe(evidence: RunEvidence, card: Card) -> RunVariant | None:
-    """Return the variant; older evidence does not record it, so it is read from the recipe."""
+    """Return the variant from the recipe of a run, for older evidence that does not record it.
+
+    Return None if the app has no variants, or if the recipe of the run is not in this checkout.
+    """
     used = evidence.run.recipe
     recipe = variants.recipe_here(used) if card.variants is not None else None
     if card.variants is None or recipe is None:

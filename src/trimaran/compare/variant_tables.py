@@ -16,7 +16,7 @@ MOST_EPOCHS = 5
 
 
 def columns(variants: Variants) -> list[str]:
-    """Return the heads of the table."""
+    """Return the column headings of the table of variants."""
     option, *others = numbers(variants)[0]
     shown = ", ".join(str(epoch) for epoch in shown_epochs(variants))
     after = f", after epoch{'s' if ',' in shown else ''} {shown}" if shown else ""
@@ -24,7 +24,7 @@ def columns(variants: Variants) -> list[str]:
 
 
 def rows(variants: Variants) -> list[list[str]]:
-    """Return the rows of the table."""
+    """Return the rows of the table of variants, one for each variant."""
     shown = shown_epochs(variants)
     return [
         [name, one.group, *others, ", ".join(values(variants, one.epochs, shown)) or "-"]
@@ -33,7 +33,10 @@ def rows(variants: Variants) -> list[list[str]]:
 
 
 def numbers(variants: Variants) -> tuple[list[str], list[list[str]]]:
-    """Return heads and rows of the table without the groups and without the values of epochs."""
+    """Return column headings and rows of a shorter table of variants.
+
+    This table lacks the column of groups and the column with the metric after each epoch.
+    """
     head = [variants.option, "ranks", variants.time.title, "speed-up", variants.sent.title,
             "lines that differ"]
     return head, [
@@ -45,7 +48,10 @@ def numbers(variants: Variants) -> tuple[list[str], list[list[str]]]:
 
 
 def shown_epochs(variants: Variants) -> list[int]:
-    """Return the epochs of the table: evenly spaced, including the first and the last."""
+    """Return the epochs that the table shows.
+
+    If there are more than `MOST_EPOCHS` epochs, they are selected evenly, including first and last.
+    """
     known = sorted({one.epoch for variant in variants.groups for one in variant.epochs})
     if len(known) <= MOST_EPOCHS:
         return known
@@ -54,13 +60,13 @@ def shown_epochs(variants: Variants) -> list[int]:
 
 
 def values(variants: Variants, epochs: Sequence[Epoch], shown: Sequence[int]) -> list[str]:
-    """Return the values after the epochs `shown` as texts; `-` for an epoch without a value."""
+    """Return the metric after each epoch in `shown` as text; `-` for an epoch without a value."""
     known = {one.epoch: one.value for one in epochs}
     return [variants.per_epoch.text(known.get(epoch)) for epoch in shown]
 
 
 def notes(variants: Variants, groups: int) -> list[str]:
-    """Return how the numbers of the table are computed, and what is missing.
+    """Return notes on how the numbers of the table are computed, and on missing values.
 
     Args:
         variants: the compared variants.
@@ -99,7 +105,10 @@ def notes(variants: Variants, groups: int) -> list[str]:
 
 
 def panel(variants: Variants) -> Panel | None:
-    """Return a line for each variant, over epochs as steps and over time; None without values."""
+    """Return the curves of the metric after each epoch, one for each variant.
+
+    Each point has the epoch and the time in seconds. Return None if no variant has values.
+    """
     lines = [
         Line(_label(variants, one),
              [Point(epoch.epoch, epoch.seconds, epoch.value) for epoch in one.epochs],
@@ -110,7 +119,7 @@ def panel(variants: Variants) -> Panel | None:
 
 
 class Over(NamedTuple):
-    """What a drawing of the metric after each epoch is over: its name, and how it is drawn."""
+    """The horizontal axis of a drawing: its name, and the arguments `by` and `unit` of a chart."""
 
     name: str
     by: charts.By
@@ -118,17 +127,20 @@ class Over(NamedTuple):
 
 
 OVER = (Over("epochs", "steps", "epoch"), Over("time", "time", "step"))
-"""The drawings of the metric after each epoch; `charts.chart` explains `by` and `unit`."""
+"""Horizontal axes of the two drawings of the metric after each epoch; see `charts.chart`."""
 
 
 def times(variants: Variants) -> row_charts.Table | None:
-    """Return the time of an epoch: a dot for each run, and the mean; None without times."""
+    """Return the times of an epoch for a drawing: a dot for each run, and the mean of the runs.
+
+    There is one row for each variant. Return None if no run reports times.
+    """
     found = [_row(variants, one) for one in variants.groups if one.time is not None]
     return row_charts.Table(variants.time.title, found, zero=True) if found else None
 
 
 def described(times: row_charts.Table) -> str:
-    """Return the drawing of epoch times as text, for readers who do not see it."""
+    """Return a description of the drawing of epoch times, for readers who cannot see it."""
     return f"{times.title}: " + "; ".join(f"{row.name} {row.text}" for row in times.rows)
 
 

@@ -15,12 +15,12 @@ from trimaran.report.variants import RunVariant
 
 
 def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
-    """Return the variants of groups of runs; None if the app has no variants.
+    """Return the results of each variant that the groups used; None if the app has no variants.
 
-    A group whose variant is not known, or whose runs used several variants, is left out.
+    A group is left out if its variant is not known, or if its runs used different variants.
 
     Args:
-        groups: the runs of each group.
+        groups: name of a group -> runs of the group.
 
     Raises:
         UsageError: a file of the app is not Python.
@@ -43,7 +43,7 @@ def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
 
 
 def _name(members: Sequence[Side], variants: Variants) -> str | None:
-    """Return the name of the variant of a group; None if it is not known, or if its runs differ."""
+    """Return the name of a group's variant; None if it is unknown, or if the runs differ in it."""
     names = {of_runs.name_of(side.variant.arguments, variants)
              for side in members if side.variant is not None}
     return names.pop() if len(names) == 1 else None
@@ -57,7 +57,10 @@ def _quantity(card: Card, name: str) -> result.Quantity:
 def _variant(
     group: str, name: str, members: Sequence[Side], variants: Variants
 ) -> result.Variant:
-    """Return a variant without the numbers that refer to the first variant."""
+    """Return the results of a variant without speed-up and number of changed lines of code.
+
+    These two numbers are relative to the first variant, and are added later.
+    """
     runs = [side.variant for side in members if side.variant is not None]
     times = [
         median(late) for run in runs
@@ -73,9 +76,9 @@ def _variant(
 
 
 def _means(runs: Sequence[RunVariant]) -> list[result.Epoch]:
-    """Return means over the runs for the epochs that all of them report.
+    """Return the mean time and metric of the runs after each epoch that all runs report.
 
-    Runs that report no epochs, such as evidence of older versions, do not count.
+    Runs that report no epochs, such as evidence of older versions, are ignored.
     """
     reported = [
         {one.epoch: (one.at, one.value) for one in run.epochs if one.value is not None}
@@ -90,7 +93,7 @@ def _means(runs: Sequence[RunVariant]) -> list[result.Epoch]:
 
 
 def _against(base: result.Variant, one: result.Variant, app: Path) -> result.Variant:
-    """Return a variant with its speed-up and its changed lines of code."""
+    """Return the variant `one` with its speed-up and number of changed lines relative to `base`."""
     speedup = lines = None
     if base.time is not None and one.time:
         speedup = base.time / one.time

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 
 STALE = "older than 12 months"
-"""When evidence is stale; a choice of this project, because frameworks change within a year."""
+"""Description of the age of stale evidence. The limit of 12 months is a choice of this project,
+because frameworks change within a year."""
 
 
 def is_stale(day: dt.date, today: dt.date) -> bool:

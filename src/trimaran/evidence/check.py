@@ -27,10 +27,11 @@ MOST = 20
 """Maximum number of faults that are reported for one file."""
 
 DATED = re.compile(r"(\d{4}-\d{2}-\d{2})-[a-z0-9][A-Za-z0-9._-]*\.json")
-"""File name of evidence: date, host label, and a suffix if there are several files of one day."""
+"""Pattern of the file name of evidence: date, label of the machine, and a suffix if several files
+have the same date and label."""
 
 OTHER_KINDS = ("benchmarks", "faults", "images", "mutants", "tests")
-"""Folders of `site/results` with other evidence than that of runs, which is not checked here."""
+"""Folders of `site/results` whose files are not evidence of runs; these files are not checked."""
 
 AGAIN = "do not edit evidence: write it again with `trimaran evidence add RUN`"
 
@@ -66,9 +67,10 @@ class Checked:
     Attributes:
         path: path of the file.
         faults: reasons to refuse the file; [] if it is accepted.
-        notes: facts that a reader of the evidence must know, which are no reason to refuse it.
-        evidence: the content; None if its form is not valid.
-        version: whether the run used the recipe as this checkout has it, or another version of it.
+        notes: facts that a reader must know, but that are no reason to refuse the file.
+        evidence: the content of the file; None if its form is not valid.
+        version: whether the run used the version of the recipe in this checkout ("current") or
+            another version ("older"); "unknown" if the recipe is not in this checkout.
         stale: whether the evidence is older than 12 months.
     """
 
@@ -144,7 +146,10 @@ def _read(path: Path) -> bytes:
 
 
 def _foreign(whole: object) -> tuple[str, Location, str] | None:
-    """Return the fault of a JSON text that is no evidence of a run of a known schema."""
+    """Return the fault of parsed JSON that is not evidence of a run, or has an unknown schema.
+
+    Return None if there is no such fault.
+    """
     if not isinstance(whole, dict) or "run" not in whole:
         return ("evidence-invalid", (),
                 "is not evidence of a run, as `trimaran evidence add` writes it")
@@ -160,7 +165,10 @@ def _code_of(kind: str) -> str:
 
 
 def _located(path: Path, faults: Sequence[tuple[str, Location, str]]) -> list[Fault]:
-    """Return the faults with the lines of their keys; of many faults, the first ones."""
+    """Return the first `MOST` faults with the line of each key.
+
+    If there are more faults, the last item of the result states their number.
+    """
     if not faults:
         return []
     lines = strict.lines_of_json(path)
@@ -179,7 +187,7 @@ def _with_line(path: Path, code: str, at: Location, problem: str) -> Fault:
 
 
 def _results_parts(path: Path) -> tuple[str, ...] | None:
-    """Return the parts of a path below `site/results`, or None if it is not below this folder."""
+    """Return the parts of `path` below `site/results`; None if `path` is not below this folder."""
     parts, folder = path.absolute().parts, tuple(RESULTS.split("/"))
     for at in range(len(parts) - len(folder), -1, -1):
         if parts[at : at + len(folder)] == folder:
@@ -193,7 +201,10 @@ def _is_of_another_kind(path: Path) -> bool:
 
 
 def _misplaced(path: Path, evidence: RunEvidence) -> Iterator[tuple[str, Location, str]]:
-    """Yield the faults of the place of a file below `site/results`; other places are allowed."""
+    """Yield a fault if a file below `site/results` has a wrong folder or name.
+
+    A file at any other path has no such faults.
+    """
     parts = _results_parts(path)
     if parts is None:
         return
@@ -210,7 +221,7 @@ def _misplaced(path: Path, evidence: RunEvidence) -> Iterator[tuple[str, Locatio
 
 
 def _recipe(evidence: RunEvidence) -> RecipeFile | None:
-    """Return the recipe of the run in this checkout; None if it has no such recipe."""
+    """Return the recipe of the run from this checkout; None if this checkout lacks the recipe."""
     try:
         return library.load(evidence.run.recipe.name)
     except UsageError:
@@ -226,7 +237,10 @@ def _version(evidence: RunEvidence, recipe: RecipeFile | None) -> Version:
 def _contradictions(
     evidence: RunEvidence, recipe: RecipeFile | None
 ) -> Iterator[tuple[str, Location, str]]:
-    """Yield the contradictions between a verdict and the recipe, if the run used this version."""
+    """Yield the contradictions between the verdict and the recipe in this checkout.
+
+    Nothing is yielded if the run used another version of the recipe.
+    """
     if recipe is None or _version(evidence, recipe) != "current":
         return
     real = library.real_changes(recipe.recipe, recipe.card.card, evidence.run.recipe.changed)

@@ -1,4 +1,4 @@
-"""Compute the hash of the content of evidence, and find edited files by it."""
+"""Compute the hash of the content of evidence, and detect edited files by this hash."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from trimaran import files, paths
 from trimaran.report.history import RESULTS
 
 SCHEMA = 1
-"""Version of the form of evidence, in its key `schema`."""
+"""Version of the schema of evidence: the value of the key `schema`."""
 
 HASH = "sha256"
-"""Key of evidence with the hash of all other keys."""
+"""Key of evidence whose value is the hash of all other keys and their values."""
 
 LISTED = "without-hash.sha256"
-"""File in `site/results` that lists older evidence, which has no hash, as `sha256sum` prints it."""
+"""File in `site/results` with the SHA-256 of older evidence, which contains no hash. The format is
+the output of `sha256sum`."""
 
 
 def digest(content: Mapping[str, object]) -> str:
@@ -37,7 +38,7 @@ def sealed(content: Mapping[str, object]) -> dict[str, object]:
 
 
 def listed() -> frozenset[str]:
-    """Return the hashes of the files that were published before evidence contained its hash."""
+    """Return the SHA-256 of each file that was published before evidence contained a hash."""
     path = paths.repository() / RESULTS / LISTED
     if not path.is_file():
         return frozenset()
@@ -45,7 +46,7 @@ def listed() -> frozenset[str]:
 
 
 def fault(content: Mapping[str, object], raw: bytes, known: frozenset[str]) -> str | None:
-    """Return why the content of a file is not the content that Trimaran wrote, or None.
+    """Return the fault of evidence that was edited or has no hash, or None if there is no fault.
 
     Args:
         content: the parsed content of the file.

@@ -19,21 +19,22 @@ _PATH = re.compile(
     r"|(?<![\w./])(?:~[\w.-]*|\.{1,2})?/[\w.~+@%$-][^\s,;:'\"()\[\]]*"
     r"|(?<![\w/])(?:home|users)/[\w.-]+[^\s,;:'\"()\[\]]*"
 )
-"""Matches a path: absolute, in a home folder, relative with `./` or `../`, or a Windows path."""
+"""Pattern of a path: absolute, in a home folder, relative with `./` or `../`, or a Windows path."""
 
 _SYSTEM = re.compile(
     r"/(?:usr|lib|lib64|bin|sbin|proc|sys|dev|opt/trimaran|opt/rocm)(?:/(?!\.\.)[\w.+@-]+)*/?"
 )
-"""Matches a path that the operating system or the image determines."""
+"""Pattern of a path that the operating system or the image determines; it is not private."""
 
 _INSIDE = re.compile(r"/(?:data|out|initial\.?[\w-]*)(?:/(?!\.\.)[\w.+@-]+)*/?")
-"""Matches a path in the container of a run (`run/launch_spec.py`); allowed in its command only."""
+"""Pattern of a path in the container of a run (`run/launch_spec.py`), which is allowed only in the
+command of the run."""
 
 _ADDRESS = re.compile(
     r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?!\w|\.\w)"
     r"|(?<![\w:.])(?:[0-9A-Fa-f]{0,4}:){2,8}[0-9A-Fa-f.]*(?![\w:])"
 )
-"""Matches a text that may be an address of IP version 4 or 6, or of a network device."""
+"""Pattern of a text that may be an IPv4 address, an IPv6 address or a hardware (MAC) address."""
 
 _MAC = re.compile(r"(?:[0-9A-Fa-f]{2}:){5,7}[0-9A-Fa-f]{2}")
 
@@ -42,32 +43,35 @@ _HOST = re.compile(
     r"|dk|edu|es|eu|fi|fr|gov|gr|home|hpc|internal|int|intranet|jp|kr|lan|local|localdomain|mil|net"
     r"|nl|no|org|pl|se|tw|uk|us)(?![\w-]|\.\w)", re.IGNORECASE,
 )
-"""Matches the full name of a host in a public domain or in one of the usual private domains."""
+"""Pattern of the full name of a host in a public domain or in a common private domain."""
 
 _USER = re.compile(r"(?<![\w.+-])[\w.+-]+@(?!sha256\b|\d+\b)[A-Za-z][\w.-]*")
-"""Matches `user@host` and mail addresses, but not the point of a series or a digest."""
+"""Pattern of `user@host` and of mail addresses, but not of a recipe with a point (`NAME@4`) or an
+image with a digest (`NAME@sha256:...`)."""
 
 _TELLING = re.compile(
     r"(?:.*_)?(?:HOST|HOSTNAME|HOSTLIST|HOSTFILE|NODENAME|NODELIST|USER|USERNAME|LOGNAME|HOME|PWD"
     r"|ADDR|ADDRESS|ENDPOINT|ACCOUNT|TOKEN|SECRET|PASSWORD|CREDENTIALS?|UUID|SERIAL)",
     re.IGNORECASE,
 )
-"""Matches keys of an app's facts and of variables whose texts name hosts, users or secrets."""
+"""Pattern of keys and names of environment variables, such as `SLURM_JOB_USER`, whose values are
+names of hosts or users, addresses or secrets."""
 
 _GENERIC = frozenset({
     "admin", "build", "debian", "docker", "host", "localhost", "node", "root", "runner", "test",
     "ubuntu", "user", "vagrant",
 })
-"""Names of users and hosts that identify nobody."""
+"""Common names of users and hosts, which identify no person and no machine."""
 
 REMOVED = "[removed]"
 
 _PUBLIC = frozenset({("run", "recipe", "name"), ("run", "image", "name")})
-"""Key paths of names that readers look up; they are never replaced."""
+"""Key paths of the names of recipe and image. They are public, even if they contain the name of a
+user or host."""
 
 
 def names_here() -> list[str]:
-    """Return the names of this host and this user, without names that identify nobody."""
+    """Return the names of this host and this user, without common names such as `localhost`."""
     found = [platform.node(), *(os.environ.get(key, "") for key in ("USER", "LOGNAME"))]
     with suppress(OSError, KeyError):
         found.append(getpass.getuser())
@@ -75,7 +79,10 @@ def names_here() -> list[str]:
 
 
 def telling(names: Iterable[str]) -> list[str]:
-    """Return names of hosts and users with their short forms, without names that are generic."""
+    """Return `names` and the part of each name before the first dot, without common names.
+
+    Names of one or two characters are left out, too.
+    """
     every = [part for name in names for part in (name, name.partition(".")[0])]
     return [name for name in dict.fromkeys(every) if len(name) > 2 and name not in _GENERIC]
 
@@ -136,7 +143,7 @@ def _without(text: str, at: Location, known: re.Pattern[str] | None) -> str:
 
 
 def _texts(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:
-    """Yield all texts of parsed JSON, keys included, with their key paths."""
+    """Yield all texts of parsed JSON, including keys, and the key path of each text."""
     if isinstance(value, str):
         yield at, value
     elif isinstance(value, dict):
@@ -150,7 +157,10 @@ def _texts(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:
 
 
 def _is_telling(at: Location) -> bool:
-    """Return whether a key below the facts of the app or the site file names hosts or users."""
+    """Return whether the value at a key path is private because its key matches `_TELLING`.
+
+    Only keys below `run.environment` and `run.site` are tested.
+    """
     return (at[:2] in (("run", "environment"), ("run", "site")) and len(at) > 2
             and isinstance(at[-1], str) and _TELLING.fullmatch(at[-1]) is not None)
 
@@ -163,7 +173,7 @@ def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
 def _private(
     text: str, at: Location, known: re.Pattern[str] | None
 ) -> Iterator[tuple[str, re.Match[str]]]:
-    """Yield the kind and the match of each private fact in a text."""
+    """Yield each private fact in a text: a description of its kind, and the match in the text."""
     tests: list[tuple[str, re.Pattern[str], Callable[[str], bool]]] = [
         ("a path", _PATH, lambda path: not _is_public_path(path, at)),
         ("a user", _USER, lambda user: True),
@@ -185,7 +195,7 @@ def _is_public_path(path: str, at: Location) -> bool:
 
 
 def _is_version(at: Location) -> bool:
-    """Return whether a text is the version of a package, which may look like an address."""
+    """Return whether the text at a key path is a package version, which may resemble an address."""
     return at[:3] == ("run", "environment", "packages")
 
 

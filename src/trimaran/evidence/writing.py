@@ -86,7 +86,7 @@ def _refuse_unpublishable(record: RunRecord) -> None:
 
 
 def _content(directory: Path, record: RunRecord, judged: Verdict) -> Any:
-    """Return the content of evidence as JSON data, which may still have private facts in texts."""
+    """Return the content of evidence as JSON data, whose texts may still contain private facts."""
     recipe = recipe_as_run(directory, record)
     events = metrics.read_events(directory / run_directory.METRICS)
     evidence = report.Evidence(
@@ -105,14 +105,15 @@ def add(
     directory: Path, record: RunRecord, judged: Verdict, *, to: Path | None = None,
     label: str | None = None,
 ) -> Path:
-    """Write the evidence of a run to its place below `site/results`, and return the path.
+    """Write the evidence of a run to a new file below `site/results`, and return the path.
 
     Args:
         directory: the run directory.
         record: content of `run.json`.
         judged: the verdict.
-        to: another path of the file.
-        label: description of the machine in the name of the file; None: from the hardware facts.
+        to: path of the file; None: a new file below `site/results`.
+        label: description of the machine, with which the name of the file ends; None: the
+            description is derived from the hardware facts.
 
     Raises:
         UsageError: as in `write`; the label is not allowed; the evidence of this run exists; or
@@ -127,7 +128,10 @@ def add(
 
 
 def _folder(recipe: str) -> Path:
-    """Return the folder of the evidence of a recipe, in the folder that defines the recipe."""
+    """Return the folder for the evidence of a recipe.
+
+    It is below `site/results` of the checkout, or of the user's folder that contains the recipe.
+    """
     file, root = library.file_of(recipe), paths.repository()
     if file is not None:
         root = next((one for one in paths.folders() if file.is_relative_to(one)), root)
@@ -148,7 +152,7 @@ def _refuse_second(folder: Path, started: dt.datetime) -> None:
 
 
 def _free(folder: Path, name: str) -> Path:
-    """Return a path in `folder` that does not exist, with a number if the name is taken."""
+    """Return the path of a new JSON file in `folder`: `name`, with a number if that file exists."""
     path, number = folder / f"{name}.json", 1
     while path.exists():
         number += 1
@@ -157,10 +161,13 @@ def _free(folder: Path, name: str) -> Path:
 
 
 def _label(record: RunRecord, given: str | None) -> str:
-    """Return the end of the name of the file: machine, nodes, point of a series, and changes.
+    """Return the part of the file name after the date: the label `given`, or a generated label.
+
+    A generated label consists of the machine, the number of nodes, the point of a series and the
+    changed arguments.
 
     Raises:
-        UsageError: the given label has characters that are not allowed, or is the name of the host.
+        UsageError: `given` has characters that are not allowed, or is the name of a host.
     """
     if given is not None:
         hosts = privacy.telling(host.hostname for host in record.hosts)
@@ -187,6 +194,6 @@ _LONGEST = 120
 
 
 def _slug(text: str) -> str:
-    """Return a text in lower case with hyphens between its words, without trade marks."""
+    """Return a text in lower case, with hyphens between words and without trademark signs."""
     plain = re.sub(r"\((?:r|tm)\)|@.*", "", text.lower())
     return re.sub(r"[^a-z0-9.]+", "-", plain).strip("-.")

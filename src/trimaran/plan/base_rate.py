@@ -1,7 +1,7 @@
-"""Find the rate of one device, from which a plan predicts all others.
+"""Find the throughput of one device, from which a plan predicts the throughput of many devices.
 
-A rate that the user measured comes first, then published or measured rates of recipes of the same
-app, network and precision on the same device, and last the roofline of the device.
+A rate that the user measured has priority. Otherwise, the rate is from a recipe of the same app,
+network and precision on the same device, or else from the roofline model of the device.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from trimaran.recipes.planning import Exchange
 from trimaran.recipes.recipe import Recipe
 
 PRODUCT_SHARE = 0.79
-"""Share of a device's peak that large matrix products reach: 784 of 989 TFLOP/s in bf16 on an H100
-(mila-iqia milabench, pull request 311)."""
+"""Fraction of a device's peak rate that large matrix products reach: on an H100, 784 of 989 TFLOP/s
+in bf16 (mila-iqia milabench, pull request 311)."""
 
 MEMORY_SHARE = 0.9
-"""Share of the peak memory bandwidth that simple loops reach: an assumption; STREAM reaches 0.8 to
-0.95 on most devices."""
+"""Assumed fraction of the peak memory bandwidth that simple loops reach; the STREAM benchmark
+reaches 0.8 to 0.95 on most devices."""
 
 PASSES = 6
-"""Transfers of each layer output in a training step: written and read in the forward pass; in the
-backward pass, the output and its gradient are read, and the gradient of the input is written and
-read."""
+"""Number of memory transfers for each layer output in a training step. The forward pass writes and
+reads the output. The backward pass reads the output and its gradient, and writes and reads the
+gradient of the input."""
 
 ROOFLINE_RANGE = (0.28, 0.95)
-"""Shares of their roofline that published single-device rates of ResNet-50 reach
-(tests/plan/test_base_rate.py), so a plan from a roofline takes the middle, and states the range."""
+"""Smallest and largest fraction of the roofline that published ResNet-50 rates on one device reach
+(tests/plan/test_base_rate.py). A plan from a roofline uses the mean, and states the range."""
 
 SCALING_ERROR = 0.07
-"""Mean absolute error of predictions from a published rate (`trimaran plan --validate`)."""
+"""Mean absolute relative error of predictions from a published rate, as `trimaran plan --validate`
+reports it."""
 
 
 @dataclass(frozen=True)
 class BaseRate:
-    """The rate of one device.
+    """The throughput of one device, and its source.
 
     Attributes:
-        rate: samples per second.
-        source: origin of the rate, in words.
-        uncertainty: relative uncertainty of predictions from it.
+        rate: throughput in samples per second.
+        source: description of the source of the rate.
+        uncertainty: relative uncertainty of predictions from this rate.
         binding: what limits one device: computation or memory bandwidth.
     """
 
@@ -56,11 +57,12 @@ class BaseRate:
 
 
 def find(situation: Situation, measured: float | None = None) -> BaseRate:
-    """Return the rate of one device of the situation's target.
+    """Return the throughput of one device of the target.
 
     Args:
         situation: the recipe, its network and its target.
-        measured: samples per second of one device that the user gives; None: it is searched.
+        measured: samples per second of one device, which the user measured; None: the rate is
+            taken from a recipe, or else from the roofline.
     """
     bound, binding = roofline(situation)
     if measured is not None:
@@ -80,10 +82,10 @@ def find(situation: Situation, measured: float | None = None) -> BaseRate:
 
 
 def roofline(situation: Situation) -> tuple[float, str]:
-    """Return the highest possible samples per second of a device, and what limits it.
+    """Return the maximum throughput of a device in samples per second, and what limits it.
 
-    Each layer takes the longer one of two times: that of its operations, and that of the transfers
-    of its outputs (Williams, Waterman and Patterson, "Roofline", CACM 52, 2009).
+    The time of a layer is the time of its operations or the time of its memory transfers, whichever
+    is longer (Williams, Waterman and Patterson, "Roofline", CACM 52, 2009).
     """
     device = situation.hardware.device
     peaks, single = device.teraflops, situation.planning.fp32_layers
@@ -104,9 +106,10 @@ def roofline(situation: Situation) -> tuple[float, str]:
 
 
 def _full(situation: Situation) -> float:
-    """Return the peak rate of layers that compute in fp32 whatever the precision.
+    """Return the peak rate, in TFLOP/s, of layers that compute in fp32 in recipes of any precision.
 
-    `trainkit` allows TF32 in all precisions but fp32.
+    If the precision of the recipe is not fp32, the layers may compute in TF32, because `trainkit`
+    allows TF32 then.
     """
     peaks = situation.hardware.device.teraflops
     known = ("fp32",) if situation.precision == "fp32" else ("tf32", "fp32")
@@ -114,9 +117,10 @@ def _full(situation: Situation) -> float:
 
 
 def _published(situation: Situation) -> tuple[float, str] | None:
-    """Return the rate of one device that a recipe expects, and its source; None if none does.
+    """Return the rate of one device that a recipe expects, in samples per second, and its source.
 
-    The own recipe comes first, then the recipe of the app with the fewest devices.
+    The recipe of the plan has priority over other recipes of the app, and fewer devices have
+    priority over more devices. Return None if no comparable recipe expects a rate.
     """
     own = situation.recipe_name.partition("@")[0]
     app = own.partition("/")[0]
@@ -135,7 +139,10 @@ def _published(situation: Situation) -> tuple[float, str] | None:
 
 
 def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None:
-    """Return devices, samples per second of one device, and source of a comparable recipe."""
+    """Return the number of devices of `recipe`, samples per second of one device, and the source.
+
+    Return None if `recipe` cannot be compared with the recipe of the plan, or expects no rate.
+    """
     card, planning = situation.card, situation.planning
     target = targets.load(recipe.target)
     if (hardware := target.hardware) is None or not _same(situation, recipe, hardware):
@@ -160,7 +167,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
 
 
 def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
-    """Return whether a recipe has the same device, verb, network and precision."""
+    """Return whether a recipe has the same device, verb, network and precision as the plan."""
     planning = situation.planning
     if hardware.device.name != situation.hardware.device.name:
         return False
@@ -175,7 +182,10 @@ def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
 def single(
     situation: Situation, throughput: float, batch: float, layout: Layout, exchange: Exchange
 ) -> float:
-    """Return the rate of one device whose prediction for `layout` is `throughput`."""
+    """Return the rate of one device for which the model predicts `throughput`.
+
+    `throughput` is the rate of all devices of `layout`. Both rates are in samples per second.
+    """
     return batch / step.computation(
         batch * layout.ranks / throughput,
         lambda compute: step.of(situation.network, compute, layout, exchange, situation.width),

@@ -1,4 +1,4 @@
-"""Take constants of a prediction from measurements: results of `collectives`, and finished runs."""
+"""Take constants of a prediction from results of the app `collectives`, and from finished runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from trimaran.recipes.recipe import Recipe
 from trimaran.verdict import metrics, run_verdict
 
 FILE = "collectives.json"
-"""File in which the app `collectives` leaves its results."""
+"""File into which the app `collectives` writes its results."""
 
 OPERATION = "all-reduce"
 
 Place = Literal["within", "between"]
-"""Where a link is: within a node, or between nodes."""
+"""The location of a link: within a node, or between nodes."""
 
 
 class _Range(strict.Model, extra="ignore"):
-    """A fitted time of messages: alpha + bytes / bandwidth."""
+    """A range of message sizes with its fitted model: time = alpha + bytes / bandwidth."""
 
     to_bytes: Annotated[int, Field(gt=0)]
     alpha_us: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -42,7 +42,7 @@ class _Fit(strict.Model, extra="ignore"):
 
 
 class _Results(strict.Model, extra="ignore"):
-    """What a prediction needs of `collectives.json`."""
+    """The keys of `collectives.json` that a prediction needs."""
 
     library: str
     backend: str
@@ -53,7 +53,10 @@ class _Results(strict.Model, extra="ignore"):
 
 @dataclass(frozen=True)
 class _Fitted:
-    """The fit of the largest messages, and the ranks or nodes that take part in the ring."""
+    """The fit for the largest messages, and the number of ranks or nodes in the ring.
+
+    `alpha` is in seconds, and `bandwidth` in bytes per second.
+    """
 
     members: int
     place: Place
@@ -62,14 +65,14 @@ class _Fitted:
 
 
 def with_link(found: Situation, path: Path) -> Situation:
-    """Return the situation with a link that `collectives` measured.
+    """Return the inputs of a prediction with a link that the app `collectives` measured.
 
-    An all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n of the
-    bytes; so the fitted time gives the latency and the bandwidth of a link. Ranks on one host
-    measure the link within a node, ranks on several hosts that between nodes.
+    A ring all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n of
+    the bytes. Therefore the fitted time gives the latency and the bandwidth of a link. Ranks on one
+    host measure the link within a node; ranks on several hosts measure the link between nodes.
 
     Args:
-        found: the situation.
+        found: the inputs of the prediction.
         path: a run directory of `collectives`, or its `collectives.json`.
 
     Raises:
@@ -101,10 +104,10 @@ def _largest(results: _Results, file: Path) -> _Fitted:
 
 
 def of_run(found: Situation, directory: Path) -> BaseRate:
-    """Return the rate of one device that a finished run implies.
+    """Return the rate of one device, computed from the throughput of a finished run.
 
     Args:
-        found: the situation to predict.
+        found: the inputs of the prediction.
         directory: the run directory.
 
     Raises:
@@ -138,7 +141,11 @@ def of_run(found: Situation, directory: Path) -> BaseRate:
 
 
 def _check_same(found: Situation, recipe: Recipe, directory: Path) -> None:
-    """Raise an error if a run and the situation differ in what determines the rate of a device."""
+    """Check that a run has the same app, network and precision as the prediction.
+
+    Raises:
+        UsageError: one of them differs, or plans do not support an option of the run.
+    """
     planning = found.planning
     pairs: list[tuple[str, object, object]] = [("app", recipe.app, found.recipe.app)]
     if recipe.app == found.recipe.app:

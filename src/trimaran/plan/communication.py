@@ -1,9 +1,9 @@
 """Predict the times of all-reduces, parameter servers, copies and gathers.
 
-The model of a message is alpha + bytes / beta, with a latency alpha and a bandwidth beta of each
-link (Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994). The times of the
-algorithms are those of Thakur, Rabenseifner and Gropp, "Optimization of collective communication
-operations in MPICH" (2005), without the time of the additions.
+A message takes the time alpha + bytes / beta, where alpha is the latency and beta the bandwidth of
+the link (Hockney, "The communication challenge for MPP", Parallel Computing 20, 1994). The formulas
+for ring and tree are from Thakur, Rabenseifner and Gropp, "Optimization of collective communication
+operations in MPICH" (2005); the time of the additions is left out.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LINK_SHARE = 0.9
-"""Share of a link's peak bandwidth that large messages reach. Four GH200 per node with a peak of
-25 GB/s each reach a bus bandwidth of 158.65 GB/s on two nodes, 0.91 of the bound of 175 GB/s for a
-hierarchical all-reduce (crickett-hpe, hpc-ai-envs); eight H100 with a peak of 450 GB/s count as
-healthy from 400 GB/s on (NVIDIA dgxc-benchmarking), 0.89."""
+"""Fraction of a link's peak bandwidth that large messages reach. Two nodes, each with four GH200 at
+25 GB/s peak, reach a bus bandwidth of 158.65 GB/s: 0.91 of the bound of 175 GB/s for a hierarchical
+all-reduce (crickett-hpe, hpc-ai-envs). Eight H100 with a peak of 450 GB/s are regarded as healthy
+if they reach 400 GB/s, which is 0.89 (NVIDIA dgxc-benchmarking)."""
 
 LATENCY = 5e-6
-"""Seconds of a short message if the target states no latency: an assumption. It is the order of an
-MPI message between two GPUs of different nodes; large gradients make it unimportant."""
+"""Assumed time of a short message in seconds, if the target states no latency. It has the order of
+magnitude of an MPI message between GPUs of two nodes; with large gradients it hardly matters."""
 
 
 @dataclass(frozen=True)
 class Wire:
-    """A link as the model uses it.
+    """A network link, as the model uses it.
 
     Attributes:
-        bandwidth: bytes per second in each direction.
-        latency: seconds of a short message.
-        share: share of the bandwidth that large messages reach; 1 if it is measured with them.
+        bandwidth: bandwidth in bytes per second, in each direction.
+        latency: time of a short message in seconds.
+        share: fraction of `bandwidth` that large messages reach; 1 if `bandwidth` was measured with
+            large messages.
     """
 
     bandwidth: float
@@ -38,7 +39,7 @@ class Wire:
     share: float = LINK_SHARE
 
     def seconds(self, size: float) -> float:
-        """Return the time of `size` bytes, without the latency."""
+        """Return the time to transfer `size` bytes in seconds, without the latency."""
         return size / (self.share * self.bandwidth)
 
 
@@ -49,8 +50,8 @@ class Layout:
     Attributes:
         nodes: number of nodes.
         devices: number of devices in each node.
-        within: link of a device to the others of its node; None if a node has one device.
-        between: link of a node to the others; None for a single node.
+        within: link between the devices of a node; None if a node has one device.
+        between: link between the nodes; None for a single node.
     """
 
     nodes: int
@@ -60,17 +61,17 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Number of all devices."""
+        """The number of devices in all nodes."""
         return self.nodes * self.devices
 
 
 def all_reduce(size: float, layout: Layout) -> float:
-    """Return the seconds of an all-reduce of `size` bytes on each device.
+    """Return the time of an all-reduce of `size` bytes on each device, in seconds.
 
-    The devices of a node reduce their parts, corresponding devices of all nodes all-reduce them,
-    and the node gathers the result; both levels work at the same time on different pieces, so the
-    slower one determines the time (NCCL, "Massively Scale Your Deep Learning Training with NCCL
-    2.4", NVIDIA 2019). Between nodes, the faster one of ring and tree counts.
+    The all-reduce is hierarchical: a reduce-scatter within each node, an all-reduce between nodes,
+    and an all-gather within each node. Both levels work at the same time on different pieces of the
+    data, so the slower level determines the time (NCCL, "Massively Scale Your Deep Learning
+    Training with NCCL 2.4", NVIDIA 2019). Between nodes, the faster of ring and tree is used.
     """
     inside = outside = waiting = 0.0
     if layout.devices > 1 and layout.within is not None:
@@ -85,23 +86,27 @@ def all_reduce(size: float, layout: Layout) -> float:
 
 
 def _ring(size: float, members: int, wire: Wire) -> float:
-    """Return the seconds of a ring, of which each member sends 2 (n - 1) / n of the bytes."""
+    """Return the time of a ring all-reduce in seconds, without the latencies.
+
+    Each of the n members sends 2 (n - 1) / n of the bytes.
+    """
     return wire.seconds(2 * (members - 1) / members * size)
 
 
 BIG = 1_000_000
-"""Number of values from which on a tensor is divided over all servers (MXNET_KVSTORE_BIGARRAY_BOUND
-in MXNet's documentation of environment variables)."""
+"""Smallest number of values of a tensor that is divided over all servers
+(MXNET_KVSTORE_BIGARRAY_BOUND in MXNet's documentation of environment variables)."""
 
 PRIME = 9973
-"""Factor of MXNet's hash of keys (src/kvstore/kvstore_dist.h)."""
+"""The factor in the hash function by which MXNet assigns a key to a server
+(src/kvstore/kvstore_dist.h)."""
 
 
 def largest_share(tensors: Sequence[int], servers: int) -> float:
-    """Return the share of all values that the most loaded of the parameter servers has.
+    """Return the fraction of all values that the most loaded parameter server stores.
 
-    As in MXNet: a tensor of less than `BIG` values is on the server `key * PRIME % servers`, and
-    the values of a larger one are divided evenly.
+    The values are distributed as in MXNet: a tensor of less than `BIG` values is stored on the
+    server `key * PRIME % servers`, and a larger tensor is divided evenly over all servers.
     """
     load = [0.0] * servers
     for key, size in enumerate(tensors):
@@ -113,16 +118,16 @@ def largest_share(tensors: Sequence[int], servers: int) -> float:
 
 
 def parameter_server(tensors: Sequence[int], size: float, layout: Layout) -> float:
-    """Return the seconds in which a node with a server sends and receives what one step needs.
+    """Return the time in seconds in which the busiest node sends and receives the data of a step.
 
-    Each node adds the gradients of its devices, sends the sum to the servers, of which each node
-    has one, and gets the new weights. The busiest node receives, as a worker, all weights that
-    other servers have, and as a server its share of the gradients of all other nodes; it sends as
-    much. A single node exchanges gradients as in an all-reduce.
+    Each node runs one parameter server. Each node adds the gradients of its devices, sends the sum
+    to all servers, and gets the new weights. The busiest node receives the weights that the other
+    servers store, and the gradients of all other nodes for the weights that its own server stores.
+    It sends the same amount of data. A single node exchanges gradients by an all-reduce.
 
     Args:
-        tensors: numbers of values of the tensors, in the order of their keys.
-        size: bytes of all gradients.
+        tensors: number of values of each tensor, in the order of their keys.
+        size: size of all gradients in bytes.
         layout: the devices.
     """
     inside = all_reduce(size, Layout(1, layout.devices, layout.within))
@@ -135,20 +140,21 @@ def parameter_server(tensors: Sequence[int], size: float, layout: Layout) -> flo
 
 
 def copies(size: float, layout: Layout) -> float:
-    """Return the seconds in which the first device of a node copies `size` bytes to each other one.
+    """Return the time in seconds to copy `size` bytes from the first device to each other device.
 
-    PyTorch's DataParallel does this in one process (documentation of nn.DataParallel): it copies
-    all weights before each forward pass, and collects the gradients after the backward pass. The
-    copies are made in turn.
+    PyTorch's DataParallel does this within one process (documentation of nn.DataParallel): it
+    copies all weights before each forward pass, and collects the gradients after the backward pass.
+    The copies are made one after the other.
     """
     return (layout.devices - 1) * layout.within.seconds(size) if layout.within else 0.0
 
 
 def gather(size: float, layout: Layout) -> float:
-    """Return the seconds in which each device gets `size` bytes, of which all have equal parts.
+    """Return the time of a ring all-gather of `size` bytes, in seconds.
 
-    A device receives the parts of all others; a node receives those of all other nodes once (an
-    all-gather by a ring). A reduce-scatter takes as long.
+    At first, each device has an equal part of the bytes. Each device receives the parts of all
+    other devices, and each node receives the parts of all other nodes once. A reduce-scatter takes
+    the same time.
     """
     inside = outside = 0.0
     if layout.devices > 1 and layout.within is not None:

@@ -1,4 +1,4 @@
-"""Read the memory that an app estimates for its recipes: `estimates.json`."""
+"""Read the file `estimates.json`, in which an app estimates the memory that its recipes need."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from trimaran.recipes import library
 from trimaran.recipes.recipe import Recipe
 
 FILE = "estimates.json"
-"""File of an app with the estimated memory of its recipes; `scripts/estimates.py` writes it."""
+"""Name of the file with the estimated memory of an app's recipes; `scripts/estimates.py` writes
+this file."""
 
 LARGEST = 10_000_000
-"""Bytes of the largest file that is read."""
+"""Maximum size of a file that is read, in bytes."""
 
 
 def peak(name: str, recipe: Recipe) -> int | None:
-    """Return the bytes of the most loaded rank of a recipe; None if the app does not estimate them.
+    """Return the estimated memory of the most loaded rank, in bytes; None without an estimate.
 
     Args:
-        name: name of the recipe, with or without a point.
-        recipe: the recipe; of a series, the point.
+        name: name of the recipe, with or without a point of a series.
+        recipe: the recipe; for a series, the recipe of the point.
     """
     known = _read(recipe.app)
     series = library.definition(name.partition("@")[0]).series

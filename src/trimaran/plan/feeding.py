@@ -1,4 +1,7 @@
-"""Compute what the input must deliver: samples, bytes and decoding cores, and whether it binds."""
+"""Compute the input rates and decoding cores that a predicted throughput needs.
+
+Determine also whether reading or decoding would limit this throughput.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from trimaran.recipes.recipe import DataUse
 from trimaran.recipes.targets import Target
 
 TOKENS = 1 << 16
-"""Largest vocabulary whose packed tokens have two bytes; tokens of a larger one have four."""
+"""Largest vocabulary whose packed tokens have two bytes. Tokens of a larger vocabulary have four
+bytes."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Average bytes of a sample, and where the number is from."""
+    """The average size of a sample in bytes, and the source of this number."""
 
     average: float
     source: str
@@ -25,19 +29,19 @@ class Size:
 
 @dataclass(frozen=True)
 class Feed:
-    """What the input must deliver for the predicted throughput of a number of nodes.
+    """The input rates and decoding cores that the predicted throughput needs.
 
     Attributes:
-        reads: whether the recipe reads data; a recipe with synthetic data does not.
-        samples: samples per second of a node.
-        size: bytes of a sample; None if neither contract nor packed data state them.
-        gigabytes: bytes per second of a node, in GB/s; None if `size` is.
-        cores: cores of a node that decode the samples; None if no rate is measured.
-        cores_here: cores of a node that the recipe requests.
-        decoding: origin of the rate of a core.
-        limits: what the target states of file system and network, in words.
-        binding: what the input exceeds, in words; None if it exceeds nothing that is known.
-        encoded: whether samples are decoded; tokens are not.
+        reads: whether the recipe reads data; False for synthetic data.
+        samples: samples per second for each node.
+        size: average size of a sample; None if neither the contract nor packed data state it.
+        gigabytes: data rate for each node in GB/s; None if `size` is None.
+        cores: cores of a node that decoding needs; None if no decoding rate was measured.
+        cores_here: cores of a node; None if unknown, or if no decoding rate was measured.
+        decoding: source of the decoding rate of a core.
+        limits: descriptions of the limits of file system and network that the target states.
+        binding: description of the limit that the input exceeds; None if it exceeds no known limit.
+        encoded: whether samples must be decoded; False for tokens.
     """
 
     reads: bool
@@ -53,12 +57,12 @@ class Feed:
 
 
 def of(situation: Situation, nodes: int, throughput: float) -> Feed:
-    """Return what the input of `nodes` nodes must deliver.
+    """Return the input rates and decoding cores that `throughput` on `nodes` nodes needs.
 
     Args:
         situation: the recipe, its network and its target.
         nodes: number of nodes.
-        throughput: samples per second of all nodes.
+        throughput: predicted samples per second of all nodes together.
     """
     samples = throughput / nodes
     if not situation.recipe.data:
@@ -78,7 +82,7 @@ def of(situation: Situation, nodes: int, throughput: float) -> Feed:
 
 
 def sample_size(situation: Situation, name: str, use: DataUse) -> Size | None:
-    """Return the average bytes of a packed sample of a data set; None if they are unknown."""
+    """Return the average size in bytes of a packed sample of a data set; None if it is unknown."""
     if situation.planning.sequences:
         vocabulary = situation.network.layers[-1].outputs
         return Size(2 if vocabulary <= TOKENS else 4, f"a token of a vocabulary of {vocabulary:,}")
@@ -95,7 +99,11 @@ def sample_size(situation: Situation, name: str, use: DataUse) -> Size | None:
 
 
 def cores_of(situation: Situation) -> int | None:
-    """Return the cores of a node: those of the target, or those that the recipe requests there."""
+    """Return the number of cores of a node, or None if it is not known.
+
+    The target states the number. Otherwise, it is the number that the recipe requests, if the plan
+    is for the recipe's own target.
+    """
     target: Target = situation.target
     if target.node.cores is not None:
         return target.node.cores
@@ -108,7 +116,10 @@ def cores_of(situation: Situation) -> int | None:
 def _limits(
     situation: Situation, nodes: int, gigabytes: float | None
 ) -> tuple[tuple[str, ...], str | None]:
-    """Return what the target states of file system and network, and which of them binds."""
+    """Return descriptions of the stated limits of file system and network, and the exceeded limit.
+
+    The exceeded limit is None if the rate `gigabytes` (GB/s for each node) exceeds no limit.
+    """
     hardware = situation.hardware
     rates: list[tuple[str, float]] = []
     if (storage := hardware.storage) is not None:

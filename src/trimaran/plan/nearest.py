@@ -1,4 +1,4 @@
-"""Find the target that resembles a machine most, and predict the rate of the machine from it."""
+"""Find the target that is most similar to a machine, and predict the throughput of the machine."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from trimaran.recipes.targets import Target
 
 @dataclass(frozen=True)
 class Nearest:
-    """The nearest target with a reference.
+    """The target with a reference that is most similar to a machine.
 
     Attributes:
-        target: its name.
-        recipe: the recipe of the same app that has a reference for it.
+        target: name of the target.
+        recipe: name of the app's recipe with a reference for this target.
         differences: differences between the machine and the target.
     """
 
@@ -28,10 +28,11 @@ class Nearest:
 
 
 def find(app: str, host: HostFacts) -> Nearest | None:
-    """Return the target with a reference rate of the app that resembles `host` most, or None.
+    """Return the target that is most similar to `host` and has a reference throughput of the app.
 
-    The order of importance: architecture, kind of accelerator, number of accelerators, instruction
-    sets, number of cores.
+    Return None if no such target has the architecture of `host`. Targets are compared by the kind
+    of accelerator, the number of accelerators, the instruction sets and the number of cores, in
+    this order of importance.
     """
     card = cards.load(app).card
     found = []
@@ -61,7 +62,9 @@ def _distance(target: Target, host: HostFacts) -> tuple[int, int, int, int]:
 
 
 def sentences(recipe_name: str, hosts: list[HostFacts]) -> Iterator[str]:
-    """Yield what helps the user of a machine without a reference, a line each.
+    """Yield sentences on the nearest target and the predicted throughput of the machine.
+
+    They help users whose machine has no reference. Nothing is yielded if there is no such target.
 
     Args:
         recipe_name: name of the recipe of the run.
@@ -83,9 +86,11 @@ def sentences(recipe_name: str, hosts: list[HostFacts]) -> Iterator[str]:
 
 
 def _predicted(recipe_name: str, nearest: Nearest, hosts: list[HostFacts]) -> str | None:
-    """Return the prediction for the machine with the devices of the nearest target, or None.
+    """Return a sentence with the throughput that is predicted for the machine, or None.
 
-    Processors differ too much in their cores for a prediction from another one.
+    The prediction assumes that the machine has accelerators of the nearest target's kind. Return
+    None if the machine has no accelerators, because processors differ too much, or if a fact is
+    missing.
     """
     count = len(hosts[0].accelerators)
     if not count:

@@ -1,4 +1,4 @@
-"""Read from the options of a recipe what a prediction needs: network, batch, precision, devices."""
+"""Read network, batch, precision and number of devices from a recipe, for a prediction."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimaran.recipes.targets import Target
 
 
 def check_fixed(recipe: Recipe, planning: Planning) -> None:
-    """Raise an error if an option has another value than the one that a plan assumes.
+    """Check that each option in `planning.fixed` has its default, which a plan assumes.
 
     Raises:
-        UsageError: there is such an option.
+        UsageError: an option has another value.
     """
     known = cards.verbs(recipe.app)[recipe.verb].options
     for name in planning.fixed:
@@ -29,7 +29,7 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
 
 
 def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether the options of a recipe are such that a plan can be made of it."""
+    """Return whether the options of a recipe allow a plan."""
     try:
         check_fixed(recipe, planning)
         network_of(recipe, planning)
@@ -41,9 +41,9 @@ def plannable(recipe: Recipe, planning: Planning) -> bool:
 
 
 def devices_of(recipe: Recipe, target: Target) -> int:
-    """Return the number of devices that a recipe uses on nodes of `target`.
+    """Return the number of devices that a recipe uses on all its nodes.
 
-    A recipe for processors uses those whose cores it requests.
+    If the recipe uses no GPUs, the devices are the processors whose cores it requests.
     """
     assert target.hardware is not None  # noqa: S101 - for the types
     resources, count = recipe.resources, target.hardware.device.count
@@ -56,25 +56,25 @@ def devices_of(recipe: Recipe, target: Target) -> int:
 
 
 def size_of(recipe: Recipe, planning: Planning) -> int:
-    """Return the size of a sample, such as the tokens of a sequence.
+    """Return the size of a sample, such as the number of tokens of a sequence.
 
     Raises:
-        UsageError: the recipe does not name it.
+        UsageError: the recipe does not state the size as one whole number.
     """
     return _number(recipe, planning.size or "")
 
 
 def network_of(recipe: Recipe, planning: Planning) -> str:
-    """Return the name of the network of a recipe, as `work.json` has it."""
+    """Return the name of a recipe's network in `work.json`, such as `resnet50`."""
     name = str(argument(recipe, planning.network))
     return name if planning.size is None else f"{name}@{size_of(recipe, planning)}"
 
 
 def batch_of(recipe: Recipe, planning: Planning, devices: int) -> int:
-    """Return the samples of each of the recipe's devices in one step.
+    """Return the number of samples that each device processes in one step.
 
     Raises:
-        UsageError: the recipe does not name one number.
+        UsageError: the recipe does not state the batch as one whole number.
     """
     found = _number(recipe, planning.batch)
     if planning.sequences:
@@ -94,7 +94,7 @@ def exchange_of(recipe: Recipe, planning: Planning) -> Exchange:
     """Return how the ranks of a recipe exchange gradients.
 
     Raises:
-        UsageError: the model has no prediction for its strategy.
+        UsageError: the planner cannot predict the strategy of the recipe.
     """
     if planning.exchange is None:
         return "all-reduce"
@@ -109,7 +109,7 @@ def exchange_of(recipe: Recipe, planning: Planning) -> Exchange:
 
 
 def argument(recipe: Recipe, option: str) -> Argument | None:
-    """Return the value of an option in a recipe, or its default."""
+    """Return the value of `option` in a recipe, or else the default value of the option."""
     if option in recipe.args:
         return recipe.args[option]
     known = cards.verbs(recipe.app)[recipe.verb].options
@@ -117,10 +117,10 @@ def argument(recipe: Recipe, option: str) -> Argument | None:
 
 
 def precision(recipe: Recipe, card: Card, hardware: Hardware) -> Precision:
-    """Return the precision of a recipe; `auto` is bf16 if the device has it, else fp32.
+    """Return the precision of a recipe; `auto` is bf16 if the device supports bf16, else fp32.
 
     Raises:
-        UsageError: the target states no peak rate for it.
+        UsageError: the target states no peak rate for this precision.
     """
     assert card.planning is not None  # noqa: S101 - for the types
     named = str(argument(recipe, card.planning.precision))
@@ -137,7 +137,7 @@ def precision(recipe: Recipe, card: Card, hardware: Hardware) -> Precision:
 
 
 def samples(recipe: Recipe, planning: Planning, batch: int) -> int | None:
-    """Return the training samples of all steps or epochs; None if the recipe does not say."""
+    """Return the number of samples in the whole training; None if it is unknown."""
     if planning.steps is not None and isinstance(
         steps := argument(recipe, planning.steps), int
     ):

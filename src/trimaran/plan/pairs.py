@@ -1,8 +1,8 @@
-"""Predict the rate of two ranks from that of one, and compare it with measured pairs.
+"""Predict the throughput of two ranks from the rate of one rank, and compare it with measurements.
 
-`benchmarks/two_ranks.py` measures the pairs. Its evidence has, for each network, the rate of one
-rank on one core, that of a rank while an independent one works on the other core, and that of two
-ranks which exchange gradients; and the bandwidth of an all-reduce of both ranks.
+The benchmark `benchmarks/two_ranks.py` measures three rates for each network: the rate of one rank
+on one core, the rate of a rank while an independent rank works on the other core, and the rate of
+two ranks that exchange gradients. It also measures the bandwidth of an all-reduce of two ranks.
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from trimaran.plan import step, work
 from trimaran.plan.communication import Layout, Wire
 
 NAME = "two_ranks"
-"""Name of the benchmark, which is in the names of the files of its evidence."""
+"""Name of the benchmark; the file names of its results contain this name."""
 
 ALONE, BESIDE, LINK = "one rank", "one rank beside another", "all-reduce of 32 MiB, two ranks"
-"""Ends of the names of rates that are not predicted."""
+"""Names of the measurements from which rates are predicted; `APP/NETWORK: ` precedes the
+first two names."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A measured rate of two ranks, and two predictions of it.
+    """A measured rate of two ranks, and two predictions of this rate, in samples per second.
 
     Attributes:
-        network: app and network.
+        network: app and network, `APP/NETWORK`.
         how: strategy of the two ranks.
-        alone: rate of one rank on one core.
-        beside: mean rate of a rank beside an independent one.
-        measured: rate of both ranks.
-        predicted: rate of both ranks, predicted from `alone`.
-        beside_predicted: the same, predicted from `beside`.
+        alone: rate of one rank on one core, while no other rank works.
+        beside: mean rate of one rank while an independent rank works on the other core.
+        measured: measured rate of both ranks together.
+        predicted: rate of both ranks together, predicted from `alone`.
+        beside_predicted: rate of both ranks together, predicted from `beside`.
     """
 
     network: str
@@ -47,20 +48,20 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """Error of the prediction from one rank alone, relative to the measured rate."""
+        """The error of `predicted`, relative to the measured rate."""
         return self.predicted / self.measured - 1
 
     @property
     def beside_error(self) -> float:
-        """Error of the prediction from a rank beside another one."""
+        """The error of `beside_predicted`, relative to the measured rate."""
         return self.beside_predicted / self.measured - 1
 
 
 def predict(app: str, network: str, batch: int, rate: float, bandwidth: float) -> float:
-    """Return the rate of two ranks.
+    """Return the predicted rate of two ranks together, in samples per second.
 
     Args:
-        app: the app.
+        app: name of the app.
         network: name of the network, as in `work.json` of the app.
         batch: samples of a rank in one step.
         rate: samples per second of one rank.
@@ -75,7 +76,7 @@ def pairs(rates: Mapping[str, float], batch: int) -> Iterator[Pair]:
     """Yield each measured pair with its predictions.
 
     Args:
-        rates: name of a rate -> its median; names begin with APP/NETWORK and a colon.
+        rates: name of a measured rate, `APP/NETWORK: HOW` -> median of the rate.
         batch: samples of a rank in one step.
     """
     for name, measured in rates.items():
@@ -89,7 +90,7 @@ def pairs(rates: Mapping[str, float], batch: int) -> Iterator[Pair]:
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Pair]]:
-    """Return the content of a file of evidence of the benchmark, and its pairs.
+    """Return the content of a result file of the benchmark, and the pairs in this file.
 
     Raises:
         UsageError: the file cannot be read.

@@ -1,4 +1,4 @@
-"""Predict throughput, times, energy, cost and memory of a recipe for numbers of nodes."""
+"""Predict throughput, times, energy, cost and memory of a recipe on several numbers of nodes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trimaran.plan.situation import Situation
 from trimaran.plan.step import Step
 
 USABLE = 0.9
-"""Share of a device's memory that a plan uses: an assumption for what the framework, the driver and
-fragments of free memory need."""
+"""Assumed fraction of a device's memory that a training can use; framework, driver and memory
+fragmentation need the rest."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The prediction for a number of nodes.
+    """The prediction for one number of nodes.
 
     Attributes:
         nodes: number of nodes.
@@ -29,10 +29,10 @@ class Row:
         step: predicted times of a training step.
         throughput: samples per second of all devices.
         speedup: throughput relative to one device.
-        hours: time to train; None if the recipe has no number of epochs or samples.
-        kilowatt_hours: energy of the devices in this time; None if their power is unknown.
-        cost: price of the nodes for this time; None without a price.
-        feed: what the input must deliver.
+        hours: duration of the training; None if the number of its samples is unknown.
+        kilowatt_hours: energy of the devices in `hours`; None if `hours` or the power is unknown.
+        cost: price of the nodes for `hours`; None if `hours` or the price is unknown.
+        feed: input rates and decoding cores that the throughput needs.
     """
 
     nodes: int
@@ -51,11 +51,11 @@ class Memory:
     """The estimated memory of a device, and a division of the batch that fits.
 
     Attributes:
-        gigabytes: estimate with the recipe's batch, in GB.
+        gigabytes: estimated memory in GB with the recipe's batch.
         available: memory of the device in GB; None if the target does not state it.
-        micro_batch: largest divisor of the batch per device that fits; None if the recipe's batch
-            fits, if not even one sample does, or if the app estimates its memory itself.
-        by_app: whether the estimate is that of the app.
+        micro_batch: largest divisor of the batch per device that fits into the memory; None if the
+            whole batch fits, if not even one sample fits, or if the app estimates the memory.
+        by_app: whether the app estimates the memory.
     """
 
     gigabytes: float
@@ -65,16 +65,17 @@ class Memory:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the recipe's batch fits; None if the memory of the device is unknown."""
+        """Whether the recipe's batch fits into the memory; None if the memory size is unknown."""
         return None if self.available is None else self.gigabytes <= USABLE * self.available
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The predictions of a recipe on a target.
+    """The predictions for a recipe on a target.
 
     Attributes:
-        left_out: numbers of nodes that have too few samples for all of their devices.
+        left_out: requested numbers of nodes without a prediction, because a step has too few
+            samples for all their devices.
     """
 
     situation: Situation
@@ -85,7 +86,7 @@ class Plan:
 
     @property
     def binding(self) -> str:
-        """What limits the largest number of nodes: the longest part of its step, in words."""
+        """A description of what limits the throughput on the largest number of nodes."""
         if (input_ := self.rows[-1].feed.binding) is not None:
             return f"{input_}, which is not part of the prediction; else {self.base.binding}"
         last = self.rows[-1].step
@@ -103,18 +104,20 @@ def make(
     situation: Situation, nodes: Sequence[int], *, rate: float | None = None,
     run: Path | None = None, price: float | None = None,
 ) -> Plan:
-    """Return the plan of a recipe.
+    """Return the predictions for a recipe on several numbers of nodes.
 
     Args:
         situation: the recipe, its network and its target.
         nodes: numbers of nodes, in increasing order.
-        rate: samples per second of one device, which the user measured; None: published rates are
-            searched.
-        run: directory of a finished run, whose rate counts; None: as `rate` says.
-        price: price of a node for an hour.
+        rate: samples per second of one device, which the user measured; None: the rate is taken
+            from a recipe, or else from the roofline. It is ignored if `run` is given.
+        run: directory of a finished run, from whose throughput the rate is computed; None: no run
+            is used.
+        price: price of one node for one hour; None: no cost is computed.
 
     Raises:
-        UsageError: a fact that the prediction needs is missing.
+        UsageError: a fact that the prediction needs is missing, or all numbers of nodes are too
+            large.
     """
     base = base_rate.find(situation, rate) if run is None else calibration.of_run(situation, run)
     if nodes[-1] > 1 and situation.layout(2).between is None:
@@ -154,9 +157,9 @@ def _row(situation: Situation, base: BaseRate, nodes: int, price: float | None) 
 def memory(situation: Situation) -> Memory:
     """Return the estimated memory of a device.
 
-    If the app estimates the memory of its recipes itself, its estimate counts. Else, all outputs of
-    layers are kept for the backward pass, in the width of the precision, and each parameter has the
-    state that the card states.
+    If the app has an estimate for the recipe, this estimate is returned. Otherwise, the memory is
+    the sum of two parts: all layer outputs, which are kept for the backward pass, and
+    `state_bytes` of the app card for each parameter.
     """
     available = situation.hardware.device.memory_gb
     if (own := estimates.peak(situation.recipe_name, situation.recipe)) is not None:
@@ -176,13 +179,13 @@ def memory(situation: Situation) -> Memory:
 
 
 def link_source(situation: Situation, place: str) -> str:
-    """Return where the constants of a link are from."""
+    """Return the source of the bandwidth and latency of a link: a measurement or the target."""
     measured = situation.links.get(place)
     return f"target {situation.target_name}" if measured is None else measured.source
 
 
 def document(plan: Plan) -> dict[str, Any]:
-    """Return the plan as JSON has it."""
+    """Return the plan as data for JSON output."""
     situation, base, feed = plan.situation, plan.base, plan.rows[-1].feed
     return {
         "recipe": situation.recipe_name, "target": situation.target_name,

@@ -1,4 +1,4 @@
-"""Collect what a prediction needs: the network, its batch and precision, and the target's facts."""
+"""Collect the inputs of a prediction: network, batch, precision, and facts of the target."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from trimaran.recipes.targets import Target
 WIDTHS: dict[Precision, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "int8": 1,
 }
-"""Precision of the products -> bytes of an activation; fp8 products keep activations in bf16."""
+"""Precision of matrix products -> bytes of an activation; with fp8, activations are in bf16."""
 
 
 @dataclass(frozen=True)
 class MeasuredLink:
-    """A measured link, and where it was measured."""
+    """A measured link, and a description of the measurement."""
 
     wire: Wire
     source: str
@@ -34,24 +34,24 @@ class MeasuredLink:
 
 @dataclass(frozen=True)
 class Situation:
-    """A recipe on a target.
+    """The inputs of a prediction: a recipe, its network and its target.
 
     Attributes:
         recipe_name: name of the recipe.
-        recipe: the recipe; the smallest point, if it is a series.
-        card: the card of its app.
+        recipe: the recipe; for a series without a named point, the recipe of the smallest point.
+        card: the card of the app.
         network: the network.
-        batch: samples of a device in one step of the recipe.
-        whole: samples of all devices in one step, if their number does not depend on the devices;
-            None: `batch` does not depend on them.
-        least: samples that cannot be divided over devices: 1, or those of a sequence.
+        batch: number of samples of a device in one step of the recipe.
+        whole: number of samples of all devices in one step, if it is the same for any number of
+            devices; None: each device always has `batch` samples.
+        least: smallest number of samples that a device can get: 1, or the length of a sequence.
         exchange: how the ranks exchange gradients.
-        precision: precision of products.
-        samples: training samples of all epochs; None if the recipe does not say.
+        precision: precision of matrix products.
+        samples: number of samples in the whole training; None if it is unknown.
         target_name: name of the target.
         target: the target.
-        hardware: facts of the target.
-        links: `within` or `between` -> measured link, which counts instead of the target's.
+        hardware: published hardware facts of the target.
+        links: `within` or `between` -> measured link, which replaces the link of the target.
     """
 
     recipe_name: str
@@ -71,12 +71,12 @@ class Situation:
 
     @property
     def width(self) -> int:
-        """Bytes of an activation."""
+        """The size of an activation in bytes."""
         return WIDTHS[self.precision]
 
     @property
     def planning(self) -> Planning:
-        """What the card says of plans."""
+        """The part `planning` of the app card."""
         assert self.card.planning is not None  # noqa: S101 - `of` refuses such a card
         return self.card.planning
 
@@ -95,46 +95,48 @@ class Situation:
         return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.3g} {self.unit}"
 
     def batch_on(self, devices: int) -> float:
-        """Return the samples of one of so many devices in a step."""
+        """Return the number of samples of each device in one step on `devices` devices."""
         return self.batch if self.whole is None else self.whole / devices
 
     def step(self, compute: float, layout: Layout) -> Step:
-        """Return the predicted times of a step which one device computes in `compute` seconds."""
+        """Return the predicted times of a step that one device alone computes in `compute` seconds.
+        """
         return step.of(self.network, compute, layout, self.exchange, self.width)
 
     @property
     def assumed(self) -> dict[str, str]:
-        """Facts of the target that are assumed, with the reasons."""
+        """Assumed facts of the target: key path -> reason."""
         return self.hardware.assumed
 
     def layout(self, nodes: int) -> Layout:
-        """Return the layout of whole nodes of the target."""
+        """Return the devices and links of `nodes` nodes of the target."""
         return Layout(nodes, self.hardware.device.count, self.wire("within"), self.wire("between"))
 
     def wire(self, place: Literal["within", "between"]) -> Wire | None:
-        """Return the link within a node or between nodes; None if the target states none."""
+        """Return the link within a node or between nodes; None if the target states no link."""
         if (measured := self.links.get(place)) is not None:
             return measured.wire
         return wire(self.hardware.within if place == "within" else self.hardware.between)
 
 
 def wire(link: Link | None) -> Wire | None:
-    """Return a link in bytes per second and seconds."""
+    """Return a link of a target with bandwidth in bytes/s and latency in s; None without a link."""
     if link is None:
         return None
     return Wire(link.bandwidth * 1e9, LATENCY if link.latency is None else link.latency * 1e-6)
 
 
 def of(recipe_name: str, target_name: str | None = None) -> Situation:
-    """Return the situation of a recipe; of its first point, if it is a series.
+    """Return the inputs of the prediction for a recipe on a target.
 
     Args:
-        recipe_name: name of the recipe.
-        target_name: name of the target; None: the recipe's.
+        recipe_name: name of the recipe; for a series without a named point, the smallest point is
+            used.
+        target_name: name of the target; None: the target of the recipe.
 
     Raises:
-        UsageError: recipe or target is unknown, the app does not describe the network, or the
-            target lacks the facts.
+        UsageError: the recipe or the target is unknown, the app does not describe the network, or
+            a fact of the target is missing.
     """
     recipe = first(recipe_name)
     file = cards.load(recipe.app)
@@ -168,9 +170,9 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
 
 
 def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
-    """Return whether more devices divide the same batch, and do not get a larger one.
+    """Return whether the global batch is the same for any number of devices.
 
-    A series whose points have batches of their own says so.
+    It is not the same if the points of a series set the batch themselves.
     """
     series = library.definition(recipe_name.partition("@")[0]).series
     own = series is not None and any(planning.batch in one.args for one in series.points.values())
@@ -178,7 +180,7 @@ def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
 
 
 def first(recipe_name: str) -> Recipe:
-    """Return a recipe; the smallest point of a series if the name has no point."""
+    """Return a recipe; for a series without a named point, the recipe of the smallest point."""
     recipe = library.definition(recipe_name.partition("@")[0])
     if recipe.series is not None and "@" not in recipe_name:
         return recipe.at(min(recipe.series.points))

@@ -12,30 +12,32 @@ from trimaran.plan.work import TRAINING, Network
 from trimaran.recipes.planning import Exchange
 
 VARIATION = 0.08 / 5.4
-"""Standard deviation of the speed of devices of the same kind, relative to their mean. In five
-computing centres, equal GPUs differ by 8 % on average (Sinha et al., "Not All GPUs Are Created
-Equal", SC22, arXiv:2208.11035); this is taken as the distance of the whiskers of a box plot, which
-is 5.4 standard deviations of a normal distribution."""
+"""Standard deviation of the speed of devices of the same model, relative to the mean speed. In five
+computing centres, GPUs of one model differ by 8 % on average (Sinha et al., "Not All GPUs Are
+Created Equal", SC22, arXiv:2208.11035). This value is interpreted as the distance between the
+whiskers of a box plot, which is 5.4 standard deviations of a normal distribution."""
 
 CONTENTION = 0.189
-"""Slowdown of computation while communication takes place: both share memory and processors of a
-device. Mean over A100, H100, MI210 and MI250 (arXiv:2507.03114, abstract)."""
+"""Relative slowdown of computation during communication, because both use the memory and the
+processors of a device. The value is the mean over A100, H100, MI210 and MI250 (arXiv:2507.03114,
+abstract)."""
 
 BUCKET = 25 * 2**20
 """Bytes of gradients that are sent together (`bucket_cap_mb` of PyTorch's DistributedDataParallel).
-Horovod's default is 128 MB, in older versions 64 MB, but it sends earlier what is ready."""
+Horovod's default is 128 MB, and 64 MB in older versions, but Horovod sends gradients that are ready
+earlier."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The predicted times of a step, in seconds.
+    """The predicted times of a training step, in seconds.
 
     Attributes:
-        compute: computation of one device that waits for nobody.
-        stragglers: additional time of the slowest of all devices.
-        contention: additional time of the computation beside communication.
-        exposed: communication that no computation hides.
-        communication: all communication.
+        compute: computation time of one device alone.
+        stragglers: additional computation time of the slowest device.
+        contention: additional computation time because communication takes place at the same time.
+        exposed: communication time during which no device computes.
+        communication: total communication time.
     """
 
     compute: float
@@ -46,26 +48,26 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """Time of the whole step."""
+        """The duration of the whole step in seconds."""
         return self.compute + self.stragglers + self.contention + self.exposed
 
     @property
     def efficiency(self) -> float:
-        """Throughput of a device, relative to a device that works alone."""
+        """The throughput per device, relative to the throughput of one device alone."""
         return self.compute / self.seconds
 
 
 def of(
     network: Network, compute: float, layout: Layout, exchange: Exchange, width: int
 ) -> Step:
-    """Return the times of a step, whatever the exchange.
+    """Return the times of a step for any kind of gradient exchange.
 
     Args:
         network: the network.
         compute: seconds in which one device computes the step alone.
         layout: the devices.
-        exchange: the way in which they exchange gradients.
-        width: bytes of a weight that FSDP gathers.
+        exchange: how the devices exchange gradients.
+        width: bytes of each weight that FSDP gathers.
     """
     if exchange == "sharded" and layout.ranks > 1:
         return sharded(compute, layout, width * network.parameters)
@@ -75,13 +77,13 @@ def of(
 def predict(
     network: Network, compute: float, layout: Layout, exchange: Exchange = "all-reduce",
 ) -> Step:
-    """Return the times of a step.
+    """Return the times of a step in which each device has all weights.
 
     Args:
         network: the network.
         compute: seconds in which one device computes the step alone.
         layout: the devices.
-        exchange: the way in which they exchange gradients.
+        exchange: how the devices exchange gradients.
     """
     if layout.ranks == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
@@ -101,11 +103,11 @@ def predict(
 
 
 def computation(seconds: float, predicted: Callable[[float], Step]) -> float:
-    """Return the seconds in which one device computes a step that takes `seconds` on several.
+    """Return the computation time of one device alone, in seconds, from the time of a whole step.
 
     Args:
-        seconds: published or measured time of the step.
-        predicted: function that predicts the step from the computation of one device.
+        seconds: published or measured time of the step of all devices.
+        predicted: function that predicts the step from the computation time of one device.
     """
     found = seconds
     for _ in range(ITERATIONS):
@@ -114,12 +116,12 @@ def computation(seconds: float, predicted: Callable[[float], Step]) -> float:
 
 
 ITERATIONS = 20
-"""Iterations of `computation`; each one reduces the error, because the other times of a step change
-little with the computation."""
+"""Number of iterations in `computation`. Each iteration reduces the error, because the other times
+of a step depend little on the computation time."""
 
 
 def copied(compute: float, layout: Layout, size: float) -> Step:
-    """Return the times of a step of DataParallel, which hides no copy.
+    """Return the times of a step of DataParallel, which does not compute during its copies.
 
     Args:
         compute: seconds in which one device computes the step alone.
@@ -132,11 +134,11 @@ def copied(compute: float, layout: Layout, size: float) -> Step:
 
 
 def sharded(compute: float, layout: Layout, size: float) -> Step:
-    """Return the times of a step of FSDP, whose weights are divided over all ranks.
+    """Return the times of a step of FSDP, which divides the weights over all ranks.
 
-    The weights are gathered for the forward and for the backward pass, and the gradients are
-    reduced and scattered (Zhao et al., "PyTorch FSDP", arXiv:2304.11277, section 3), while other
-    layers compute.
+    FSDP gathers the weights for the forward pass and again for the backward pass, and reduces and
+    scatters the gradients (Zhao et al., "PyTorch FSDP", arXiv:2304.11277, section 3). Other layers
+    compute at the same time.
 
     Args:
         compute: seconds in which one device computes the step alone.
@@ -152,11 +154,11 @@ def sharded(compute: float, layout: Layout, size: float) -> Step:
 def _overlapped(
     network: Network, compute: float, seconds: Callable[[float], float]
 ) -> tuple[float, float]:
-    """Return the end of the last exchange, and the time of all exchanges.
+    """Return the time at which the last exchange ends, and the total time of exchanges, in seconds.
 
-    The backward pass goes through the layers in reverse order, and takes for each a time in
-    proportion to its operations. When the gradients of a bucket are complete, their exchange
-    starts, unless that of the bucket before still lasts.
+    The backward pass computes the layers in reverse order; the time of a layer is proportional to
+    the number of its operations. The exchange of a bucket starts when its gradients are complete
+    and the exchange of the previous bucket has ended.
     """
     end = whole = 0.0
     for ready, size in _buckets(network, compute):
@@ -167,7 +169,7 @@ def _overlapped(
 
 
 def _buckets(network: Network, compute: float) -> Iterator[tuple[float, float]]:
-    """Yield the time at which each bucket is complete, and its bytes."""
+    """Yield for each bucket of gradients the time at which it is complete, in s, and its bytes."""
     forward = compute / TRAINING
     backward, done, size = compute - forward, 0, 0
     for layer in reversed(network.layers):
@@ -181,9 +183,9 @@ def _buckets(network: Network, compute: float) -> Iterator[tuple[float, float]]:
 
 
 def expected_maximum(count: int) -> float:
-    """Return the expected maximum of `count` standard normal values.
+    """Return the expected maximum of `count` independent standard normal values.
 
-    Blom, "Statistical Estimates and Transformed Beta-Variables" (1958): the quantile at
-    (n - 0.375) / (n + 0.25).
+    It is approximated by the quantile at (n - 0.375) / (n + 0.25), where n is `count` (Blom,
+    "Statistical Estimates and Transformed Beta-Variables", 1958).
     """
     return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0

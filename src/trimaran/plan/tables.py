@@ -1,4 +1,4 @@
-"""Plans and their comparison with published series as tables, sentences and a plot."""
+"""Show plans, and their comparison with published series, as tables, sentences and a plot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = ("nodes", "devices", "rate", "speed-up", "efficiency", "hours", "kWh", "c
 
 
 class Table(NamedTuple):
-    """A title, heads of columns, and rows of cells."""
+    """A table with a title, column headings and rows of cells."""
 
     title: str
     head: Sequence[str]
@@ -23,7 +23,10 @@ class Table(NamedTuple):
 
 
 def table(plan: Plan) -> Table:
-    """Return the predictions, a row for each number of nodes, without empty columns."""
+    """Return the predictions as a table with one row for each number of nodes.
+
+    Columns without any value are left out.
+    """
     situation = plan.situation
     rows = [
         [str(row.nodes), str(row.devices), _number(row.throughput), f"{row.speedup:.1f}",
@@ -46,7 +49,7 @@ def _number(value: float | None) -> str:
 
 
 def sentences(plan: Plan) -> Iterator[str]:
-    """Yield what a reader must know about the numbers, a line each."""
+    """Yield sentences that explain the numbers of a plan: sources, limits and assumptions."""
     situation, base, last = plan.situation, plan.base, plan.rows[-1]
     yield (f"Predicted, not measured: +-{base.uncertainty:.0%}. One"
            f" {situation.hardware.device.name} with {_name(situation)},"
@@ -73,7 +76,7 @@ def sentences(plan: Plan) -> Iterator[str]:
 
 
 def _name(situation: Situation) -> str:
-    """Return the name of the network; an app with one network names it by the size of a sample."""
+    """Return the name of the network for readers: `APP at SIZE pixels` if the name is a number."""
     name, app = situation.network.name, situation.recipe.app
     return f"{app} at {name} pixels" if name.isdecimal() else name
 
@@ -117,7 +120,7 @@ def _memory(plan: Plan) -> str:
 
 
 def compared(points: Sequence[Compared]) -> Table:
-    """Return the comparison with published series, a row for each predicted point."""
+    """Return the comparison with published series as a table, one row for each predicted point."""
     return Table(
         f"Predicted and published series; mean absolute error {mean_error(list(points)):.1%}",
         ("series", "devices", "published", "predicted", "error"),
@@ -127,7 +130,7 @@ def compared(points: Sequence[Compared]) -> Table:
 
 
 def comparison(points: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return the comparison with published series for JSON."""
+    """Return the comparison with published series as data for JSON output."""
     return [
         {"series": one.series.name, "devices": one.devices, "unit": one.series.unit,
          "published": one.published, "predicted": one.predicted, "error": one.error,
@@ -137,7 +140,7 @@ def comparison(points: Sequence[Compared]) -> list[dict[str, Any]]:
 
 
 def picture(plan: Plan) -> str:
-    """Return the predicted and the ideal speed-up over the number of devices, as SVG."""
+    """Return an SVG plot of the predicted and the ideal speed-up over the number of devices."""
     ideal = [Point(row.devices, 0, row.devices) for row in plan.rows]
     found = [Point(row.devices, 0, row.speedup) for row in plan.rows]
     panel = Panel("speed-up", "log", [Line("ideal", ideal, 1), Line("predicted", found, 0)])

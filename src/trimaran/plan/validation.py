@@ -1,4 +1,4 @@
-"""Compare the planner with published scaling series: predicted and published rates, and errors."""
+"""Compare predictions of the planner with the rates of published scaling series."""
 
 from __future__ import annotations
 
@@ -21,21 +21,25 @@ FILE = Path(__file__).with_name("series.yaml")
 
 
 class Workload(strict.Model):
-    """A network whose work an app describes."""
+    """The name of a network, and the app that describes this network in `work.json`."""
 
     app: str
     name: str
 
 
 class Copied(strict.Model):
-    """A network whose weights DataParallel copies: its parameters, and its forward passes."""
+    """A network that DataParallel copies to all devices before each of its forward passes."""
 
     parameters: Annotated[int, Field(gt=0)]
     passes: Annotated[int, Field(gt=0)] = Field(description="forward passes in a step")
 
 
 class Series(strict.Model):
-    """One published series; its ranks exchange gradients, unless it has `copied` or `sharded`."""
+    """One published scaling series.
+
+    With `network`, the ranks exchange gradients as `exchange` states. With `copied`, DataParallel
+    copies the weights. With `sharded`, FSDP divides the weights over the ranks.
+    """
 
     name: str
     network: Workload | None = None
@@ -68,12 +72,15 @@ class Series(strict.Model):
         return self
 
     def layout(self, count: int) -> Layout:
-        """Return the layout of `count` devices; they fill one node after the other."""
+        """Return the nodes and links of `count` devices, which fill one node after the other."""
         devices = min(count, self.devices)
         return Layout(count // devices, devices, wire(self.within), wire(self.between))
 
     def step(self, compute: float, count: int) -> Step:
-        """Return the predicted step of `count` devices, one of which computes it in `compute`."""
+        """Return the predicted times of a step on `count` devices.
+
+        `compute` is the computation time of one device alone, in seconds.
+        """
         layout = self.layout(count)
         if self.copied:
             sent = sum(one.parameters * (one.passes + 1) for one in self.copied)
@@ -91,7 +98,7 @@ class _File(strict.Model):
 
 @dataclass(frozen=True)
 class Compared:
-    """One point of a series: devices, published and predicted value, and the relative error."""
+    """The published and the predicted value of one point of a series."""
 
     series: Series
     devices: int
@@ -100,17 +107,17 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Predicted minus published value, relative to the published one."""
+        """The predicted minus the published value, divided by the published value."""
         return self.predicted / self.published - 1
 
 
 def load() -> list[Series]:
-    """Return the published series."""
+    """Return the published series that `series.yaml` lists."""
     return strict.load(_File, FILE).series
 
 
 def compare(series: Series) -> Iterator[Compared]:
-    """Yield each point of a series but the first, from whose value the others are predicted."""
+    """Yield all points of a series except the first, with values predicted from the first point."""
     (first, one), *others = sorted(series.published.items())
     took = series.batch * first / (series.rate or one)
     compute = step.computation(took, lambda seconds: series.step(seconds, first))
@@ -121,10 +128,10 @@ def compare(series: Series) -> Iterator[Compared]:
 
 
 def table() -> list[Compared]:
-    """Return all points of all series."""
+    """Return the predicted points of all published series."""
     return [point for series in load() for point in compare(series)]
 
 
 def mean_error(points: list[Compared]) -> float:
-    """Return the mean of the absolute errors."""
+    """Return the mean absolute relative error of the predictions."""
     return fmean(abs(point.error) for point in points)

@@ -1,4 +1,4 @@
-"""Read the work of networks, layer by layer, which apps describe in `work.json`."""
+"""Read the layers of networks, with operations and parameters, from the `work.json` of an app."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from trimaran import paths, strict
 from trimaran.errors import UsageError, nearest
 
 TRAINING = 3
-"""Work of a training step in forward passes: the backward pass computes the gradients of inputs and
-of weights, each with as many operations as the forward pass (Kaplan et al., arXiv:2001.08361,
-section 2.1, for any matrix product)."""
+"""Operations of a training step, divided by the operations of its forward pass. The backward pass
+computes the gradients of inputs and of weights. Each of these two needs the same number of
+operations as the forward pass (Kaplan et al., arXiv:2001.08361, section 2.1, for matrix products).
+"""
 
 FP32 = 4
-"""Bytes of a gradient."""
+"""Size of the gradient of one parameter in bytes."""
 
 FILE = "work.json"
-"""File of an app with the layers of its networks; `scripts/work.py` writes it."""
+"""Name of the file that describes the layers of an app's networks; `scripts/work.py` writes it."""
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -30,8 +31,8 @@ class Layer:
     """One layer of a network.
 
     Attributes:
-        name: name of the module.
-        tensors: numbers of values of its parameter tensors.
+        name: name of the layer's module.
+        tensors: number of values of each parameter tensor.
         flops: operations of the forward pass for one sample.
         outputs: number of output values for one sample.
     """
@@ -43,17 +44,17 @@ class Layer:
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of the gradients of its parameters, in fp32."""
+        """The size in bytes of the layer's gradients in fp32."""
         return FP32 * sum(self.tensors)
 
 
 @dataclass(frozen=True)
 class Network:
-    """The work of a network for one sample.
+    """The operations, parameters and outputs of a network for one sample.
 
     Attributes:
-        name: name of the network, as in the app's option.
-        layers: its layers in the order of the forward pass.
+        name: name of the network, as in `work.json`.
+        layers: layers of the network, in the order of the forward pass.
     """
 
     name: str
@@ -61,22 +62,22 @@ class Network:
 
     @property
     def parameters(self) -> int:
-        """Number of its parameters."""
+        """The number of parameters of the network."""
         return sum(sum(layer.tensors) for layer in self.layers)
 
     @property
     def flops(self) -> int:
-        """Operations of the forward pass for one sample."""
+        """The number of operations of the forward pass for one sample."""
         return sum(layer.flops for layer in self.layers)
 
     @property
     def gradient_bytes(self) -> int:
-        """Bytes of all gradients, in fp32."""
+        """The size in bytes of all gradients in fp32."""
         return FP32 * self.parameters
 
 
 class _Described(strict.Model):
-    """The content of one network in `work.json`."""
+    """The description of one network in `work.json`."""
 
     size: Annotated[int, Field(gt=0)]
     layers: list[tuple[str, list[Count], Count, Count]]
@@ -88,7 +89,7 @@ def networks(app: str) -> list[str]:
 
 
 def network(app: str, name: str) -> Network:
-    """Return the work of the network `name` of an app.
+    """Return the layers of the app's network `name`, with their operations and parameters.
 
     Raises:
         UsageError: the app describes no network of this name.

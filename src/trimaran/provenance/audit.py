@@ -102,7 +102,7 @@ def audit(image: Image) -> Audit:
 
 
 def _system_certificates() -> dict[str, str]:
-    """Return the variable that makes pip-audit use the system's certificates, not its own copy."""
+    """Return the environment variable that makes pip-audit use the certificates of the system."""
     places = ssl.get_default_verify_paths()
     place = places.cafile or places.capath
     return {} if place is None else {"REQUESTS_CA_BUNDLE": place}

@@ -32,7 +32,7 @@ class Examination(strict.Model):
     Attributes:
         image: name of the image.
         version: version of the framework in the image; None in evidence without this key.
-        engine: name of its engine.
+        engine: name of the engine that has the image.
         digest: digest of the image.
         date: time of the examination in UTC.
         trimaran: version of Trimaran.

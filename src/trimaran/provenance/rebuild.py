@@ -35,7 +35,7 @@ class Comparison:
 
 
 def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter) -> Comparison:
-    """Build `image` again, offline and in another place, and compare it with the first build.
+    """Build `image` again, offline and in another folder, and compare it with the first build.
 
     Args:
         engine: engine that has the image.

@@ -23,7 +23,8 @@ from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
 
 KEYRING = ("APPTAINER_KEYSDIR", "APPTAINER_CONFIGDIR")
-"""Variables with the path of Apptainer's keyring, if it is not below the home folder."""
+"""Environment variables that contain the path of Apptainer's keyring, if the keyring is not below
+the home folder."""
 
 _KEY = re.compile(r"^(\d+)\)\s+User:\s+(.*)$(?:\n\s+.*)*?\n\s+Fingerprint:\s+(\w{40})$", re.M)
 _OBJECT = re.compile(r"^(\d+)\s+\|(\w+)\s+\|[^|]*\|[^|]*\|(.+)$", re.M)

@@ -1,4 +1,7 @@
-"""Values that no source states, or whose source was not read: key path of a value -> the reason."""
+"""Assumed values of recipes and targets: no source states them, or the source was not read.
+
+Each assumption is a pair of the key path of a value and the reason for this value.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,8 @@ def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) ->
     Args:
         assumed: assumptions of the recipe, with key paths such as `series.points.8.args.strategy`.
         number: the point.
-        own: values of the point, which replace those of the recipe, so that reasons for the
-            replaced values are left out.
+        own: values of the point, which replace values of the recipe; assumptions on replaced
+            values are left out.
     """
     prefix, found = f"series.points.{number}.", {}
     for path, reason in assumed.items():
@@ -70,7 +73,7 @@ def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) ->
 def unchanged(
     assumed: Mapping[str, str], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Return the assumptions whose values are the same in two contents of a recipe."""
+    """Return the assumptions whose values are equal in two versions of a recipe."""
     return {path: reason for path, reason in assumed.items()
             if _value(before, path) == _value(after, path)}
 

@@ -29,7 +29,8 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 When = Annotated[
     str, Field(pattern=r"^(end|best|epoch-[1-9]\d{0,5}|median-after-epoch-\d{1,6})$")
 ]
-"""The value of a metric that counts (see `verdict.metrics.measure`)."""
+"""The rule that selects the value of a metric from its readings: `end`, `best`, `epoch-N` or
+`median-after-epoch-N` (see `verdict.metrics.measure`)."""
 
 AxisKind = Literal["plain", "log", "from-zero"]
 
@@ -97,7 +98,7 @@ class DataNeeds(strict.Model):
 
 
 class Variants(strict.Model):
-    """What `trimaran compare` adds for runs that differ in one option of the app."""
+    """The option whose values are the variants of an app, and the metrics to compare them by."""
 
     option: Word = Field(description="the option, such as `strategy`")
     further: list[Word] = Field(
@@ -120,7 +121,7 @@ class Variants(strict.Model):
 
 
 class Tuning(strict.Model):
-    """The options of the app that `trimaran tune` changes; it leaves out what the app lacks."""
+    """The options of the app that `trimaran tune` changes; null: the app has no such option."""
 
     batch: Word | None = Field(
         default=None, description="option: samples of one step, a whole number"
@@ -146,7 +147,7 @@ class Tuning(strict.Model):
 
     @property
     def options(self) -> dict[str, str]:
-        """The option of each key that names one."""
+        """Key of this model -> option of the app, for the keys that name an option."""
         keys = ("batch", "parts", "precision", "threads", "input", "strategy")
         return {key: value for key in keys if (value := getattr(self, key)) is not None}
 
@@ -238,7 +239,7 @@ def load(app: str) -> CardFile:
 
 
 def _faults(card: Card, verbs: Mapping[str, Verb]) -> Mapping[Location, str]:
-    """Return the faults of `card` that contradict `verbs` of `options.json`, by key path."""
+    """Return the contradictions between `card` and `options.json`, keyed by key path."""
     found: dict[Location, str] = {
         ("verbs", verb): f"options.json has no verb '{verb}' ({nearest(verb, verbs)})"
         for verb in card.verbs if verb not in verbs
@@ -355,7 +356,7 @@ def verbs(app: str) -> dict[str, Verb]:
 
 
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
-    """Return the fault of each faulty argument in `args` of a verb of `app`, by argument.
+    """Return a description of the fault of each faulty argument in `args`, keyed by the argument.
 
     The result is also empty if the options of the app cannot be checked.
 

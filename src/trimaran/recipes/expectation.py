@@ -79,7 +79,10 @@ class Expectation(strict.Model):
         return None if margin is None else self.value * (1 + way * margin)
 
     def fault(self, app: str, card: Card) -> tuple[str, str]:
-        """Return the faulty key and the fault, which is empty if the expectation fits the card."""
+        """Return the faulty key and the fault.
+
+        The fault is empty if the expectation agrees with the card; the key has no meaning then.
+        """
         metric = card.metrics.get(self.metric)
         if metric is None:
             near = nearest(self.metric, card.metrics)
@@ -112,7 +115,8 @@ class Expectation(strict.Model):
 class Efficiency(strict.Model):
     """The published efficiency of a point of a series, which `trimaran compare` judges.
 
-    The efficiency is the rate for each device, divided by the rate for each of `over` devices.
+    The efficiency is the throughput per device, divided by the throughput per device of the point
+    with `over` devices.
     """
 
     over: Annotated[int, Field(ge=1)] = Field(description="size of the point to compare with")

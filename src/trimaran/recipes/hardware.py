@@ -16,7 +16,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Device(strict.Model):
-    """What computes: an accelerator, or a processor socket in a target without accelerators."""
+    """A computing device: an accelerator, or a processor socket if there are no accelerators."""
 
     name: str
     count: Annotated[int, Field(ge=1)] = Field(description="devices in a node")
@@ -43,7 +43,7 @@ class Link(strict.Model):
 
 
 class Storage(strict.Model):
-    """A file system, as its centre or manufacturer publishes its rate of reading."""
+    """A file system with the read rates that the computing centre or the manufacturer publishes."""
 
     name: str = Field(description="kind, such as Lustre, or NVMe disks of a node")
     node: Positive | None = Field(
@@ -63,9 +63,9 @@ class Storage(strict.Model):
 class Hardware(strict.Model):
     """The devices of a node and their links.
 
-    Each number is a peak that a manufacturer or the publication of a run states. Numbers that are
-    assumed because nobody states them are named in `assumed`, with the reason. Numbers of a
-    document that was not read for the file are named in `unchecked`, with the document.
+    Each number is a peak value, which a manufacturer or the publication of a run states. `assumed`
+    names the numbers without a source, with the reason for each number. `unchecked` names the
+    numbers whose source was not read for this file, with the source.
     """
 
     device: Device

@@ -84,7 +84,9 @@ def load(name: str) -> RecipeFile:
 
 
 def sized(name: str, nodes: int) -> RecipeFile:
-    """Load the recipe `name` for a number of nodes; for a series, its largest point on these nodes.
+    """Load the recipe `name` for a number of nodes.
+
+    For a series, load the largest point with this number of nodes.
 
     Raises:
         UsageError: No recipe has this name, its file has faults, or the series has no point with
@@ -103,7 +105,7 @@ def sized(name: str, nodes: int) -> RecipeFile:
 
 
 def on_nodes(file: RecipeFile, nodes: int | None) -> RecipeFile:
-    """Return the recipe with `nodes` as its number of nodes, or unchanged if `nodes` is None."""
+    """Return the recipe with the number of nodes `nodes`; None: return the recipe unchanged."""
     if nodes is None or nodes == file.recipe.resources.nodes:
         return file
     resources = file.recipe.resources.model_copy(update={"nodes": nodes, "min_nodes": None})

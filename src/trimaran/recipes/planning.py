@@ -1,4 +1,4 @@
-"""What the planner reads from recipes of an app: the part `planning` of an app card."""
+"""The part `planning` of an app card: the options and metrics that `trimaran plan` reads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from trimaran.recipes.words import Word
 Exchange = Literal["all-reduce", "all-reduce-after", "parameter-server", "sharded"]
 """The way in which the ranks of a training exchange gradients.
 
-`all-reduce` begins while the backward pass still computes, and `all-reduce-after` at its end. With
-`sharded`, the weights are divided over the ranks, which gather them for each pass.
+`all-reduce` begins during the backward pass, and `all-reduce-after` begins after the backward pass.
+With `parameter-server`, servers add the gradients. With `sharded`, the weights are divided over the
+ranks, which gather them for each pass.
 """
 
 
@@ -38,7 +39,7 @@ class Decoding(strict.Model):
 
 
 class Planning(strict.Model):
-    """What `trimaran plan` reads from a recipe of the app."""
+    """The options and metrics of an app's recipes from which `trimaran plan` makes predictions."""
 
     network: Word = Field(description="option: the network, one of those in work.json of the app")
     size: Word | None = Field(
@@ -82,7 +83,7 @@ class Planning(strict.Model):
     )
 
     def options(self) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield the place and the name of each option."""
+        """Yield the key path and the value of each key that names an option of the app."""
         for key in ("network", "size", "batch", "precision", "epochs", "steps"):
             if (name := getattr(self, key)) is not None:
                 yield (key,), name

@@ -35,7 +35,10 @@ SYNTHETIC = "synthetic"
 
 
 class ImageChoice(strict.Model):
-    """The app image: the published image with `digest`; null: an image built on the machine."""
+    """The app image of a recipe.
+
+    It is the published image with `digest`, or an image built on the machine if `digest` is null.
+    """
 
     name: Name
     digest: Digest | None = None
@@ -77,7 +80,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """Texts with step and recipe of each possible initial checkpoint, by file name."""
+        """File name -> description (step and recipe) of each possible initial checkpoint."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"
@@ -118,7 +121,10 @@ class Resources(strict.Model):
 
     @property
     def devices_per_node(self) -> int:
-        """Number of devices of a node that compute: GPUs of ranks with several, otherwise ranks."""
+        """Number of devices of a node that compute.
+
+        It is the number of GPUs if a rank has several GPUs, otherwise the number of ranks.
+        """
         return self.tasks_per_node * max(self.gpus_per_task, 1)
 
 
@@ -155,7 +161,7 @@ class Series(strict.Model):
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
     def split(self, number: int, resources: Resources) -> dict[str, int]:
-        """Return the keys of `Resources` that the point `number` sets.
+        """Return the keys of `Resources` that the point `number` sets, with their values.
 
         Args:
             number: size of the point.
@@ -332,7 +338,7 @@ class Recipe(strict.Model):
             yield from (((*place, index), expected) for index, expected in enumerate(table))
 
     def expectation_faults(self, card: Card) -> dict[Location, str]:
-        """Return the faults of the expectations of the recipe or of all points, by key path."""
+        """Return the faults in the expectations of the recipe and all points, keyed by key path."""
         found: dict[Location, str] = {}
         for at, expected in self.expectations():
             key, problem = expected.fault(self.app, card)

@@ -49,9 +49,9 @@ class Node(strict.Model):
 Quantity = Literal["gemm-bfloat16", "gemm-float32", "memory", "all-reduce-node", "all-reduce"]
 """A quantity that a qualification measures.
 
-`gemm-*` is the speed of a matrix product in TFLOP/s, and `memory` is the memory bandwidth of a
-device (STREAM triad) in GB/s. The others are the bus bandwidth of an all-reduce in GB/s, within a
-node or over all nodes.
+`gemm-*` is the speed of a matrix product in TFLOP/s. `memory` is the memory bandwidth of a device
+(STREAM triad) in GB/s. `all-reduce-node` and `all-reduce` are the bus bandwidths in GB/s of an
+all-reduce within a node and over all nodes.
 """
 
 

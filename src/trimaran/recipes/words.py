@@ -1,4 +1,4 @@
-"""The form of names in definitions, such as those of options, metrics and verbs."""
+"""The pattern of names in definitions, such as names of options, metrics and verbs."""
 
 from __future__ import annotations
 

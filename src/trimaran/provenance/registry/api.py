@@ -29,7 +29,7 @@ MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-"""Media types of a manifest of one image; lists of several platforms are not supported."""
+"""Media types of a manifest of one image; manifest lists of several images are not supported."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
 """Largest accepted size of a manifest in bytes (OCI distribution specification).
@@ -102,7 +102,11 @@ class Client:
         self.session.auth = Authorization(self._root, self.login)
 
     def check(self) -> None:
-        """Raise BuildError unless the registry answers and accepts the login."""
+        """Check that the registry answers and accepts the login.
+
+        Raises:
+            BuildError: the registry does not answer, or refuses the login.
+        """
         self._refuse_errors(self._ask("GET", ""))
 
     def manifest(self, reference: str) -> Manifest | None:

@@ -42,7 +42,7 @@ class Offer:
 
     @property
     def pin(self) -> str:
-        """The digest by which this registry returns the image again."""
+        """The digest by which the image can be pulled from this registry again."""
         return self.manifest or self.digest
 
 
@@ -113,7 +113,10 @@ class Sif(Form):
         return f"{image.tag}-sif"
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the SIF with this tag, or whose manifest or file has this digest; else None."""
+        """Return the SIF with the tag `reference`, or None if the repository has no such SIF.
+
+        If `reference` is a digest, return the SIF whose manifest or file has this digest.
+        """
         # The blob is looked up first: docker-registry answers with an error if the digest of a file
         # is requested as a manifest.
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
@@ -166,7 +169,10 @@ class Oci(Form):
         return image.tag
 
     def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the OCI image with this tag, or this digest of its manifest, or None."""
+        """Return the OCI image with the tag `reference`, or None if there is no such image.
+
+        If `reference` is a digest, return the image whose manifest has this digest.
+        """
         manifest = client.manifest(reference)
         if manifest is None:
             return None
@@ -193,5 +199,5 @@ class _Access(TypedDict):
 
 
 def _access(client: Client) -> _Access:
-    """Return the login file and the use of TLS, as arguments of an engine's push and pull."""
+    """Return the arguments of an engine's push and pull: the login file, and whether to use TLS."""
     return {"login": client.login.file if client.login else None, "tls": not client.plain_http}

@@ -25,11 +25,11 @@ from trimaran.parsing import parse_json
 from trimaran.terminal_safety import excerpt
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
-"""Registry -> its name in files of logins, where the two differ."""
+"""Registry -> name of the same registry in files of logins, if the two names differ."""
 
 
 _Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]
-"""The part of a program's name after `docker-credential-`."""
+"""Name of a credential helper: the part of its program's name after `docker-credential-`."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Login:
     """A login to a registry.
 
     Attributes:
-        file: path of its file, whose format Docker, Apptainer and Podman share.
+        file: path of the file with the login; Docker, Apptainer and Podman use the same format.
         basic: value of the header `Authorization`.
     """
 
