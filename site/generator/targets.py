@@ -15,7 +15,7 @@ HEAD = ("fact", "value", "mark")
 
 
 def page() -> Page:
-    """Return the page: for each target with hardware facts, each fact, its mark, the sources."""
+    """Return the page, which has a table of facts and marks, and the sources, for each target."""
     known = {name: targets.load(name) for name in targets.names()}
     parts = [
         (name, target.summary, markdown.table(HEAD, _rows(target.hardware)),
@@ -62,7 +62,7 @@ def _mark(hardware: Hardware, path: str) -> str:
 
 
 def _concerns(key: str, path: str) -> bool:
-    """Return whether the mark of `key` is one of the fact at `path`."""
+    """Return whether the mark with the key `key` is about the fact at `path`."""
     if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")
     return path == key or key.startswith(f"{path}.")

@@ -3,9 +3,8 @@
 At the end of each link, the job script searches the logs of the network libraries for texts that
 name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). The job
 script writes the counts into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads
-the texts of NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and 5. It is
-tested with lines that UCX 1.13 and Open MPI 4.1 printed; the other lines in the tests were written
-by hand.
+the texts of NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and
+5. The tests use lines that UCX 1.13 and Open MPI 4.1 printed, and lines that were written by hand.
 """
 
 from __future__ import annotations

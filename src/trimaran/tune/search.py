@@ -101,7 +101,7 @@ class Search:
             self.interrupted = True
 
     def _step(self, study: Any) -> bool:
-        """Measure one proposal of the sampler, unless it was measured before; return if it is new."""
+        """Measure one proposal of the sampler if it is new; return whether it is new."""
         asked = study.ask()
         chosen = {one.name: asked.suggest_categorical(one.name, one.values)
                   for one in self.space.parameters}

@@ -96,7 +96,7 @@ class Space:
         return found
 
     def _threads(self, most: int) -> Value:
-        """Return the largest allowed number of threads up to `most`, or else the smallest number."""
+        """Return the largest number of threads in the space up to `most`, or else the smallest."""
         values = next(one.values for one in self.parameters if one.name == THREADS)
         numbers = sorted(value for value in values if isinstance(value, int))
         return max((n for n in numbers if n <= most), default=numbers[0])

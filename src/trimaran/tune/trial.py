@@ -142,7 +142,7 @@ def _windows(events: Sequence[Event], metric: Metric) -> list[Event]:
 
 
 def rate(events: Sequence[Event], metric: Metric) -> float | None:
-    """Return the median rate after the warm-up, in the unit of the metric; None if it is unknown."""
+    """Return the median rate after the warm-up, in the unit of the metric; None if unknown."""
     values = [one.finite * metric.factor for one in _windows(events, metric)
               if one.finite is not None]
     return median(values) if values else None
