@@ -27,7 +27,10 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 
 
 def case(text: str) -> tuple[int, int, int | None, bool]:
-    """Parse a case such as `32:16/4x2`: (side, batch, micro-batch, whether two ranks train)."""
+    """Parse a case such as `32:16/4x2`.
+
+    Return the side of the frames, the batch, the micro-batch, and whether two ranks train.
+    """
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
         raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")

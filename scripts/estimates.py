@@ -42,7 +42,9 @@ def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
 
 
 def of_app(app: str) -> dict[str, Any]:
-    """Return recipe -> arguments of `estimate`, and what it prints, for the trainings of an app.
+    """Return the estimates of the training recipes of an app.
+
+    The result maps a recipe to the arguments and the output of the verb `estimate`.
 
     Raises:
         subprocess.CalledProcessError: an estimate failed; its message is on stderr.

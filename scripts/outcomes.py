@@ -30,7 +30,7 @@ class Outcomes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of one phase of a test.
 
-        The outcome of the test is that of the first phase that does not pass, or `passed`.
+        The outcome of the test is the outcome of the first phase that does not pass, or `passed`.
         """
         one = self.tests[report.nodeid]
         one["seconds"] = round(one["seconds"] + report.duration, 1)

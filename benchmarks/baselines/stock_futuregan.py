@@ -83,7 +83,10 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Train on one batch repeatedly; print clips per second, or with --count the GFLOP per clip."""
+    """Train on one batch repeatedly, and print the rate in clips per second.
+
+    With the option --count, print the GFLOP of a training step per clip instead.
+    """
     options = arguments()
     step = stepping(options)
     if options.count:

@@ -112,7 +112,7 @@ def _spread(points: Sequence[CurvePoint], count: int | None) -> Sequence[CurvePo
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:
-    """Return a plot of final values: a row for each set of changed arguments, a dot for each run."""
+    """Return a plot of final values: a row for each list of changed arguments, a dot per run."""
     found = [(label_of(one, piece), piece, row.measured or 0.0) for piece in one.runs
              if (row := piece.content.row(metric)) is not None]
     labels: dict[str, list[Dot]] = {}

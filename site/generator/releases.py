@@ -39,7 +39,10 @@ class Release:
 
     @property
     def slower(self) -> bool:
-        """Whether this version is slower by more than `LOSS`, and each run is slower than before."""
+        """Whether this version counts as slower than the previous version.
+
+        Its median must be lower by more than `LOSS`, and all of its runs must be slower.
+        """
         return (self.before is not None and self.ran.rate < (1 - LOSS) * self.before.rate
                 and max(self.ran.rates) < min(self.before.rates))
 
