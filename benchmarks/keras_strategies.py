@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare strategies of app keras-resnet: two workers on one core each, one process on two cores.
+"""Compare strategies of the app keras-resnet on two workers with one process on two cores.
 
     python benchmarks/keras_strategies.py --markdown benchmarks/README.md
 """

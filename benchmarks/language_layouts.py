@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def contestants(options: argparse.Namespace, found: dict[str, Any]) -> list[Contestant]:
-    """Return a contestant for each layout; its run adds the results to `found`."""
+    """Return a contestant for each layout; a run of a contestant adds its results to `found`."""
     environment, _ = machine.our_environment(os.environ)
     environment["OMP_NUM_THREADS"] = "1"
 

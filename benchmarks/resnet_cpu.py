@@ -155,7 +155,7 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
     """Return the plan that compares DDP with Horovod on two ranks.
 
-    Horovod is measured twice: Open MPI yields the core while it waits, or it does not.
+    Horovod is measured twice: with an Open MPI that yields the core while it waits, and without.
     """
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
     polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}

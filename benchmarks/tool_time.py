@@ -3,11 +3,11 @@
 
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
-Rates are complete commands per second, including the start of the tool. The commands report on, and
-list, artificial runs. All submitted runs have ended: if a run were active, the tool would call
-the batch system, and the time of this call varies. One real run of a few steps, in the container
-that `make quickstart` has built, measures the time that `trimaran run` adds for verification,
-records and verdict.
+Rates are complete commands per second, including the start of the tool. Reports and states are
+measured with artificial runs. All submitted runs have ended: if a run were active, the tool would
+call the batch system, and the time of this call varies. One real run of a few steps, in the
+container that `make quickstart` has built, measures the time that `trimaran run` adds for
+verification, records and verdict.
 """
 
 from __future__ import annotations

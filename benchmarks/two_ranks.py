@@ -99,7 +99,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def of_case(
     case: Case, steps: Steps, environment: Mapping[str, str], cores: Sequence[int]
 ) -> tuple[list[Contestant], list[str]]:
-    """Return the contestants of a network, and a message for each that cannot be measured here.
+    """Return the contestants of a network, and messages about what cannot be measured here.
 
     Args:
         case: the network.

@@ -151,7 +151,7 @@ def download(work: Path) -> list[Path]:
 def private_apt(work: Path) -> Path:
     """Write an apt configuration, and return its path.
 
-    Of the apt settings of the host, it uses only the archive keys.
+    The configuration uses the archive keys of the host, but no other apt settings of the host.
     """
     for folder in (
         "state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d",

@@ -2,8 +2,8 @@
 
     python scripts/estimates.py     # write estimates.json of each app with the verb `estimate`
 
-The estimates are those of `python -m MODULE estimate` in the environment of the app's framework
-(`scripts/app_tests.py setup`). The pages of the recipes show them.
+The command `python -m MODULE estimate` computes the estimates, in the environment of the app's
+framework (`scripts/app_tests.py setup`). The pages of the recipes show the estimates.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python scripts/outcomes.py FILE PYTEST-ARGUMENTS...
 
 The script imports nothing of the tool, which the environments of the apps lack. The exit code is
-that of pytest.
+pytest's exit code.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ _not_run: list[str] = []
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may build images
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the test if the time until `TEST_UNTIL` has passed."""
+    """Skip the test if it would start after the time `TEST_UNTIL`."""
     if time.time() > float(os.environ.get("TEST_UNTIL", "inf")):
         _not_run.append(item.nodeid)
         pytest.skip("not run: the time of this part is over (scripts/time_limit.py)")

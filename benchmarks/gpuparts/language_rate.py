@@ -23,7 +23,7 @@ PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
 """Word in a device's name -> peak in FLOP/s: dense bf16, SXM modules.
 
 The source is NVIDIA's data sheets of H100, H200 and A100. The MFU, defined in the paper on PaLM
-(arXiv:2204.02311), is the share of this peak.
+(arXiv:2204.02311), is the share of this peak that a training reaches.
 """
 
 

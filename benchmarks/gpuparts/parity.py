@@ -75,5 +75,5 @@ def gan(device: str) -> list[float]:
 
 
 def several(step: Callable[[], torch.Tensor]) -> list[float]:
-    """Call `step` `STEPS` times, and return the values that it returns."""
+    """Call the function `step` several times (`STEPS`), and return the list of its results."""
     return [float(step().detach()) for _ in range(STEPS)]

@@ -20,7 +20,7 @@ PACKAGES = ("nvidia.dali", "PIL", "av", "h5py", "lmdb", "matplotlib", "onnx", "y
 
 
 class StandIn(ModuleType):
-    """An empty module; each attribute of it is another stand-in."""
+    """An empty module; each of its attributes is another stand-in."""
 
     __path__: ClassVar[list[str]] = []
 

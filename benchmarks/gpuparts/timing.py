@@ -1,4 +1,4 @@
-"""Measure the time of steps and the peak memory, and replace the session of a training."""
+"""Measure the time of training steps and the peak memory, with a simplified session."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def peak_gib(device: str) -> float | None:
 
 
 class OneStep:
-    """A session in place of a training's session; its progress always stays at the first step."""
+    """A simplified training session, whose progress stays at the first step."""
 
     def __init__(self, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1000, steps_done=0)
@@ -69,5 +69,5 @@ class OneStep:
         return next(batches)
 
     def finish_step(self, _samples: int, sums: Any, _rates: dict[str, float]) -> None:
-        """Store the sums of the losses without reading them, which would wait for the device."""
+        """Store the sums of the losses; do not read them, because reading waits for the device."""
         self.sums = sums

@@ -23,7 +23,7 @@ because the first layer needs no gradient of its input.
 
 APP = "resnet_imagenet"
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-"""Words after `python` that start two ranks on this machine by torchrun, on a free port."""
+"""Arguments of Python that start two ranks on this machine with torchrun, on a free port."""
 MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n")
 
 

@@ -1,4 +1,4 @@
-"""Self-test of the PyTorch images: check the results and the origin of their libraries.
+"""Self-test of the PyTorch images: the image's libraries are used and compute correctly.
 
 Argument: the vendor of the GPUs that the image supports (none, nvidia, amd). On a machine without
 a GPU, the tests on GPUs are left out.
@@ -64,7 +64,7 @@ def check_dali(*, gpu: bool) -> None:
 
 
 def check_formats() -> None:
-    """Check that h5py and lmdb can read the files that they wrote; DALI has no reader for these."""
+    """Check that h5py and lmdb, whose formats DALI cannot read, can read their own files."""
     with tempfile.TemporaryDirectory() as folder:
         with h5py.File(f"{folder}/data.h5", "w") as file:
             file["images"] = np.arange(10)

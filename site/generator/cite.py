@@ -122,9 +122,9 @@ class Page:
         Args:
             recipe: name of the recipe.
             metric: name of the metric.
-            day: day of the runs; default: the newest.
-            changed: arguments in which the runs differ from the recipe, except neutral ones such as
-                the seed. In their names, `_` stands for `-`.
+            day: day of the runs; default: the newest day.
+            changed: arguments in which the runs differ from the recipe; `_` stands for `-` in their
+                names. Neutral arguments, such as the seed, are not compared.
         """
         runs = self._runs(recipe, day, changed, metric)
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]

@@ -20,8 +20,8 @@ FOLDER = paths.repository() / "site/results/benchmarks"
 IDLE, BUSY = 0.3, 0.03
 """Limits above which a measurement counts as preliminary (benchmarks/README.md).
 
-They are the load average before the measurement, and the share of the cores that other processes
-use during the measurement.
+The limits are the load average before the measurement, and the share of the cores that other
+processes use during the measurement.
 """
 
 PLANNED = (

@@ -212,7 +212,8 @@ def _data(one: RecipeStatus) -> list[dict[str, str]]:
 def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
     """Return tables of the estimated memory, one for each point for which there is an estimate.
 
-    A table has the memory of the rank that needs most memory. `command` prints the estimate.
+    A table has the memory of the rank that needs most memory. The key `command` has the command
+    that prints the estimate.
     """
     card = cards.load(points[0].file.recipe.app)
     path = card.path.with_name(ESTIMATES)

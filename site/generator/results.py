@@ -73,7 +73,7 @@ def _when(one: RecipeStatus, newest: RunEvidence, today: dt.date) -> str:
 
 
 def _middle(one: RecipeStatus, metric: str, rows: Sequence[JudgedRow]) -> str:
-    """Return the median of measured values as text; the app card defines its unit and digits."""
+    """Return the median of measured values as text; the app card defines unit and digits."""
     known = one.file.card.card.metrics[metric]
     value = median(row.measured for row in rows if row.measured is not None)
     return recipe_status.show(value, known.unit, known.digits)

@@ -28,7 +28,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Line:
-    """The sizes of an experiment whose rates have the same origin.
+    """The rates of an experiment at several sizes (numbers of devices); all have the same origin.
 
     Attributes:
         experiment: name of the experiment for readers.

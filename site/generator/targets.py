@@ -15,7 +15,7 @@ HEAD = ("fact", "value", "mark")
 
 
 def page() -> Page:
-    """Return the page, which has a table of facts and marks, and the sources, for each target."""
+    """Return the page: for each target, a table of facts with their marks, and the sources."""
     known = {name: targets.load(name) for name in targets.names()}
     parts = [
         (name, target.summary, markdown.table(HEAD, _rows(target.hardware)),

@@ -42,7 +42,7 @@ class Reporter(Protocol):
         """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
-        """Show the title of step `number` of `of` steps, and the wall time when the step ends."""
+        """Show the title of a step (`number` of `of`), and the wall time when the step ends."""
 
 
 class Silent:

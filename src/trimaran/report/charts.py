@@ -35,7 +35,7 @@ MOST = 10
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 """Units of time axes: (shortest time in seconds, seconds in the unit, unit).
 
-A chart uses the first unit in this list whose shortest time its longest curve reaches.
+A chart uses the first unit in this list for which its longest curve is long enough.
 """
 
 

@@ -27,8 +27,8 @@ class Epoch(strict.Model):
         epoch: number of the epoch, from 1.
         at: seconds from the start of the run, including pauses, to the measurement of `value`, or
             of `time` if `value` is None.
-        value: the metric `per_epoch` of the card, in its unit; None: not reported.
-        time: the metric `time` of the card, in its unit; None: not reported.
+        value: value of the metric that the card names `per_epoch`; None: not reported.
+        time: value of the metric that the card names `time`; None: not reported.
     """
 
     epoch: Annotated[int, Field(ge=1)]
@@ -43,7 +43,7 @@ class RunVariant(strict.Model):
     Attributes:
         arguments: values of the options that distinguish the variants of the app.
         epochs: the epochs in order; at most `MOST_KEPT` epochs, which are evenly spaced.
-        sent: the metric `sent` of the card, in its unit; None: not reported.
+        sent: value of the metric that the card names `sent`; None: not reported.
     """
 
     arguments: dict[str, Argument]
@@ -207,7 +207,7 @@ def _epochs(events: Sequence[Event], per_epoch: Metric, time: Metric) -> list[Ep
 
 
 def _by_epoch(events: Sequence[Event], metric: Metric) -> dict[int, tuple[float, float]]:
-    """Return epoch -> (seconds since the start of the run, value) of the last value of each epoch.
+    """Return the last value of each epoch: epoch -> (seconds since the start of the run, value).
 
     If an event has no epoch, the key is 0. Values that the metric cannot have are left out.
     """

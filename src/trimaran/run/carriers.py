@@ -29,7 +29,7 @@ LIMIT = 4 * 1024 * 1024
 """Maximum size in bytes of `fabric.log`; a link adds at most 2,000 short lines."""
 
 Kind = Literal["fast", "tcp", "unknown"]
-"""How a network transfers data: "fast" means that its hardware bypasses the kernel."""
+"""How a network transfers data: "fast" bypasses the kernel, and "tcp" uses sockets."""
 
 
 class Carrier(BaseModel):
@@ -140,7 +140,7 @@ def parse(wanted: FabricName, text: str) -> FabricRecord:
 
 
 def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
-    """Return the first group of each match of `pattern` -> number of lines with this match."""
+    """Return the number of lines for each text that the first group of `pattern` matches."""
     found: Counter[str] = Counter()
     for text, lines in texts.items():
         if match := re.fullmatch(pattern, text):

@@ -1,4 +1,4 @@
-"""Derive a recipe with other settings from a recipe; the global batch stays the same."""
+"""Derive a recipe with other settings and the same global batch from a recipe."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _set_ranks(content: dict[str, Any], base: Recipe, within: Space, ranks: int)
 def final(
     base: Recipe, card: Card, within: Space, configuration: Configuration, tuned: Tuned
 ) -> Recipe:
-    """Return the tuned recipe, whose key `tuned` contains the content of `tuned`.
+    """Return the tuned recipe; its key `tuned` has the measured rates.
 
     Expected accuracies and losses are kept if only settings in `space.EXACT` changed. Expected
     speeds are removed, because the speeds in `base` were reached with other settings.

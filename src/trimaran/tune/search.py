@@ -13,7 +13,7 @@ from trimaran.tune.space import Space, Value
 PACKAGE = "optuna"
 
 FIRST = 8
-"""Number of trials with random values, after which the sampler uses the results of trials."""
+"""Number of trials after which the sampler uses their results instead of random values."""
 
 REPEATS = 50
 """Number of consecutive proposals without a new configuration after which the search ends."""
@@ -21,7 +21,7 @@ REPEATS = 50
 CLOSE = 0.02
 """Largest relative difference in rate at which two configurations count as equally fast.
 
-Of equally fast configurations, the search selects the one with the fewest changes.
+Of equally fast configurations, the search selects the configuration with the fewest changes.
 """
 
 

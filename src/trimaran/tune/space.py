@@ -25,7 +25,7 @@ NAMES = (RANKS, THREADS, INPUT, PARTS, PRECISION, ALLOCATOR, FUSION)
 """All parameters, in the order in which they are shown."""
 
 EXACT = frozenset({THREADS, INPUT, ALLOCATOR, FUSION})
-"""Parameters that do not affect the formulas of a training, nor the expected accuracies.
+"""Parameters that do not change the formulas of the training; expected accuracies stay valid.
 
 These parameters can change the order of sums, and thus the rounding. The other parameters change
 the precision, or the number of samples over which batch normalization computes its statistics.
@@ -35,7 +35,7 @@ OMP, FUSED = "OMP_NUM_THREADS", "HOROVOD_FUSION_THRESHOLD"
 
 MIB = 2**20
 FUSIONS = (16 * MIB, 64 * MIB, 128 * MIB)
-"""Numbers of bytes of gradients that Horovod averages in one operation, to try.
+"""Values to try: the number of bytes of gradients that Horovod averages in one operation.
 
 The default of Horovod is 128 MiB (Horovod, documentation of tensor fusion).
 """
@@ -96,7 +96,7 @@ class Space:
         return found
 
     def _threads(self, most: int) -> Value:
-        """Return the largest number of threads in the space up to `most`, or else the smallest."""
+        """Return the largest number of threads to try that is at most `most`, or the smallest."""
         values = next(one.values for one in self.parameters if one.name == THREADS)
         numbers = sorted(value for value in values if isinstance(value, int))
         return max((n for n in numbers if n <= most), default=numbers[0])
@@ -215,10 +215,10 @@ def _precision(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) ->
 
 
 def allocators_of(recipe: Recipe, known: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return name of an allocator -> environment variables that select it.
+    """Return the allocators to try: name -> environment variables that select the allocator.
 
-    The first allocator is the one that is used without tuning. The result is empty if the recipe
-    itself selects the allocator.
+    The first allocator is the default, which is used without tuning. The result is empty if the
+    recipe itself selects the allocator.
     """
     if {"LD_PRELOAD", *GLIBC_TUNABLES} & recipe.env.keys():
         return {}

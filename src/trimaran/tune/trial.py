@@ -77,7 +77,7 @@ class Runner:
     limit: float | None = None
 
     def measure(self, configuration: Configuration, place: str) -> Measured:
-        """Run a configuration in the folder `place`, and return its rate, or why it failed.
+        """Run a configuration in the folder `place`; return the rate, or why the run failed.
 
         Raises:
             TrimaranError: the disk is full, or the user stopped the run.

@@ -158,7 +158,7 @@ def _write(
     request: Request, within: Space, configuration: Configuration, record: TuningRecord,
     folder: Path,
 ) -> None:
-    """Write the derived recipe into `folder`, which the option `--recipes` accepts then."""
+    """Write the derived recipe into `folder`, so that the option `--recipes` accepts `folder`."""
     seen = record.confirmation
     assert seen is not None  # noqa: S101 - only a confirmed configuration is written
     file = request.recipe

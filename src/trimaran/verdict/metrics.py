@@ -229,7 +229,7 @@ class Verdict(BaseModel):
 
 UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
            " not read from the logs")
-"""Note in the verdict on a throughput if the site file does not name the fabric of the nodes."""
+"""Note in the verdict on a throughput if the site file does not name the fabric."""
 
 
 def judge_metrics(
