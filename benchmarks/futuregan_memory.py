@@ -56,7 +56,8 @@ def peak(metrics: str, rank: int = -1) -> float:
 
     Args:
         metrics: text of `metrics.jsonl`.
-        rank: index of the rank in ascending order of memory; default: the rank with the most.
+        rank: index of the rank if ranks are sorted by ascending memory; default: the last rank,
+            which needs most memory.
     """
     lines = map(json.loads, metrics.splitlines())
     (event,) = (line for line in lines if line["key"] == "peak_memory_bytes")

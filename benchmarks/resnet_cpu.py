@@ -131,7 +131,8 @@ def data(
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
     """Return the plan that compares one rank on all cores with two ranks on half the cores each.
 
-    Both have the same global batch. `help_text` shows whether the app has the strategy `ddp`.
+    Both trainings have the same global batch. `help_text` shows whether the app has the strategy
+    `ddp`.
     """
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"

@@ -73,7 +73,7 @@ class Framework:
 
     @property
     def lock(self) -> Path:
-        """The lock file of the packages of that image."""
+        """The lock file with the packages of the framework image."""
         return Path("containers/frameworks", self.image, "requirements.lock")
 
     @property

@@ -3,7 +3,7 @@
 A step follows arXiv:1810.01325 and the published program: the discriminator scores real clips,
 generated clips and, for the gradient penalty, interpolated clips; Adam updates the discriminator;
 the discriminator scores the generated clips again, and Adam updates the generator. The loop runs
-eagerly, in fp32 and NCDHW, with the system's malloc. The networks are those of the app, so that
+eagerly, in fp32 and NCDHW, with the system's malloc. The networks are the app's own, so that
 both programs compute the same graph.
 """
 

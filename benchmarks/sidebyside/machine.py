@@ -105,7 +105,7 @@ def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
 
 
 class Meter:
-    """Measures the use of the cores by other processes since the creation of this object.
+    """A meter of the use of the cores by other processes since the creation of this object.
 
     Args:
         cores: numbers of the cores.

@@ -101,7 +101,7 @@ def _row(image: Image) -> str:
 
 
 def evidence_cells(image: Image) -> tuple[str, str, str]:
-    """Return size, start time and result of the self-test of the SIF, from the newest evidence."""
+    """Return size, start time and self-test result of the image's SIF, from the newest evidence."""
     newest = _evidence(image)
     if newest is None:
         return "not built here", "", ""

@@ -31,7 +31,7 @@ STATUS: dict[Status, str] = {
     "published": "the expected values are from a publication; we have not run the recipe",
     "open": "no expected values yet: nobody has measured them",
 }
-"""Status -> meaning."""
+"""Status of a recipe -> meaning of the status."""
 
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b|arXiv:(\d\d)\d\d\.")
 """A year, or an arXiv identifier, which begins with year and month."""

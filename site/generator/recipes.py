@@ -137,7 +137,7 @@ def _judged(points: Sequence[RecipeStatus]) -> bool:
 
 
 def _assumed(points: Sequence[RecipeStatus]) -> str:
-    """Return the table of the values that no source states, each with the reason for it."""
+    """Return the table of the assumed values, which no source states, with their reasons."""
     rows: dict[tuple[str, str], list[str]] = {}
     for one in points:
         for line in one.file.recipe.assumptions():

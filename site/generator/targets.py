@@ -1,4 +1,7 @@
-"""Generate the page of the hardware facts of all targets, with their sources and marks."""
+"""Generate the page with the hardware facts of all targets, and their sources.
+
+A fact can have the mark "assumed" or "not checked".
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of the fact at `path` and of its parts."""
+    """Return the marks of the fact at `path` and of its parts: "assumed" or "not checked"."""
     marks = []
     for word, marked in (("assumed", hardware.assumed), ("not checked", hardware.unchecked)):
         marks += [

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 Advance = Callable[[float], None]
-"""A function to call with the amount of work since the last call, in the unit of the bar."""
+"""A function that receives the amount of work since the last call, in the unit of the bar."""
 
 
 class Reporter(Protocol):

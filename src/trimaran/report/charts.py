@@ -119,7 +119,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """One panel for the template; `scale` is JSON for the script, and `box` is the plot area."""
+    """One chart for the HTML template; `scale` is JSON for the script; `box` is the plot area."""
 
     title: str
     by: By

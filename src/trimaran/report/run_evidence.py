@@ -171,7 +171,7 @@ class Execution(strict.Model):
 
 
 class JudgedRow(Row, extra="forbid"):
-    """One metric with finite numbers, whose outcome must follow from its numbers."""
+    """One metric of a verdict; its numbers are finite, and determine its outcome."""
 
     measured: Finite | None
     expected: Finite | None = None

@@ -1,4 +1,4 @@
-"""Split the time of a run into parts by its metrics (app contract, apps/README.md)."""
+"""Split the time of a run into parts, from the metrics of the run (apps/README.md)."""
 
 from __future__ import annotations
 
