@@ -27,7 +27,10 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 
 
 def case(text: str) -> tuple[int, int, int | None, bool]:
-    """Parse a case such as `32:16/4x2`: (side, batch, micro-batch, whether two ranks train)."""
+    """Parse a case such as `32:16/4x2`.
+
+    Return the side of the frames, the batch, the micro-batch, and whether two ranks train.
+    """
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):
         raise argparse.ArgumentTypeError(f"{text}: not SIDE:BATCH[/PART][x2], such as 32:16/4")
@@ -53,7 +56,8 @@ def peak(metrics: str, rank: int = -1) -> float:
 
     Args:
         metrics: text of `metrics.jsonl`.
-        rank: index of the rank in ascending order of memory; default: the rank with the most.
+        rank: index of the rank if ranks are sorted by ascending memory; default: the last rank,
+            which needs most memory.
     """
     lines = map(json.loads, metrics.splitlines())
     (event,) = (line for line in lines if line["key"] == "peak_memory_bytes")

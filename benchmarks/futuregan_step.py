@@ -124,7 +124,8 @@ def top_rate(
     """Return the contestant that measures the upper bound of the training rate.
 
     It measures large matrix products, and divides their rate by the GFLOP of a step per clip. If
-    `precision` is bf16, the operations of the gradient penalty are counted in fp32 (on a GPU TF32).
+    `precision` is bf16, the operations of the gradient penalty are assumed to run in fp32 (on a
+    GPU in TF32).
 
     Args:
         precision: precision of the operations.

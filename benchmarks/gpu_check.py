@@ -4,9 +4,9 @@
     make gpu-check PYTHON=python3
     python benchmarks/gpu_check.py --device cpu --only parity
 
-It needs Python, PyTorch with NumPy, and this checkout; no network, and no installation. The parts
-are ordered by value, and each result is in the evidence file as soon as it is measured. The exit
-code is 1 if a part failed that should work on this device, and 2 for a wrong option.
+The script needs Python, PyTorch with NumPy, and this checkout, but no network and no installation.
+The parts are ordered by value, and each result is in the evidence file as soon as it is measured.
+The exit code is 1 if a part failed that should work on this device, and 2 for a wrong option.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Compare the strategies of app keras-resnet: two workers of one core with one process of two.
+"""Compare strategies of the app keras-resnet on two workers with one process on two cores.
 
     python benchmarks/keras_strategies.py --markdown benchmarks/README.md
 """
@@ -46,7 +46,10 @@ STRATEGIES = (
              ("--strategy", "parameter-server", "--synchronous"), 4),
     Strategy("horovod", ("--strategy", "horovod"), 2),
 )
-"""Two workers with a core each; a parameter server and a coordinator use the same two cores."""
+"""Strategies with two workers, which have one core each.
+
+A parameter server and a coordinator, if there are any, use the same two cores.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class Case:
 
 
 CASES = (Case("Small", 32, 64, 200), Case("ResNet50V2", 64, 32, 4))
-"""A network whose steps take milliseconds, and one whose steps take a second."""
+"""A network whose steps take milliseconds, and a network whose steps take about a second."""
 
 
 def parser() -> argparse.ArgumentParser:

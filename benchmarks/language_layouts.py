@@ -45,7 +45,7 @@ HEADER = ["ranks", "layout", "states, MB", "activations, MB", "peak, MB", "estim
 
 
 def row(name: str, document: Mapping[str, Any], seconds: float) -> list[str]:
-    """Return the cells of a layout."""
+    """Return the row of a layout in the table, with the columns `HEADER`."""
     largest = max(document["memory"], key=lambda one: one["peak"])
     measured = document["measured"]
     peak = max(measured["peak"])
@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def contestants(options: argparse.Namespace, found: dict[str, Any]) -> list[Contestant]:
-    """Return the layouts, each of which writes its document to `found`."""
+    """Return a contestant for each layout; a run of a contestant adds its results to `found`."""
     environment, _ = machine.our_environment(os.environ)
     environment["OMP_NUM_THREADS"] = "1"
 
@@ -89,7 +89,7 @@ def contestants(options: argparse.Namespace, found: dict[str, Any]) -> list[Cont
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan: all layouts, and the table with a row for each."""
+    """Return the plan, which runs all layouts and shows a table with a row for each layout."""
     found: dict[str, Any] = {}
     notes = [
         f"{options.options}; one thread per rank; each row is of the rank that needs or sends most",

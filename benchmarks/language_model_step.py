@@ -24,9 +24,9 @@ from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestan
 APP = "language_model"
 UNIT = "tokens/s"
 PLAIN_GOALS = {"bf16": 1.5, "fp32": 1.0}
-"""Precision of ours -> goal: its rate is at least this multiple of the plain loop's in fp32."""
+"""Precision of the app -> goal for its rate, as a multiple of the plain loop's rate in fp32."""
 TRANSFORMERS_GOAL = 1.1
-"""Goal: the app's rate is at least this multiple of that of transformers in the same precision."""
+"""Goal for the app's rate, as a multiple of the rate of transformers in the same precision."""
 
 
 def case(text: str) -> tuple[str, int, int]:

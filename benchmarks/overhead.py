@@ -21,7 +21,7 @@ from timed import VERDICTS
 def main(words: list[str]) -> int:
     """Run the command once, print its overhead in seconds, and return the exit code.
 
-    The exit code is 0 if the command exits with a code in `VERDICTS`, else that of the command.
+    The exit code is 0 if the command exits with a code in `VERDICTS`, else the command's exit code.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

@@ -6,8 +6,8 @@
 The script trains a network on the clips of `recipes/futuregan/cpu-quickstart.yaml`, and prints the
 scores of the app for the held-out clips. The only loss is the mean squared error. The learning rate
 of Adam decreases linearly to 2 %. The network `plain` has five 3x3 convolutions with 64 features
-and one that makes the frames; its output is added to the last given frame. The network `generator`
-is the generator of FutureGAN in the recipe.
+and a last convolution, whose output is added to the last given frame. The network `generator` is
+the generator of FutureGAN in the recipe.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BATCHES = {"plain": 16, "generator": 4}
 
 
 class Plain(nn.Module):
-    """Predicts frames by convolutions over all past frames; untrained, it repeats the last one."""
+    """A network of convolutions over all past frames; untrained, it repeats the last frame."""
 
     def __init__(self, width: int = 64) -> None:
         super().__init__()

@@ -131,7 +131,8 @@ def data(
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
     """Return the plan that compares one rank on all cores with two ranks on half the cores each.
 
-    Both have the same global batch. `help_text` shows whether the app has the strategy `ddp`.
+    Both trainings have the same global batch. `help_text` shows whether the app has the strategy
+    `ddp`.
     """
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"
@@ -155,7 +156,7 @@ def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: s
 def strategies(steps: Steps, environment: Mapping[str, str], cores: int) -> Plan:
     """Return the plan that compares DDP with Horovod on two ranks.
 
-    Horovod is measured twice: Open MPI yields the core while it waits, or it does not.
+    Horovod is measured twice: with an Open MPI that yields the core while it waits, and without.
     """
     half = {**environment, "OMP_NUM_THREADS": str(max(1, cores // 2))}
     polling = {**half, "OMPI_MCA_mpi_yield_when_idle": "0"}

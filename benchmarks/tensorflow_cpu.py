@@ -78,7 +78,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 
 @dataclass(frozen=True)
 class Field:
-    """Creates the contestants, all with the same number of steps.
+    """A factory of contestants, which all train the same number of steps.
 
     Attributes:
         options: options of the command line.

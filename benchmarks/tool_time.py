@@ -4,10 +4,10 @@
     .venv/bin/python benchmarks/tool_time.py --markdown benchmarks/README.md
 
 Rates are complete commands per second, including the start of the tool. Reports and states are
-those of artificial runs. All submitted runs have ended: if a run were active, the tool would call
-the batch system, and the time of this call varies. One real run of a few steps, in the container
-that `make quickstart` has built, measures the time that `trimaran run` adds for verification,
-records and verdict.
+measured with artificial runs. All submitted runs have ended: if a run were active, the tool would
+call the batch system, and the time of this call varies. One real run of a few steps, in the
+container that `make quickstart` has built, measures the time that `trimaran run` adds for
+verification, records and verdict.
 """
 
 from __future__ import annotations
@@ -122,7 +122,10 @@ def submitted(folder: Path, count: int) -> None:
 
 
 def reported(directory: Path, steps: int, every: int) -> Path:
-    """Write a completed run with artificial metrics of every `every`-th step; return its folder."""
+    """Write a completed run with artificial metrics, and return its folder.
+
+    The metrics have an entry every `every` steps.
+    """
     from trimaran.recipes import library
     from trimaran.run import run_directory
 

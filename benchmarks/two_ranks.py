@@ -23,7 +23,7 @@ from sidebyside.spread import Spread
 
 ROOT = Path(__file__).resolve().parents[1]
 SIZE = 64
-"""Side of the images in pixels: steps of a second, beside which an exchange is not negligible."""
+"""Side of the images in pixels; at this size, the exchange of gradients is not negligible."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def of_case(
     case: Case, steps: Steps, environment: Mapping[str, str], cores: Sequence[int]
 ) -> tuple[list[Contestant], list[str]]:
-    """Return the contestants of a network, and what cannot be measured here.
+    """Return the contestants of a network, and messages about what cannot be measured here.
 
     Args:
         case: the network.
         steps: batch of a rank, and number of steps.
         environment: environment variables of the processes.
-        cores: two cores, for a rank each.
+        cores: numbers of two cores, one for each rank.
     """
     def training(how: str, *options: str, launcher: Sequence[str] = ()) -> Contestant:
         return contestants.training(
@@ -128,7 +128,7 @@ def of_case(
 
 
 def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
-    """Return the contestant that runs two independent copies of another one, a core each."""
+    """Return a contestant that runs two independent copies of `one`, each on its own core."""
 
     def argv(folder: Path) -> list[str]:
         words = []

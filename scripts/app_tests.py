@@ -8,8 +8,8 @@
 
 An app is a folder with an `app.yaml`, which names its framework. Neither this script nor the
 Makefile nor `pyproject.toml` contains the name of an app. An environment has the packages of the
-framework's CPU image (its `requirements.lock`), those in the locks of the apps' CPU images, and
-test tools. trainkit is tested with each framework; its modules in `trainkit/FRAMEWORK/` and its
+framework's CPU image (its `requirements.lock`), the packages in the locks of the apps' CPU images,
+and test tools. trainkit is tested with each framework; its modules in `trainkit/FRAMEWORK/` and its
 tests in `tests/on_FRAMEWORK/` are used with that framework only.
 """
 
@@ -73,7 +73,7 @@ class Framework:
 
     @property
     def lock(self) -> Path:
-        """The lock file of the packages of that image."""
+        """The lock file with the packages of the framework image."""
         return Path("containers/frameworks", self.image, "requirements.lock")
 
     @property
@@ -86,7 +86,7 @@ class Framework:
 
     @property
     def packages(self) -> tuple[Path, ...]:
-        """The folders of shards, of trainkit and of the apps."""
+        """The folders of the packages: shards, trainkit and the apps."""
         return (SHARDS, TRAINKIT, *self.apps)
 
 
@@ -191,7 +191,7 @@ def setup(framework: Framework) -> None:
 
 
 def check_types(framework: Framework) -> bool:
-    """Run mypy on trainkit and the apps with the settings of the tool; return if it passed."""
+    """Run mypy on trainkit and the apps with the tool's settings; return whether it passed."""
     sources = [str(folder / "src") for folder in (TRAINKIT, *framework.apps)]
     found = [str(folder / "src") for folder in framework.packages]
     excluded = [word for name in framework.others for word in ("--exclude", f"/trainkit/{name}/")]
@@ -267,7 +267,7 @@ def run(words: Sequence[str], folder: Path, **variables: str) -> None:
 
 
 def tell(text: str, words: Sequence[str], folder: Path) -> None:
-    """Run a program that prints nothing, and show `text` while it runs."""
+    """Run a program that prints nothing, and show `text` while the program runs."""
     run(["sh", "scripts/tell.sh", text, *words], folder)
 
 

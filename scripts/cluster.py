@@ -113,7 +113,7 @@ def say(text: str) -> None:
 
 
 def environment_line(folder: Path) -> str:
-    """Return the shell line by which Slurm's commands use this cluster."""
+    """Return the shell line that makes Slurm's commands use this cluster."""
     return f"export SLURM_CONF={shlex.quote(str(folder / 'slurm.conf'))}"
 
 

@@ -2,8 +2,8 @@
 
     python scripts/estimates.py     # write estimates.json of each app with the verb `estimate`
 
-The estimates are those of `python -m MODULE estimate` in the environment of the app's framework
-(`scripts/app_tests.py setup`). The pages of the recipes show them.
+The command `python -m MODULE estimate` computes the estimates, in the environment of the app's
+framework (`scripts/app_tests.py setup`). The pages of the recipes show the estimates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
 
 
 def of_app(app: str) -> dict[str, Any]:
-    """Return recipe -> arguments of `estimate`, and what it prints, for the trainings of an app.
+    """Return the estimates of the training recipes of an app.
+
+    The result maps a recipe to the arguments and the output of the verb `estimate`.
 
     Raises:
         subprocess.CalledProcessError: an estimate failed; its message is on stderr.

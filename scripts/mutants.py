@@ -2,8 +2,8 @@
 
 The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry is a wrong
 method ("the evaluation is not summed over the ranks"), written as a replacement of text, and names
-the quickest test that must fail. mutmut or cosmic-ray are not used, because they replace thousands
-of operators and run a whole suite for each, which takes hours and tests the method less.
+the quickest test that must fail. The tools mutmut and cosmic-ray are not used, because they replace
+thousands of operators and run a whole suite for each, which takes hours and tests the method less.
 
     python scripts/mutants.py                       # try all mutants, one or two seconds each
     python scripts/mutants.py --sample 10           # try ten mutants, chosen by the revision

@@ -3,7 +3,7 @@
     python scripts/outcomes.py FILE PYTEST-ARGUMENTS...
 
 The script imports nothing of the tool, which the environments of the apps lack. The exit code is
-that of pytest.
+pytest's exit code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Outcomes:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the time of one phase of a test.
 
-        The outcome of the test is that of the first phase that does not pass, or `passed`.
+        The outcome of the test is the outcome of the first phase that does not pass, or `passed`.
         """
         one = self.tests[report.nodeid]
         one["seconds"] = round(one["seconds"] + report.duration, 1)

@@ -2,16 +2,16 @@
 
     python scripts/shown_scripts.py
 
-A document marks the places: what stands between such a pair of comments is replaced. Paths are
-relative to the folder of the document.
+Pairs of comments mark the places in a document. The text between such comments is replaced. Paths
+are relative to the folder of the document.
 
     <!-- script: PATH --> ... <!-- /script -->                  # a whole script
     <!-- diff: PATH PATH --> ... <!-- /diff -->                 # how the second one differs
     <!-- diff of code: PATH PATH --> ... <!-- /diff -->         # only in their code
 
-Docstrings of modules are left out, and with `of code` all docstrings, imports, blank lines, and
-lines that differ only in their comments, as `trimaran compare` does: what remains is the code that
-a strategy costs.
+Docstrings of modules are left out. A `diff of code` also omits all other docstrings, imports, blank
+lines, and lines that differ only in their comments, as `trimaran compare` does. The remaining lines
+are the code that a strategy needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("apps/keras-resnet/README.md", "site/docs/tutorials/own-script.md")
 """Paths of all documents with such marks."""
 LANGUAGES = {".py": "python", ".sh": "slurm"}
-"""Suffix of a script -> language of its block. A block `sh` would be commands that are executed."""
+"""Suffix of a script -> language of its code block.
+
+The language `sh` is not used, because tests execute the commands in such blocks.
+"""
 
 _DOCSTRING = re.compile(r'\A(\s*)""".*?"""\n+', re.DOTALL)
 _MARKED = re.compile(
@@ -56,7 +59,7 @@ def diff(before: Path, after: Path) -> list[str]:
 
 
 def _shown(kind: str, files: Sequence[Path]) -> str:
-    """Return the Markdown that stands at a mark."""
+    """Return the Markdown text for a place: a script, or the difference between two scripts."""
     if kind == "script":
         [file] = files
         return f'```{LANGUAGES[file.suffix]} title="{file.name}"\n{script(file)}```\n'

@@ -1,4 +1,4 @@
-"""Leave out what a slow machine does not finish in time. Each conftest.py imports the hooks.
+"""Skip tests that a slow machine cannot finish in time. Each conftest.py imports these hooks.
 
 A machine may be several times slower than usual, and CI ends a run without any result after a fixed
 time. If `TEST_UNTIL` (seconds since the epoch) is set, two kinds of tests are skipped: those that
@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 SLOW = 0.2
-"""Processor time of `LOOP` in seconds from which a machine is slow; usual are 0.05 to 0.1."""
+"""Processor time of `LOOP`, in seconds, above which a machine is slow; 0.05 to 0.1 is usual."""
 
 LOOP = 1_000_000
 
@@ -26,7 +26,7 @@ _not_run: list[str] = []
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may build images
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the test if its part has no time left."""
+    """Skip the test if it would start after the time `TEST_UNTIL`."""
     if time.time() > float(os.environ.get("TEST_UNTIL", "inf")):
         _not_run.append(item.nodeid)
         pytest.skip("not run: the time of this part is over (scripts/time_limit.py)")
@@ -48,7 +48,7 @@ def pytest_runtest_makereport(
 
 
 def pytest_sessionfinish() -> None:
-    """Write the number of tests that were not run; with several processes, each writes its own."""
+    """Append the number of skipped tests of this process to the file `TEST_NOT_RUN`."""
     if _not_run and (file := os.environ.get("TEST_NOT_RUN")):
         with Path(file).open("a", encoding="utf-8") as lines:
             lines.write(f"{len(_not_run)}\n")

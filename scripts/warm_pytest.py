@@ -28,7 +28,7 @@ SLOW_TO_IMPORT = ("numpy", "torch", "tensorflow", "pydantic", "typer")
 
 
 class WarmPytest:
-    """Starts a process of this script with an interpreter, and lets it run tests."""
+    """A process that executes this script with an interpreter, and runs tests on request."""
 
     def __init__(self, interpreter: str) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}

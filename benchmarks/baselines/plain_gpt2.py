@@ -1,9 +1,9 @@
 """A plain training loop of GPT-2: eager, fp32, one random batch, no tuning.
 
 The network is written with the usual layers of PyTorch, and the attention is computed as three
-separate operations: product, softmax, product. So is the loop: `cross_entropy`, gradients clipped
-to the norm 1, and `torch.optim.AdamW` with its default implementation. The shapes are those of the
-app (`language_model.shapes`), so that both programs do the same work.
+separate operations: product, softmax, product. The loop uses `cross_entropy`, clips the gradients
+to the norm 1, and uses `torch.optim.AdamW` with its default implementation. The shapes of the
+networks are taken from the app (`language_model.shapes`), so that both programs do the same work.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.hidden, width)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """Return the states after the block; `hidden` is true where a key may not be seen."""
+        """Return the output of the block; a query ignores the keys at which `hidden` is true."""
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in self.joint(self.norms[0](x)).chunk(3, -1)
@@ -109,7 +109,10 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Train on one batch repeatedly; print tokens per second, or with --count the GFLOP."""
+    """Train on one batch repeatedly, and print the rate in tokens per second.
+
+    With the option --count, print the GFLOP of a training step per token instead.
+    """
     options = arguments()
     if options.count:
         each = operations_per_token(SHAPES[options.model], options.sequence)

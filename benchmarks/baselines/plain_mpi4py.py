@@ -16,7 +16,7 @@ from sidebyside.timing import print_rate
 
 
 def main() -> None:
-    """Print the calls per second; the arguments are those of plain_mpi.c."""
+    """Print the calls per second; the arguments are the same as for plain_mpi.c."""
     operation, size, calls, repetitions = sys.argv[1], *map(int, sys.argv[2:])
     world = MPI.COMM_WORLD
     rank = world.Get_rank()

@@ -3,7 +3,7 @@
 A step follows arXiv:1810.01325 and the published program: the discriminator scores real clips,
 generated clips and, for the gradient penalty, interpolated clips; Adam updates the discriminator;
 the discriminator scores the generated clips again, and Adam updates the generator. The loop runs
-eagerly, in fp32 and NCDHW, with the system's malloc. The networks are those of the app, so that
+eagerly, in fp32 and NCDHW, with the system's malloc. The networks are the app's own, so that
 both programs compute the same graph.
 """
 
@@ -83,7 +83,10 @@ def stepping(options: argparse.Namespace) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Train on one batch repeatedly; print clips per second, or with --count the GFLOP per clip."""
+    """Train on one batch repeatedly, and print the rate in clips per second.
+
+    With the option --count, print the GFLOP of a training step per clip instead.
+    """
     options = arguments()
     step = stepping(options)
     if options.count:

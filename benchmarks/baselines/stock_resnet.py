@@ -1,6 +1,6 @@
 """The stock synthetic benchmark: ResNet-50, one random batch, SGD, no tuning.
 
-The loop and the optimizer are those of Horovod's pytorch_synthetic_benchmark.py (Apache-2.0), the
+The loop and the optimizer are taken from Horovod's pytorch_synthetic_benchmark.py (Apache-2.0), the
 source of most published CPU and GPU figures. By default, it runs eagerly in fp32 and NCHW, with SGD
 (lr 0.01), cross entropy and the system's malloc. The layers are torchvision's (v1.5), built by the
 app's `model.build` so that torchvision is not needed.

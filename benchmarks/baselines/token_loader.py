@@ -1,8 +1,8 @@
-"""Measure the app's loader of packed text, and for comparison the memory of the machine.
+"""Measure the rate of the app's loader of packed text, or the rate of copies in memory.
 
-The loader reads a shard of random tokens of two bytes, which the operating system has in memory,
-and makes batches of tokens, targets and positions, 8 bytes each. The comparison copies arrays of
-the size of these batches, 24 bytes per token.
+The loader reads a shard of random tokens of two bytes, which the operating system keeps in memory.
+It makes batches of tokens, targets and positions, with 8 bytes for each number. For comparison,
+arrays of the same size as these batches are copied: 24 bytes per token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ def loaded(folder: Path, length: int, batch: int) -> Iterator[int]:
 
 
 def copied(length: int, batch: int) -> Iterator[int]:
-    """Yield the number of tokens of each copied batch; one copy does not stay in the caches."""
+    """Copy batches in an endless loop, and yield the number of tokens of each copied batch.
+
+    The loop uses many arrays, so that the processor's caches cannot hold them.
+    """
     arrays = torch.zeros(64, 3, batch, length, dtype=torch.int64)
     target = torch.empty_like(arrays)
     for number in itertools.cycle(range(len(arrays))):
@@ -45,7 +48,7 @@ def copied(length: int, batch: int) -> Iterator[int]:
 
 
 def main() -> None:
-    """Print the rate of the loader, or with --copy that of the memory, in tokens per second."""
+    """Print the rate of the loader, or the rate of copies (option --copy), in tokens per second."""
     parser = argparse.ArgumentParser(description="Print the tokens/s of the app's loader.")
     parser.add_argument("--sequence", type=int, default=1024, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=16, help="sequences of a batch")

@@ -29,7 +29,7 @@ from sidebyside.timing import print_rate
 
 
 class Clock(TrainerCallback):  # type: ignore[misc]
-    """Records when the steps end."""
+    """A callback that records the end time of each step."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []

@@ -24,9 +24,9 @@ class Part:
 
     Attributes:
         name: name of the part and of its module in this package.
-        title: what it measures.
-        least: minimum number of seconds; with less time left, it is not started on a GPU.
-        share: maximum number of seconds that it gets in a check of 8 minutes.
+        title: description of what the part measures.
+        least: minimum time in seconds; if less time is left, the part is not started on a GPU.
+        share: maximum time in seconds of the part in a check of 8 minutes.
     """
 
     name: str
@@ -51,7 +51,7 @@ def minutes(text: str) -> float:
     """Parse a positive number of minutes.
 
     Raises:
-        argparse.ArgumentTypeError: the text is something else.
+        argparse.ArgumentTypeError: the text is not a positive number of minutes.
     """
     try:
         found = float(text)

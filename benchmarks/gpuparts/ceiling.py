@@ -1,4 +1,4 @@
-"""Facts of the device, and the fastest product of square matrices in each precision."""
+"""Report facts of the device, and the fastest product of square matrices in each precision."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDERS = {"cpu": (64,), "cuda": (4096, 8192, 16384)}
 
 
 def measure(device: str, until: float, report: Report) -> None:
-    """Report the facts, and the rate of products in each precision."""
+    """Report the facts of the device, and the rate of matrix products in each precision."""
     facts(device, report)
     for name in PRECISIONS:
         if name == "tf32" and device == "cpu":
@@ -29,7 +29,7 @@ def measure(device: str, until: float, report: Report) -> None:
 
 
 def facts(device: str, report: Report) -> None:
-    """Report names, versions and memory."""
+    """Report the name and memory of the device, and the versions of the software."""
     if device == "cpu":
         report("device", f"CPU {platform.machine()}, {torch.get_num_threads()} threads")
     else:
@@ -42,7 +42,10 @@ def facts(device: str, report: Report) -> None:
 
 
 def best(precision: str, device: str) -> tuple[float, int]:
-    """Return the best rate in FLOP/s, and its order; a product takes 2 n^3 operations."""
+    """Return the best rate of matrix products in FLOP/s, and the order n of these matrices.
+
+    A product of two matrices of order n has 2 n^3 operations.
+    """
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     kind, found = PRECISIONS[precision], []
     for order in ORDERS[device]:

@@ -1,4 +1,4 @@
-"""An all-reduce with one rank: whether NCCL (RCCL on AMD; Gloo on a CPU) starts and is right."""
+"""Check the result of an all-reduce with one rank, by NCCL (RCCL on AMD GPUs; Gloo on a CPU)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuparts import NotHereError, Report
 from gpuparts.timing import seconds_of
 
 ELEMENTS = {"cuda": 1 << 26, "cpu": 1 << 16}
-"""Device -> number of fp32 values."""
+"""Device -> number of fp32 values in the all-reduce."""
 
 
 def measure(device: str, _until: float, report: Report) -> None:

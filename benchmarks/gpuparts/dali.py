@@ -1,4 +1,4 @@
-"""DALI on the GPU: whether its random pictures reach the device, if it is installed."""
+"""Measure how fast DALI processes random pictures on the GPU, if DALI is installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BATCH, SIDE = 256, 224
 
 
 def measure(device: str, _until: float, report: Report) -> None:
-    """Report the rate of random crops, mirrored and normalized on the GPU.
+    """Report the rate at which random pictures are cropped and normalized on the GPU.
 
     Raises:
         NotHereError: the machine has no GPU, or DALI is not installed.

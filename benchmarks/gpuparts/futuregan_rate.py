@@ -1,4 +1,4 @@
-"""FutureGAN at 128 pixels with random clips: the app's own step."""
+"""Measure training steps of the app FutureGAN at 128 pixels, with random clips."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from gpuparts.timing import OneStep, peak_gib, release, seconds_of
 from trainkit.torch.start import start
 
 SIZES = {"cuda": (128, 512, (4, 8, 16)), "cpu": (8, 4, (2,))}
-"""Device -> side of the frames, features, clips of a step."""
+"""Device -> side of the frames in pixels, number of features, numbers of clips per step."""
 
 
 def measure(device: str, until: float, report: Report) -> None:
-    """Report the rate for each batch: clips, and frames, which each clip has 12 of."""
+    """Report the training rate for each batch size, in frames and in clips per second."""
     torch.backends.cudnn.benchmark = True
     for number, clips in enumerate(SIZES[device][2]):
         if number and time.monotonic() > until:
@@ -44,7 +44,7 @@ def measure(device: str, until: float, report: Report) -> None:
 def app_training(
     device: str, clips: int, precision: str, size: int = 0, width: int = 0
 ) -> tuple[train.Training, Any]:
-    """Return a training that stands at its first step, and its random batches."""
+    """Return a training before its first step, and an endless iterator of random batches."""
     size, width = size or SIZES[device][0], width or SIZES[device][1]
     # A real session writes checkpoints and logs, which a measured step does not need.
     train.Session = OneStep

@@ -1,4 +1,4 @@
-"""Language model with random tokens: tokens per second, and the share of the ceiling (MFU)."""
+"""Measure the language model with random tokens: tokens per second, and share of peak (MFU)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from language_model.steps import Network
 from trainkit.torch.start import start
 
 SIZES = {"cuda": ("gpt2-350m", 1024, (8, 16, 32)), "cpu": ("gpt2-test", 32, (2,))}
-"""Device -> shape, tokens of a sequence, sequences of a step."""
+"""Device -> name of the network, tokens per sequence, numbers of sequences per step."""
 PEAKS = {"H100": 989.4e12, "H200": 989.4e12, "A100": 312e12}
-"""Word in a device's name -> FLOP/s in dense bf16 of the SXM form: NVIDIA's data sheets of H100,
-H200 and A100. The MFU of PaLM (arXiv:2204.02311) is the share of this peak."""
+"""Word in a device's name -> peak in FLOP/s: dense bf16, SXM modules.
+
+The source is NVIDIA's data sheets of H100, H200 and A100. The MFU, defined in the paper on PaLM
+(arXiv:2204.02311), is the share of this peak that a training reaches.
+"""
 
 
 def measure(device: str, until: float, report: Report) -> None:
-    """Report tokens per second for each batch, eager and compiled."""
+    """Report the rate in tokens per second for each batch size, eager and compiled."""
     name, length, batches = SIZES[device]
     top, _ = ceiling.best("bf16", device)
     work = method.operations_per_token(SHAPES[name], length)
@@ -61,7 +64,10 @@ def app_step(
     device: str, name: str, length: int, batch: int, *, compiled: bool = False,
     precision: str = "bf16",
 ) -> tuple[Callable[[], torch.Tensor], Network]:
-    """Return the app's passes and update as a function, which returns the sum of the losses."""
+    """Return a function that makes a training step of the app, and the network.
+
+    The function returns the sum of the losses.
+    """
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     strategy = start("single", device="cpu" if device == "cpu" else "gpu")
     network = Network(SHAPES[name], Layout(precision=precision, compile=compiled), strategy, 17)

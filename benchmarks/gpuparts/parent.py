@@ -1,4 +1,4 @@
-"""Run the parts one after the other, and keep the evidence file valid all the time."""
+"""Run the parts one after the other; the evidence file is valid at any time."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gpuparts.child import NOT_HERE
 from trainkit.atomic import write_json
 
 GRACE = 5.0
-"""Seconds after its time in which a part may end by itself, before it is killed."""
+"""Seconds from the time limit of a part until its process is killed."""
 FULL_MINUTES = 8.0
-"""Minutes of the check for which `Part.share` states the times."""
+"""Duration in minutes of a check in which `Part.share` is the time limit of a part."""
 CPU_LEAST, CPU_SHARE = 5.0, 60.0
-"""Least and most seconds of a part on a CPU: the sizes are tiny, but imports can be slow."""
+"""Minimum and maximum time in seconds of a part on a CPU, where imports can be slow."""
 
 
 class Check:
@@ -29,8 +29,8 @@ class Check:
 
     Args:
         device: "cuda" or "cpu".
-        minutes: time of the whole check.
-        began: when the check began, by `time.monotonic`.
+        minutes: time limit of the whole check in minutes.
+        began: start of the check, in seconds of `time.monotonic`.
         to: path of the evidence file, which is rewritten after each result.
         path: PYTHONPATH of the parts.
     """
@@ -46,11 +46,11 @@ class Check:
 
     @property
     def left(self) -> float:
-        """The seconds that remain."""
+        """The remaining time in seconds."""
         return self.until - time.monotonic()
 
     def run(self, names: list[str]) -> bool:
-        """Run the parts `names` in the order of `PARTS`; return whether none failed."""
+        """Run the parts `names` in the order of `PARTS`; return True if no part failed."""
         chosen = [part for part in PARTS if part.name in names]
         for part in chosen:
             self.document["parts"][part.name] = {"status": "not run", "results": []}
@@ -79,7 +79,10 @@ class Check:
         self.write()
 
     def measure(self, part: Part, seconds: float, results: list[Document]) -> tuple[str, str]:
-        """Run a part in its own process, and add to `results`; return its status and a reason."""
+        """Run a part in its own process, and add its results to `results`.
+
+        Return the status of the part and the reason for this status.
+        """
         command = [sys.executable, "-m", "gpuparts.child", part.name, self.device, str(seconds)]
         with (
             tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors,
@@ -112,7 +115,7 @@ class Check:
 
 
 def judged(status: int, late: bool, has_results: bool, reason: str) -> tuple[str, str]:
-    """Return the status of a part and a reason, from how its process ended."""
+    """Return the status of a part, and the reason; both follow from the end of its process."""
     if status == 0:
         return ("passed", "") if has_results else ("failed", "it ended without a result")
     if status == NOT_HERE:
@@ -125,7 +128,7 @@ def judged(status: int, late: bool, has_results: bool, reason: str) -> tuple[str
 
 
 def last_line(errors: IO[str]) -> str:
-    """Return the last line of a file of messages, of at most 300 characters."""
+    """Return the last line of a file of messages, shortened to at most 300 characters."""
     errors.seek(0)
     return (errors.read().strip().splitlines() or ["no message"])[-1][:300]
 

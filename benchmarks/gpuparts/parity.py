@@ -1,4 +1,4 @@
-"""The first losses of each app in fp32 with the same weights and data: on the GPU, and the CPU."""
+"""Compare the first losses of each app on the device and on the CPU, in fp32."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from gpuparts import Report, futuregan_rate, language_rate
 
 STEPS = 3
 TOLERANCE = 1e-3
-"""Largest relative difference of a loss after two updates: sums in fp32 in another order differ by
-about 1e-6 per step, and updates enlarge the difference."""
+"""Largest accepted relative difference of a loss after two updates.
+
+Sums in fp32 in another order differ by about 1e-6 per step, and updates enlarge the difference.
+"""
 
 
 def measure(device: str, _until: float, report: Report) -> None:
-    """Report the largest relative difference of each app.
+    """Report the largest relative difference between device and CPU for each app.
 
     Raises:
         ArithmeticError: a loss differs by more than `TOLERANCE`.
@@ -35,7 +37,7 @@ def measure(device: str, _until: float, report: Report) -> None:
 
 
 def resnet(device: str) -> list[float]:
-    """Return the losses of ResNet-20 with the app's network and loss, and SGD."""
+    """Return the first losses of ResNet-20, with the app's network and loss function, and SGD."""
     from resnet_imagenet import method, model
 
     torch.manual_seed(17)
@@ -55,13 +57,13 @@ def resnet(device: str) -> list[float]:
 
 
 def language(device: str) -> list[float]:
-    """Return the losses of a small decoder, with the app's passes and optimizer."""
+    """Return the first losses of a small language model, with training steps of the app."""
     step, _ = language_rate.app_step(device, "llama-test", 32, 4, precision="fp32")
     return several(lambda: step() / (4 * 32))
 
 
 def gan(device: str) -> list[float]:
-    """Return the mean square of FutureGAN's prediction after each of the app's own steps."""
+    """Return the mean square of FutureGAN's prediction after each training step of the app."""
     training, batches = futuregan_rate.app_training(device, 2, "fp32", size=8, width=4)
 
     def step() -> torch.Tensor:
@@ -73,5 +75,5 @@ def gan(device: str) -> list[float]:
 
 
 def several(step: Callable[[], torch.Tensor]) -> list[float]:
-    """Return the values of the first steps."""
+    """Call the function `step` several times (`STEPS`), and return the list of its results."""
     return [float(step().detach()) for _ in range(STEPS)]

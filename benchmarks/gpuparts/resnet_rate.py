@@ -1,4 +1,4 @@
-"""ResNet-50 with random images: the app's step and faster forms of it, against a plain loop."""
+"""Compare the app's training step of ResNet-50, and faster variants of it, with a plain loop."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from trainkit.zoo.measure import TRAINING
 
 Step = Callable[[], object]
 SIZES = {"cuda": ("resnet50", 224, (128, 256, 512)), "cpu": ("resnet18", 32, (2,))}
-"""Device -> network, side of the images, batches of the sweep."""
+"""Device -> network, side of the images in pixels, batch sizes to measure."""
 COMPILING = 60.0
 """Seconds that must remain before a network is compiled."""
 
 
 def measure(device: str, until: float, report: Report) -> None:
-    """Report the rate of the plain loop and of each form of the app's step, and the best one.
+    """Report the rate of the plain loop, of each variant of the app's step, and the best rate.
 
     Raises:
-        RuntimeError: a form failed for another reason than too little memory.
+        RuntimeError: a variant failed for another reason than too little memory.
     """
     name, size, batches = SIZES[device]
     top, _ = ceiling.best("bf16", device)
@@ -88,7 +88,7 @@ def no_compiler() -> str | None:
 
 
 def plain_step(device: str, batch: int) -> Step:
-    """Return the step of a plain loop: eager, channels_last, autocast to bf16, SGD."""
+    """Return a function that makes a step of a plain loop: eager, channels_last, bf16, SGD."""
     name, size, _ = SIZES[device]
     network: Any = model.build(name, classes=1000).to(device, memory_format=torch.channels_last)
     images, labels = random_batch(device, batch, size)
@@ -105,7 +105,7 @@ def plain_step(device: str, batch: int) -> Step:
 
 
 def random_batch(device: str, batch: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return random images in channels_last, and labels."""
+    """Return random images (batch, 3, size, size) in channels_last, and labels (batch,)."""
     images = torch.randn(batch, 3, size, size).to(device, memory_format=torch.channels_last)
     return images, torch.randint(1000, (batch,)).to(device)
 
@@ -113,7 +113,11 @@ def random_batch(device: str, batch: int, size: int) -> tuple[torch.Tensor, torc
 def app_step(
     device: str, batch: int, compiled: str = "off", *, precision: str = "bf16"
 ) -> SimpleNamespace:
-    """Return `step`, the app's own `train_step`; `core`, its passes and update; and `training`."""
+    """Return an object with a training of the app, and two functions that make a step of it.
+
+    The attributes are `training`; `step`, which calls the app's `train_step`; and `core`, which
+    only computes gradients and updates the weights.
+    """
     name, size, _ = SIZES[device]
     # A real session writes checkpoints and logs, which a measured step does not need.
     train.Session = OneStep
@@ -143,7 +147,10 @@ def app_step(
 
 
 def graph(step: Step) -> Step:
-    """Return the replay of `step`, captured as a CUDA graph after three runs on a side stream."""
+    """Capture `step` as a CUDA graph, and return the function that replays the graph.
+
+    Before the capture, `step` runs three times on a side stream.
+    """
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,8 +1,8 @@
 """Stand-ins for packages that a bare PyTorch installation lacks.
 
-The apps import NVIDIA DALI, Pillow and others for their input pipelines and pictures, which the
-check does not use: its samples are synthetic. A stand-in can be imported, and its attributes can be
-named and used as decorators; what the check computes never touches it.
+The apps import NVIDIA DALI, Pillow and other packages for their input pipelines and pictures. The
+check does not use these, because its samples are synthetic. A stand-in can be imported, and its
+attributes can be named and used as decorators. No computation of the check uses a stand-in.
 """
 
 from __future__ import annotations
@@ -20,23 +20,27 @@ PACKAGES = ("nvidia.dali", "PIL", "av", "h5py", "lmdb", "matplotlib", "onnx", "y
 
 
 class StandIn(ModuleType):
-    """A module without content, whose attributes are stand-ins, too."""
+    """An empty module; each of its attributes is another stand-in."""
 
     __path__: ClassVar[list[str]] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Return a stand-in for any name but special ones."""
+        """Return a stand-in for an attribute.
+
+        Raises:
+            AttributeError: `name` begins with two underscores.
+        """
         if name.startswith("__"):
             raise AttributeError(name)
         return StandIn(f"{self.__name__}.{name}")
 
     def __call__(self, *given: Any, **_: Any) -> Any:
-        """Return the decorated function, or a stand-in for a result."""
+        """Return the function that is decorated; in any other call, return this stand-in."""
         return given[0] if len(given) == 1 and callable(given[0]) else self
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds stand-ins for the missing packages, after all other finders.
+    """An import finder that provides stand-ins for packages that no other finder finds.
 
     Args:
         packages: names of packages that cannot be imported.
@@ -49,7 +53,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the specification of a stand-in, or None."""
+        """Return the module specification of a stand-in, or None for any other module."""
         if any(name == one or name.startswith(f"{one}.") for one in self._packages):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None

@@ -1,4 +1,4 @@
-"""Times of steps, peak memory, and a session that stands in for that of a training."""
+"""Measure the time of training steps and the peak memory, with a simplified session."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ import torch
 
 
 def synchronize(device: str) -> None:
-    """Wait until the device has computed everything."""
+    """Wait until the device has finished all computations."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
 def seconds_of(step: Callable[[], object], device: str, *, most: float = 4.0, warmup: int = 3,
                window: int = 10) -> float:
-    """Return the median seconds of a step over three windows, or those that fit into `most` s."""
+    """Return the time of a step in seconds: the median of up to three windows of steps.
+
+    No window is started after `most` seconds, except the first.
+    """
     if device == "cpu":
         warmup, window = 1, 1
     for _ in range(warmup):
@@ -38,7 +41,7 @@ def seconds_of(step: Callable[[], object], device: str, *, most: float = 4.0, wa
 
 
 def release(device: str) -> None:
-    """Free the memory of earlier trainings, which refer to themselves, and begin a new peak."""
+    """Free the memory of earlier trainings, and reset the peak of the allocated memory."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -53,7 +56,7 @@ def peak_gib(device: str) -> float | None:
 
 
 class OneStep:
-    """A session for the step of a training: it stands at the first step, and keeps the sums."""
+    """A simplified training session, whose progress stays at the first step."""
 
     def __init__(self, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1000, steps_done=0)
@@ -66,5 +69,5 @@ class OneStep:
         return next(batches)
 
     def finish_step(self, _samples: int, sums: Any, _rates: dict[str, float]) -> None:
-        """Keep the sums of the losses; reading them would wait for the device."""
+        """Store the sums of the losses; do not read them, because reading waits for the device."""
         self.sums = sums

@@ -23,7 +23,7 @@ because the first layer needs no gradient of its input.
 
 APP = "resnet_imagenet"
 TWO_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-"""torchrun for two ranks on this machine, on a free port."""
+"""Arguments of Python that start two ranks on this machine with torchrun, on a free port."""
 MPIRUN = ("mpirun", "--bind-to", "none", "--oversubscribe", "-n")
 
 
@@ -160,7 +160,7 @@ def launched(one: Contestant, ranks: int = 2) -> Contestant:
 def throughput(metrics: str) -> float:
     """Return the mean samples/s of a training from the text of its `metrics.jsonl`.
 
-    The first report is omitted, because it is that of the warm-up.
+    The first report is omitted, because it belongs to the warm-up.
 
     Raises:
         ValueError: there are fewer than two reports.

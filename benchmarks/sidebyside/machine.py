@@ -30,7 +30,10 @@ LIBRARIES = {
     "tcmalloc": ("lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
     "LLVM's OpenMP": ("lib/x86_64-linux-gnu/libomp.so.5", "lib64/libomp.so"),
 }
-"""Libraries that the CPU images preload, below /usr: containers/frameworks/torch-cpu/image.yaml."""
+"""Name of each library that the CPU images preload -> its possible paths below /usr.
+
+The definition containers/frameworks/torch-cpu/image.yaml lists these libraries.
+"""
 
 TUNING = ("LD_PRELOAD", "KMP_", "OMP_", "GOMP_", "MALLOC_", "TCMALLOC_", "ONEDNN_", "DNNL_",
           "GLIBC_TUNABLES", "TORCHINDUCTOR_", "PYTORCH_")
@@ -102,7 +105,7 @@ def image(labels: Path = Path("/.singularity.d/labels.json")) -> str | None:
 
 
 class Meter:
-    """Measures the use of the cores by other processes since the creation of this object.
+    """A meter of the use of the cores by other processes since the creation of this object.
 
     Args:
         cores: numbers of the cores.

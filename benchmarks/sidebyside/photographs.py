@@ -52,7 +52,7 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
     Args:
         place: an empty folder.
         count: number of files.
-        photographs: folder of photographs; None: those of the package foolbox if it is
+        photographs: folder of photographs; None: the photographs of the package foolbox if it is
             installed, else generated images.
 
     Raises:

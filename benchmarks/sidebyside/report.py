@@ -20,7 +20,7 @@ class Comparison:
 
     Attributes:
         text: name of the ratio in the table.
-        of: contestant in the numerator, or several, of which the fastest of each round counts.
+        of: contestant in the numerator; of several contestants, the fastest in a round is used.
         over: contestant or contestants in the denominator, or a fixed rate.
         goal: smallest median ratio that meets the goal; None: no goal.
     """

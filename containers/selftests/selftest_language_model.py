@@ -22,7 +22,7 @@ TEXT = "Two ranks have one network, and each rank has one half of it."
 
 
 def check_tokenizer() -> None:
-    """A byte-level tokenizer learns some merges, and returns its text unchanged."""
+    """Check that a byte-level tokenizer learns some merges, and decodes its tokens correctly."""
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     tokenizer.decoder = ByteLevelDecoder()
@@ -35,7 +35,7 @@ def check_tokenizer() -> None:
 
 
 def check_ranks() -> None:
-    """Two ranks train a network whose weights are divided, and one process evaluates it."""
+    """Check that two ranks train a network with divided weights, and one process evaluates it."""
     with tempfile.TemporaryDirectory() as out:
         data = ["--synthetic", f"--out={out}", "--device=cpu"]
         options = [

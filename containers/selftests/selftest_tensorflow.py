@@ -1,4 +1,4 @@
-"""Self-test of the TensorFlow images: libraries compute correctly, and are those of the image.
+"""Self-test of the TensorFlow images: the image's libraries are used and compute correctly.
 
 Argument: the vendor of the GPUs that the image supports (none, nvidia, amd). On a machine without
 a GPU, the tests on GPUs are left out.

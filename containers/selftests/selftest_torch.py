@@ -1,4 +1,4 @@
-"""Self-test of the PyTorch images: their libraries compute correctly, and are those of the image.
+"""Self-test of the PyTorch images: the image's libraries are used and compute correctly.
 
 Argument: the vendor of the GPUs that the image supports (none, nvidia, amd). On a machine without
 a GPU, the tests on GPUs are left out.
@@ -64,7 +64,7 @@ def check_dali(*, gpu: bool) -> None:
 
 
 def check_formats() -> None:
-    """Check that h5py and lmdb, whose formats DALI does not read, read what they wrote."""
+    """Check that h5py and lmdb, whose formats DALI cannot read, can read their own files."""
     with tempfile.TemporaryDirectory() as folder:
         with h5py.File(f"{folder}/data.h5", "w") as file:
             file["images"] = np.arange(10)

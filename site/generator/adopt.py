@@ -91,7 +91,7 @@ def copied(file: str) -> str:
 
 
 def contents(files: set[str]) -> dict[str, bytes]:
-    """Return path in the site -> content, for the linked files of the repository."""
+    """Return the copies of the linked files: path in the site -> content."""
     root = paths.repository()
     return {copied(name): (root / name).read_bytes() for name in sorted(files)}
 

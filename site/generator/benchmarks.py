@@ -41,7 +41,7 @@ def ratios(piece: Piece[Benchmark]) -> Plot:
 
 
 def _figure(value: float) -> str:
-    """Return a rate with four significant digits, or as a whole number from 1000 on."""
+    """Return a rate with four significant digits; rates from 1000 are rounded to integers."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

@@ -25,7 +25,7 @@ from trimaran.report.run_evidence import RunEvidence
 _HOW = re.compile(
     r"^<!-- (?:real|small|given|/?script|/?diff).*?-->\n", re.MULTILINE
 )
-"""Comments for tests and for generated parts, which are removed from the page."""
+"""Matches comments that control tests or mark generated parts; the page does not contain them."""
 
 
 _LONG = 600
@@ -122,9 +122,9 @@ class Page:
         Args:
             recipe: name of the recipe.
             metric: name of the metric.
-            day: day of the runs; default: the newest.
-            changed: arguments in which the runs differ from the recipe, except neutral ones such as
-                the seed; their names have `_` for `-`.
+            day: day of the runs; default: the newest day.
+            changed: arguments in which the runs differ from the recipe; `_` stands for `-` in their
+                names. Neutral arguments, such as the seed, are not compared.
         """
         runs = self._runs(recipe, day, changed, metric)
         rows = [row for piece in runs if (row := piece.content.row(metric)) is not None]
@@ -148,7 +148,7 @@ class Page:
     def _runs(
         self, recipe: str, day: str, changed: dict[str, object], metric: str | None = None
     ) -> list[Piece[RunEvidence]]:
-        """Return the runs with exactly the arguments `changed`, of `day` or of the newest day."""
+        """Return the runs on `day`, or on the newest day, whose changed arguments are `changed`."""
         wanted = {key.replace("_", "-"): str(value) for key, value in changed.items()}
         known = self.sources.standings.get(recipe)
         runs = [
@@ -248,7 +248,7 @@ class Page:
 
 
 def _short(value: float) -> str:
-    """Return a value with three significant digits, or rounded to an integer from 1000 on."""
+    """Return a value with three significant digits; values from 1000 are rounded to integers."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 

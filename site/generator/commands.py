@@ -70,7 +70,7 @@ def _initial(one: RecipeStatus) -> str:
 
 
 def _command(one: RecipeStatus, named: dict[str, str]) -> str:
-    """Return Apptainer's command for a recipe; `named`: data set -> shell variable of its path."""
+    """Return Apptainer's command for a recipe; `named` has the shell variable of each data set."""
     recipe = one.file.recipe
     first = []
     if recipe.initial is not None:
@@ -94,8 +94,8 @@ def _command(one: RecipeStatus, named: dict[str, str]) -> str:
 def launch(one: RecipeStatus, node: Node, places: Places) -> LaunchSpec:
     """Return the launch specification of a recipe on the machine `node`.
 
-    If `trimaran run` can start the recipe, the result is that of `trimaran run`. Otherwise it is
-    that of a job on a cluster without settings in a site file.
+    If `trimaran run` can start the recipe, the specification is the same as for this command.
+    Otherwise it describes a job on a cluster with default settings.
     """
     request = Request(one.file, Apptainer("apptainer"), {}, queued=True)
     built = BuiltImage(one.file.recipe.image.name, "apptainer", "", None, "", 0)

@@ -34,7 +34,7 @@ class ImageEvidence(Examination):
 
     @property
     def day(self) -> dt.date:
-        """The day of the examination."""
+        """The day on which the image was inspected."""
         return dt.date.fromisoformat(self.date[:10])
 
 
@@ -68,8 +68,8 @@ class Ratio(Spread):
 
     Attributes:
         text: description of the ratio.
-        of: contestant in the numerator, or several, of which the fastest counts.
-        over: contestant in the denominator, or several, or a published rate.
+        of: contestant in the numerator; if it is a list, the fastest contestant is used.
+        over: contestant, or list of contestants, in the denominator; or a published rate.
         goal: smallest median that meets the goal; None: no goal.
     """
 
@@ -106,7 +106,7 @@ class BenchmarkMachine(strict.Model):
 
     @property
     def machine(self) -> Machine:
-        """The same facts in the format of all other evidence."""
+        """The facts of the machine in the format that the evidence of runs uses."""
         return Machine(
             os="", kernel=self.kernel, processor=self.processor, cores=len(self.cores),
             memory_gib=self.memory_gib, cpu_flags=self.flags, accelerators=self.gpus,
@@ -227,7 +227,7 @@ def read() -> AllEvidence:
 def _add(shelf: AllEvidence, path: Path, unhashed: frozenset[str]) -> None:
     """Read one file, and add it to the evidence of the kind that its folder determines.
 
-    `unhashed` has the hashes of the older files of runs that contain no hash themselves.
+    Older evidence of runs contains no hash. `unhashed` has the hashes of these files.
     """
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:
@@ -246,7 +246,7 @@ def _add(shelf: AllEvidence, path: Path, unhashed: frozenset[str]) -> None:
 
 
 def _refuse_edited(path: Path, unhashed: frozenset[str]) -> None:
-    """Check that the content of the evidence of a run has the hash that it states.
+    """Check that the evidence of a run has the hash that is stored in it.
 
     Raises:
         UsageError: the file was edited, or has no hash and is not one of the older files.

@@ -37,7 +37,7 @@ SHOWN = {
 """Packages that the table shows, in this order: name in a lock -> name in the table."""
 
 VENDORS = {"nvidia": "NVIDIA GPU, CUDA ", "amd": "AMD GPU, ROCm "}
-"""Vendor of a GPU -> the text before the version of its software."""
+"""Vendor of a GPU -> text that precedes the version of CUDA or ROCm in the table."""
 
 
 class _Host(BaseModel):
@@ -45,7 +45,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The keys of a file that `trimaran inspect --evidence` wrote; older ones lack `version`."""
+    """The content of a file from `trimaran inspect --evidence`; older files lack `version`."""
 
     engine: str
     date: str
@@ -101,7 +101,7 @@ def _row(image: Image) -> str:
 
 
 def evidence_cells(image: Image) -> tuple[str, str, str]:
-    """Return size, start time and result of the self-test of the SIF, from the newest evidence."""
+    """Return size, start time and self-test result of the image's SIF, from the newest evidence."""
     newest = _evidence(image)
     if newest is None:
         return "not built here", "", ""
@@ -116,7 +116,10 @@ def evidence_cells(image: Image) -> tuple[str, str, str]:
 
 
 def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
-    """Return the newest evidence about the SIF of `image` as defined now, and its file, or None."""
+    """Return the file and the content of the newest evidence about the current SIF of `image`.
+
+    Return None if there is no evidence for the framework version in the definition of the image.
+    """
     folder = paths.repository() / "site/results/images" / image.name
     for file in sorted(folder.glob("*.json"), reverse=True):
         try:
@@ -132,7 +135,8 @@ def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
 def of_this_version(image: Image, seen: str | None) -> bool:
     """Return whether `image` still has the version of the framework that its evidence names.
 
-    Evidence without a version (None) counts: it is removed when the framework gets another version.
+    The result is also true for older evidence without a version (None), because such evidence is
+    deleted when the framework gets another version.
     """
     return seen in (None, definition.chain(image)[0].version)
 
@@ -162,7 +166,7 @@ def _content(image: Image) -> str:
 
 
 def _files() -> dict[Path, str]:
-    """Return path -> text of the two generated files."""
+    """Return the two generated files: path -> text."""
     paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
     images = definition.every()

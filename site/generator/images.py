@@ -16,7 +16,7 @@ from trimaran.provenance import digests, sbom
 FOLDER = "images"
 
 STRICT = ("proprietary", "copyleft")
-"""Kinds of licences in the catalogue; the page of an image shows all kinds."""
+"""Kinds of licences that the catalogue counts; the page of an image shows all kinds."""
 
 SHORT = 12
 """Number of digits of a digest in the catalogue; the page of an image shows all."""
@@ -37,7 +37,10 @@ def pages(sources: Sources) -> list[Page]:
 
 
 def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
-    """Return the newest evidence about the SIF of an image as defined now, or None."""
+    """Return the newest evidence about the SIF of an image with its current framework version.
+
+    Return None if there is no such evidence.
+    """
     found = sources.shelf.images.get(image.name, [])
     return next(
         (piece for piece in found if piece.content.engine == "apptainer"

@@ -112,7 +112,7 @@ def _spread(points: Sequence[CurvePoint], count: int | None) -> Sequence[CurvePo
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:
-    """Return a plot of the final values of a metric: a row per variation, and a dot per run."""
+    """Return a plot of final values: a row for each list of changed arguments, a dot per run."""
     found = [(label_of(one, piece), piece, row.measured or 0.0) for piece in one.runs
              if (row := piece.content.row(metric)) is not None]
     labels: dict[str, list[Dot]] = {}
@@ -165,4 +165,4 @@ def reached(standings: Iterable[RecipeStatus]) -> Plot:
 
 
 ORIGINS = ("expected value published", "expected value measured here before")
-"""Origins of expected values."""
+"""Names of the two origins of expected values in the legend of a plot."""

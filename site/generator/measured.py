@@ -21,7 +21,7 @@ class Measured:
 
     Attributes:
         recipe: name of the recipe, with the point of a series.
-        devices: number of ranks, each on its own device or cores, or of GPUs if ranks have several.
+        devices: number of GPUs if a rank has several GPUs, else number of ranks.
         machine: short description of the machine.
         device: kind of the devices, without their number; scaling is plotted for each kind.
         framework: the framework of the app.
@@ -30,7 +30,7 @@ class Measured:
         rates: throughput of each run, in `unit`.
         unit: unit of the rates.
         digits: number of decimal places, from the app card.
-        on_target: whether the throughput was judged, which happens on the recipe's target only.
+        on_target: whether the throughput was judged, that is, the machine is the recipe's target.
         files: path of the evidence of each run.
     """
 

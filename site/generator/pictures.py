@@ -19,7 +19,7 @@ DRAWN = {
 
 
 def files() -> dict[str, str | bytes]:
-    """Return path in the site -> drawing, for light and for dark pages."""
+    """Return the drawings for light and for dark pages: path in the site -> SVG text."""
     found: dict[str, str | bytes] = {}
     for name, source in DRAWN.items():
         text = (paths.repository() / source).read_text(encoding="utf-8")

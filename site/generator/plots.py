@@ -73,7 +73,7 @@ class Plot:
         return self.rows if self.brief is None else self.brief
 
     def _title(self) -> str:
-        """Return the title of the table, which says so if the CSV file has more rows."""
+        """Return the title of the table, with the number of rows if the CSV file has more rows."""
         shown, rows = len(self._shown()), len(self.rows)
         return "The same as a table" if shown == rows else (
             f"As a table: {shown} of the {rows} rows of the CSV file")
@@ -89,7 +89,7 @@ class Plot:
         return "\n".join(line for line in text.splitlines() if line)  # a blank line ends the HTML
 
     def files(self) -> dict[str, str]:
-        """Return path in the site -> file of the plot."""
+        """Return the CSV file of the plot: path in the site -> content."""
         return {f"{FOLDER}/{self.name}.csv": self._csv()}
 
     def _csv(self) -> str:

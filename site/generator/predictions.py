@@ -18,15 +18,18 @@ HEAD = ("series and sources", "devices:", "published:", "predicted:", "error:")
 FOLDER = paths.repository() / "site/results/benchmarks"
 
 IDLE, BUSY = 0.3, 0.03
-"""Load average before a measurement, and share of the cores that others use during it, above which
-it is a first look: see benchmarks/README.md."""
+"""Limits above which a measurement counts as preliminary (benchmarks/README.md).
+
+The limits are the load average before the measurement, and the share of the cores that other
+processes use during the measurement.
+"""
 
 PLANNED = (
     ("resnet-imagenet/resnet18", "DDP"), ("resnet-imagenet/resnet50", "DDP"),
     ("resnet-imagenet/resnet18", "Horovod"), ("resnet-imagenet/resnet50", "Horovod"),
     ("chexnet/mobilenetv2@128", "Horovod"),
 )
-"""The pairs of `benchmarks/two_ranks.py`, which are shown as not measured without evidence."""
+"""Networks and strategies that are shown as not measured as long as there is no evidence."""
 
 PAIR_HEAD = ("network", "strategy", "one rank:", "two ranks:", "predicted:", "error:",
              "predicted from a rank beside another:", "error:")
@@ -50,7 +53,7 @@ def page() -> Page:
 
 
 def _measured() -> str:
-    """Return the measured pairs of one and two ranks, a table for each file of evidence."""
+    """Return comparisons of one rank with two ranks: a table for each file of evidence."""
     parts = []
     for path in sorted(FOLDER.glob(f"*-{pairs.NAME}.json")):
         content, found = pairs.read(path)

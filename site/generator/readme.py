@@ -43,7 +43,10 @@ def text(sources: Sources) -> str:
 
 
 def _counts(sources: Sources) -> str:
-    """Return how many recipes, each point of a series by itself, have which status."""
+    """Return a sentence with the number of recipes in each status.
+
+    Each point of a series counts as a recipe.
+    """
     found = Counter(one.status for one in sources.standings.values())
     return (
         f"Of {found.total()} recipes and points of series, {found['reproduced']} are reproduced,"

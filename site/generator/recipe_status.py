@@ -31,7 +31,7 @@ STATUS: dict[Status, str] = {
     "published": "the expected values are from a publication; we have not run the recipe",
     "open": "no expected values yet: nobody has measured them",
 }
-"""Status -> meaning."""
+"""Status of a recipe -> meaning of the status."""
 
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b|arXiv:(\d\d)\d\d\.")
 """A year, or an arXiv identifier, which begins with year and month."""
@@ -73,7 +73,8 @@ class RecipeStatus:
         point: number of the point of a series; None if the recipe is not a series.
         numbers: the expected values.
         runs: evidence, the newest first.
-        others: SHA-256 of an earlier file of the recipe, for another experiment -> the difference.
+        others: SHA-256 of an earlier file of the recipe that describes another experiment -> the
+            difference between the experiments.
     """
 
     file: RecipeFile
@@ -171,7 +172,10 @@ def _of(name: str, shelf: AllEvidence) -> Iterator[RecipeStatus]:
 
 
 class Wordings(strict.Model):
-    """`site/wordings.yaml`: recipe -> SHA-256 of an earlier recipe file -> the difference."""
+    """The content of `site/wordings.yaml`.
+
+    It is a mapping: recipe -> SHA-256 of an earlier recipe file -> description of the difference.
+    """
 
     schema_: Literal[1] = Field(alias="schema")
     other: dict[str, dict[Sha256, Annotated[str, Field(min_length=1)]]]

@@ -86,7 +86,7 @@ def _entry(name: str, points: Sequence[RecipeStatus]) -> dict[str, object]:
 
 
 def best_status(points: Sequence[RecipeStatus]) -> recipe_status.Status:
-    """Return the best status of all points."""
+    """Return the best status that a point of the recipe has."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
 
@@ -137,7 +137,7 @@ def _judged(points: Sequence[RecipeStatus]) -> bool:
 
 
 def _assumed(points: Sequence[RecipeStatus]) -> str:
-    """Return the table of the values that no source states, each with the reason for it."""
+    """Return the table of the assumed values, which no source states, with their reasons."""
     rows: dict[tuple[str, str], list[str]] = {}
     for one in points:
         for line in one.file.recipe.assumptions():
@@ -210,9 +210,10 @@ def _data(one: RecipeStatus) -> list[dict[str, str]]:
 
 
 def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
-    """Return the estimated memory of each point, if the app has estimates of its recipes.
+    """Return tables of the estimated memory, one for each point for which there is an estimate.
 
-    The table is that of the rank that needs most; `command` prints it.
+    A table has the memory of the rank that needs most memory. The key `command` has the command
+    that prints the estimate.
     """
     card = cards.load(points[0].file.recipe.app)
     path = card.path.with_name(ESTIMATES)
@@ -256,7 +257,7 @@ def _when(page: str, piece: Piece[RunEvidence]) -> str:
 
 
 def _age(one: RecipeStatus, piece: Piece[RunEvidence], today: dt.date) -> list[str]:
-    """Return chips that name evidence older than a year, or of another version of the recipe."""
+    """Return labels for evidence that is older than a year, or of an older recipe file."""
     return [
         *([markdown.chip("stale", "stale")] if age.is_stale(piece.content.day, today) else []),
         *([markdown.chip("older", "older")]

@@ -58,7 +58,7 @@ ABOUT = {
     "network": "Devices of the network, and what the image has for them.",
     "measure": "What `--measure` measures on each node.",
 }
-"""Group of findings -> description of the group."""
+"""Group of findings of `trimaran doctor` -> description of the group."""
 
 
 def _doctor() -> Page:
@@ -69,7 +69,7 @@ def _doctor() -> Page:
 
 
 def _findings(group: str) -> str:
-    """Return the table of the findings of a group; "" if it has none."""
+    """Return the table of the findings in a group; "" if the group has no findings."""
     rows = [
         [f"`{name}`", known.level.upper(), known.meaning, known.remedy or "-", known.tested]
         for name, known in checks.FINDINGS.items() if known.group == group
@@ -110,7 +110,7 @@ def _setting(one: Setting) -> list[str]:
 
 
 def _images(on: Collection[Accelerator]) -> str:
-    """Return the accelerators of the images to which a row of a profile applies."""
+    """Return the accelerators for which a row of a profile applies, as text."""
     if set(on) == set(fabrics.ACCELERATORS):
         return "all"
     return ", ".join({"nvidia": "NVIDIA", "amd": "AMD", "cpu": "CPU"}[name] for name in on)

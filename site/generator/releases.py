@@ -26,7 +26,7 @@ class Release:
 
     Attributes:
         ran: the runs of the newest day with this version.
-        before: the runs with the version before it; None for the first version.
+        before: the runs with the previous version; None for the first version.
     """
 
     ran: Measured
@@ -34,18 +34,21 @@ class Release:
 
     @property
     def ratio(self) -> float | None:
-        """The throughput relative to the version before; None for the first version."""
+        """The throughput relative to the previous version; None for the first version."""
         return None if self.before is None else self.ran.rate / self.before.rate
 
     @property
     def slower(self) -> bool:
-        """Whether each run is slower than each run of the version before, and the loss counts."""
+        """Whether this version counts as slower than the previous version.
+
+        Its median must be lower by more than `LOSS`, and all of its runs must be slower.
+        """
         return (self.before is not None and self.ran.rate < (1 - LOSS) * self.before.rate
                 and max(self.ran.rates) < min(self.before.rates))
 
     @property
     def against(self) -> str:
-        """The comparison with the version before, as text."""
+        """The comparison with the previous version, as text."""
         if self.before is None or self.ratio is None:
             return "the first version"
         word = ", slower" if self.slower else ""

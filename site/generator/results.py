@@ -62,7 +62,7 @@ def _rows(page: str, one: RecipeStatus, today: dt.date) -> list[list[str]]:
 
 
 def _when(one: RecipeStatus, newest: RunEvidence, today: dt.date) -> str:
-    """Return the day and the framework of the newest run; its age, if it is stale."""
+    """Return the day and the framework of the newest run, with a label if the run is stale."""
     framework = one.file.card.card.framework
     version = newest.run.version_of(framework)
     return " ".join([
@@ -73,17 +73,17 @@ def _when(one: RecipeStatus, newest: RunEvidence, today: dt.date) -> str:
 
 
 def _middle(one: RecipeStatus, metric: str, rows: Sequence[JudgedRow]) -> str:
-    """Return the median of measured values, with unit and digits of the app card."""
+    """Return the median of measured values as text; the app card defines unit and digits."""
     known = one.file.card.card.metrics[metric]
     value = median(row.measured for row in rows if row.measured is not None)
     return recipe_status.show(value, known.unit, known.digits)
 
 
 def _verdicts(rows: Sequence[JudgedRow]) -> str:
-    """Return the number of runs that passed among those whose metric was judged, or "".
+    """Return how many of the judged runs passed, such as `3 of 4 PASS`, or "" if none was judged.
 
-    The metric of a run was not judged if its recipe had no bound at that time. Such a run is not
-    judged later, because the bound may result from it.
+    A run was not judged if its recipe had no bound for the metric at that time. Such a run is not
+    judged later, because the bound may result from this run.
     """
     judged = [row.outcome for row in rows if row.outcome != "NO REFERENCE"]
     return f"{judged.count('PASS')} of {len(judged)} PASS" if judged else ""
@@ -92,8 +92,8 @@ def _verdicts(rows: Sequence[JudgedRow]) -> str:
 def real(sources: Sources) -> list[list[str]]:
     """Return the rows of the table of results: recipes whose expected values were reproduced.
 
-    A row has recipe, metric, accepted values, the median of the judged runs of the newest day, the
-    number of these that passed, machine and date.
+    A row has the recipe, the metric, the accepted values, the median of the judged runs on the
+    newest day, the number of these runs that passed, the machine and the date.
     """
     rows = []
     for one in sources.standings.values():

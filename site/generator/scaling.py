@@ -28,15 +28,15 @@ class Size:
 
 @dataclass(frozen=True)
 class Line:
-    """The sizes of an experiment whose rates have the same origin.
+    """The rates of an experiment at several sizes (numbers of devices); all have the same origin.
 
     Attributes:
         experiment: name of the experiment for readers.
         origin: `published`, or the machine of the measurement.
         unit: unit of the rates.
         sizes: the sizes, the smallest first.
-        first: size to which speed-ups refer: the smallest of `sizes`, or, if there is only one, the
-            smallest with an expected value in the recipe.
+        first: size to which speed-ups refer: the smallest size in `sizes`. If `sizes` has only one
+            size, `first` is the smallest size with an expected rate in the recipe.
         against: text for `first` in a table.
     """
 
@@ -52,7 +52,7 @@ class Line:
         return size.rate / self.first.rate
 
     def efficiency(self, size: Size) -> float:
-        """Return the speed-up of a size divided by that of perfect scaling."""
+        """Return the speed-up of a size divided by the speed-up of perfect scaling."""
         return self.speedup(size) * self.first.devices / size.devices
 
 
@@ -80,7 +80,7 @@ def lines_of(experiment: str, points: Sequence[RecipeStatus]) -> list[Line]:
 
 
 def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
-    """Return origin -> sizes with the expected rates of recipes."""
+    """Return the expected rates of recipes: origin of the values -> sizes with their rates."""
     found: dict[str, list[Size]] = {}
     for one in points:
         for number in one.numbers:
@@ -139,7 +139,7 @@ def scaling_of(points: Sequence[RecipeStatus]) -> list[Plot]:
 
 
 def _devices(points: Sequence[RecipeStatus]) -> str:
-    """Return what the devices of a recipe are: GPUs, or ranks without GPUs of their own."""
+    """Return the name of the devices of a recipe: "GPUs", or "ranks" if ranks have no own GPU."""
     resources = points[0].file.recipe.resources
     return "GPUs" if resources.gpus_per_task and not resources.mps else "ranks"
 

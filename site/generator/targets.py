@@ -1,4 +1,7 @@
-"""Generate the page of the hardware facts of all targets, with their sources and marks."""
+"""Generate the page with the hardware facts of all targets, and their sources.
+
+A fact can have the mark "assumed" or "not checked".
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ HEAD = ("fact", "value", "mark")
 
 
 def page() -> Page:
-    """Return the page: for each target with hardware facts, each fact, its mark, the sources."""
+    """Return the page: for each target, a table of facts with their marks, and the sources."""
     known = {name: targets.load(name) for name in targets.names()}
     parts = [
         (name, target.summary, markdown.table(HEAD, _rows(target.hardware)),
@@ -51,7 +54,7 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of the fact at `path` and of its parts."""
+    """Return the marks of the fact at `path` and of its parts: "assumed" or "not checked"."""
     marks = []
     for word, marked in (("assumed", hardware.assumed), ("not checked", hardware.unchecked)):
         marks += [
@@ -62,7 +65,7 @@ def _mark(hardware: Hardware, path: str) -> str:
 
 
 def _concerns(key: str, path: str) -> bool:
-    """Return whether the mark of `key` is one of the fact at `path`."""
+    """Return whether the mark with the key `key` is about the fact at `path`."""
     if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")
     return path == key or key.startswith(f"{path}.")

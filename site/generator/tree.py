@@ -78,7 +78,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
 def _files(
     pages: list[Page], shelf: AllEvidence, known: adopt.Library
 ) -> dict[str, str | bytes]:
-    """Return path in the site -> content of all generated files."""
+    """Return all generated files: path in the site -> content."""
     found: dict[str, str | bytes] = {**plots.shared(), **pictures.files()}
     for page in pages:
         found[page.place] = page.text

@@ -16,15 +16,18 @@ _MEASURED = re.compile(
     rf"(?:\d[\d.,]*)?\d(?:\s?(?:{_UNIT}|{_TIME})|[x\u00d7])(?![\w-])"
     rf"|\b(?:takes?|took)\b[^.,:;|]*?\s{_IN_WORDS}\b"
 )
-"""A number with a unit of measurement. FLOP is not included, because operations are counted, not
-measured. A time in words counts only after "take" or "took", else it may be a figure of speech."""
+"""Matches a number with a unit of measurement, or a time in words after "take" or "took".
+
+FLOP is not included, because operations are counted and not measured. Other times in words may be
+figures of speech.
+"""
 
 _DATED = re.compile(
     r"\b(?:19|20)\d\d-\d\d-\d\d\b"
     r"|\([^()]*\b(?:19|20)\d\d(?=[,;:)])[^()]*\)"
     r"|\barXiv:\d{4}\.\d{4,5}\b"
 )
-"""A date or source: a day, a source with its year in brackets, or an arXiv number."""
+"""Matches a date or a source: a day, a source with its year in brackets, or an arXiv number."""
 
 _NOT_OF_THE_PAGE = re.compile(
     r"\{\{.*?\}\}"
@@ -34,7 +37,7 @@ _NOT_OF_THE_PAGE = re.compile(
     r"|\d\sGiB of (?:disk|memory)\b[^|.]*",
     re.DOTALL,
 )
-"""Text with numbers that are not measured results.
+"""Matches text with numbers that are not measured results.
 
 A lookup, `{{ ... }}`, inserts the date and the source of its number. Code, defaults of options in
 brackets, and targets of links are not results. Intervals, timeouts and required memory or disk are
@@ -69,7 +72,7 @@ def refuse(text: str, place: str) -> None:
 
 
 def _claimed(part: str) -> str:
-    """Return a part of a page in which text that cannot have results is replaced by `_`.
+    """Return a part of a page, with `_` in place of text that is no measured result.
 
     Line breaks are kept, so that the number of a line can be counted.
     """
@@ -79,7 +82,10 @@ def _claimed(part: str) -> str:
 
 
 def _dated(parts: list[str], number: int) -> bool:
-    """Return whether part `number` has a date or source; a table, also in an adjacent part."""
+    """Return whether the part `number` has a date or source.
+
+    The date or source of a table may also be in the nearest text before or after it.
+    """
     said = [parts[number]]
     if _table(said[0]):
         for around in (reversed(parts[:number]), iter(parts[number + 1 :])):

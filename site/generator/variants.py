@@ -39,12 +39,12 @@ PICTURE = "variants.svg"
 
 @dataclass(frozen=True)
 class Found:
-    """The newest published runs of the variants of an app; a group is named after its recipe.
+    """The newest published runs of the variants of an app, grouped by recipe.
 
     Attributes:
         app: name of the app.
-        variants: the variants, compared.
-        runs: evidence of the runs, by recipe; all on one machine and with one image.
+        variants: comparison of the variants.
+        runs: evidence of the runs, by recipe; all runs used the same machine and image.
     """
 
     app: str
@@ -62,7 +62,7 @@ class Found:
 
     @property
     def panel(self) -> Panel | None:
-        """The lines of the variants; None without values."""
+        """The panel with a line for each variant; None if there are no values."""
         return variant_tables.panel(self.variants)
 
 
@@ -70,9 +70,9 @@ def find(app: str, sources: Sources) -> Found | None:
     """Return the newest runs of the quickstart of an app and of all comparable recipes.
 
     A recipe is comparable if it has the target, the verb and the data of the quickstart, and
-    arguments that differ only in options of the key `variants` of the app card. Of each recipe, the
-    newest run and its repeats count, on the machine and with the image of the newest run of the
-    quickstart.
+    arguments that differ only in options of the key `variants` of the app card. Only runs on the
+    machine and with the image of the quickstart's newest run are used: the newest run of each
+    recipe, and its repetitions.
 
     Returns:
         The runs; None if the card has no variants, if no run of the quickstart is published, or if
@@ -106,7 +106,7 @@ def _place(one: RecipeStatus, known: Described) -> tuple[object, ...]:
 
 
 def _compared(one: RecipeStatus, card: Card, known: Described) -> tuple[object, ...]:
-    """Return what comparable recipes have in common."""
+    """Return the properties in which comparable recipes must be equal."""
     free = {known.option, *known.further, *known.follow, *card.neutral_options}
     recipe = one.file.recipe
     args = {key: value for key, value in recipe.args.items() if key not in free}
@@ -116,7 +116,7 @@ def _compared(one: RecipeStatus, card: Card, known: Described) -> tuple[object, 
 def _newest(
     one: RecipeStatus, known: Described, base: Execution
 ) -> list[tuple[Piece[RunEvidence], Side]]:
-    """Return the newest run of a recipe and its repeats, on the machine and image of `base`."""
+    """Return the newest run of a recipe with the machine and image of `base`, and its repeats."""
     runs = [(piece, _side(piece, one, known)) for piece in one.own_runs()
             if piece.content.run.machine == base.machine
             and piece.content.run.image.digest == base.image.digest]
@@ -124,7 +124,7 @@ def _newest(
 
 
 def _side(piece: Piece[RunEvidence], one: RecipeStatus, known: Described) -> Side:
-    """Return a run of a recipe, which tells the variant if the evidence does not."""
+    """Return a run for the comparison; if its evidence names no variant, the recipe defines it."""
     side = compared.load(paths.repository() / piece.path)
     told = RunVariant(arguments=of_runs.arguments(one.file.recipe, {}, known))
     return side if side.variant else replace(side, variant=told)
@@ -238,7 +238,7 @@ def replaced(text: str, content: str, path: Path) -> str:
     """Return `text` with `content` between the lines for the comparison.
 
     Raises:
-        UsageError: the text, which is that of the file `path`, lacks these lines.
+        UsageError: the text, which was read from the file `path`, lacks these lines.
     """
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)

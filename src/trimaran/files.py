@@ -57,7 +57,7 @@ def write_evidence(path: Path, content: str) -> None:
 def follow_umask(path: Path, *, program: bool = False) -> None:
     """Set the permissions of `path` by the umask, because `tempfile` creates private files.
 
-    With `program`, a file becomes executable.
+    If `program` is true, the file becomes executable.
     """
     # Only setting the umask returns the old one. A file that another thread creates in the meantime
     # is private, which is safer than open to all.

@@ -122,7 +122,8 @@ def amd(kfd: Path = KFD, drm: Path = DRM) -> list[str]:
     """Return the names of AMD GPUs in the order of the driver's topology.
 
     A name contains the product, if the card reports it, and the instruction set: `AMD Instinct
-    MI250X (gfx90a)`. Nodes without compute units are CPUs and are left out.
+    MI250X (gfx90a)`. Entries of the topology without compute units are CPUs,
+    which are left out.
     """
     nodes = sorted(kfd.glob("[0-9]*"), key=lambda node: int(node.name))
     found = []

@@ -94,7 +94,7 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def left_over(place: Path) -> bool:
-    """Return True if no process uses `place`, a folder of `scratch`, any more."""
+    """Return True if no process uses the folder `place` any longer; `scratch` created it."""
     lock = path_of(place)
     if not lock.exists():  # the file system has no locks, or the folder is new
         return time.time() - place.lstat().st_mtime > STALE_SECONDS

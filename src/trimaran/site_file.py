@@ -127,7 +127,7 @@ class Signatures(strict.Model):
 
 
 OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
-"""Beginnings of variables that the batch system, engine or Trimaran sets; not allowed in `env`."""
+"""Prefixes of variables that batch system, engine or Trimaran set; `env` must not have them."""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """Name of a partition or account in a batch system, without blanks and quotes."""

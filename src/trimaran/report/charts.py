@@ -1,6 +1,6 @@
-"""Draw curves as SVG, with their values for the script of an HTML page.
+"""Draw curves as SVG, and add their values for the script of an HTML page.
 
-The script displays the values at the pointer. Without it, the curves are a static picture.
+The script displays the values at the pointer. Without the script, the curves are a static picture.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST = 10
 _TIMES = ((2 * 3600, 3600, "h"), (180, 60, "min"), (0, 1, "s"))
 """Units of time axes: (shortest time in seconds, seconds in the unit, unit).
 
-A chart uses the first unit whose shortest time is not above the duration of its longest curve.
+A chart uses the first unit in this list for which its longest curve is long enough.
 """
 
 
@@ -48,7 +48,9 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic axis, which maps `low` to `high` to positions `begin` to `end`.
+    """A linear or logarithmic axis, which maps values to positions.
+
+    The value `low` is drawn at the position `begin`, and the value `high` at the position `end`.
 
     `doubling` makes the ticks of a logarithmic axis powers of two.
     """
@@ -117,7 +119,7 @@ class Curve(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """One panel for the template; `scale` is JSON for the script, and `box` is the plot area."""
+    """One chart for the HTML template; `scale` is JSON for the script; `box` is the plot area."""
 
     title: str
     by: By

@@ -16,7 +16,7 @@ from trimaran.report.run_evidence import Machine, RunEvidence
 from trimaran.verdict.metrics import Row
 
 RESULTS = "site/results"
-"""Folder of evidence in a checkout, in the installed package and in folders of the user."""
+"""Path of the folder with evidence in a checkout, in the package and in folders of the user."""
 
 MOST = 12
 """Maximum number of earlier runs in a report, which shows the newest runs."""

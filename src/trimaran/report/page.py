@@ -19,7 +19,7 @@ from markupsafe import Markup
 from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
-"""Maximum time in seconds that is shown in hours, because a file may contain any number."""
+"""Limit in seconds for times in hours; longer times, which are errors, are shown in seconds."""
 
 STYLES, SCRIPT = ("charts.css", "look.css"), "charts.js"
 """Names of the style sheets and the script, which are part of every page."""
@@ -48,7 +48,7 @@ def asset(name: str) -> str:
 
 
 def _own() -> dict[str, Markup | str]:
-    """Return the style sheet, the script, and a content security policy that allows only these."""
+    """Return style sheet, script, and a content security policy that allows only these two."""
     style, script = "".join(map(asset, STYLES)), asset(SCRIPT)
     return {
         "style": Markup(style), "script": Markup(script),  # noqa: S704 - our own files

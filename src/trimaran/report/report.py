@@ -132,7 +132,7 @@ def notes(record: RunRecord) -> list[str]:
 
 
 def added(record: RunRecord) -> str:
-    """Return the modifications of the image of a run as text."""
+    """Return the modifications of a run's image as text."""
     return ", ".join(f"{added.kind} {added.path}" for added in record.modified)
 
 

@@ -62,7 +62,7 @@ def describe(machines: Sequence[Machine]) -> str:
 _BEST = {
     "amx_bf16": "AMX, bf16", "avx512_bf16": "AVX-512, bf16", "avx512f": "AVX-512", "avx2": "AVX2",
 }
-"""Instruction set that determines the training speed of a CPU -> name; the fastest is first."""
+"""Instruction set of a CPU -> its name in descriptions, the fastest instruction set first."""
 
 
 def _container(engine: str) -> str:
@@ -105,8 +105,8 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 class UsedSite(strict.Model):
     """The settings that the site file added to the run, without folders.
 
-    Settings that cannot change the result are complete; `changes` has the names of all other
-    settings.
+    Settings that cannot change the result are recorded with their values. Of all other settings,
+    `changes` has only the names.
     """
 
     flags: list[str]
@@ -161,7 +161,7 @@ class Execution(strict.Model):
     def version_of(self, framework: str) -> str | None:
         """Return the version of a framework that the app recorded, or None.
 
-        The package may be named after its processors, too, such as `tensorflow-cpu`.
+        The name of the package may have a suffix for the processors, such as `tensorflow-cpu`.
         """
         packages = (self.environment or {}).get("packages")
         known = packages if isinstance(packages, dict) else {}
@@ -171,7 +171,7 @@ class Execution(strict.Model):
 
 
 class JudgedRow(Row, extra="forbid"):
-    """One metric with finite numbers, whose outcome must follow from its numbers."""
+    """One metric of a verdict; its numbers are finite, and determine its outcome."""
 
     measured: Finite | None
     expected: Finite | None = None
@@ -187,7 +187,7 @@ class JudgedRow(Row, extra="forbid"):
 
 
 class Judgement(Verdict, extra="forbid"):
-    """The verdict, whose outcome must be the worst of its required metrics."""
+    """The verdict, whose outcome must be the worst outcome of its required metrics."""
 
     rows: list[JudgedRow]  # type: ignore[assignment]  # a stricter type
 
@@ -276,7 +276,8 @@ class RunEvidence(strict.Model):
     def row(self, metric: str, at: str | None = None) -> JudgedRow | None:
         """Return the row of `metric`, or None.
 
-        If the verdict has several, it is the row of the moment `at`, or the first one.
+        If the verdict has several rows of the metric, `at` selects one of them; without `at`, the
+        first row is returned.
         """
         return next((row for row in self.verdict.rows
                      if row.metric == metric and at in (None, row.at)), None)

@@ -1,4 +1,4 @@
-"""Split the time of a run into parts by its metrics (app contract, apps/README.md)."""
+"""Split the time of a run into parts, from the metrics of the run (apps/README.md)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ REST = "checkpoints, and all else"
 
 
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
-    """Return the parts of the time of a run; empty if it has not reported the time of its training.
+    """Return the parts of the time of a run; [] if the run has not reported its training time.
 
     For each window of steps, the metrics have the shares of time in which rank 0 waits. The shares
-    are averaged over the windows, each weighted by its steps divided by its throughput. This is
-    proportional to the time of the window, because the batch size is constant.
+    are averaged over the windows. The weight of a window is its number of steps divided by its
+    throughput, which is proportional to its time, because the batch size is constant.
     """
     training = next(
         (event.finite for event in reversed(events) if event.key == "training_seconds"), None

@@ -1,4 +1,4 @@
-"""Read which variant of an app a run used, and its numbers per epoch."""
+"""Determine which variant of an app a run used, and read the metrics of the variant per epoch."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Epoch(strict.Model):
 
     Attributes:
         epoch: number of the epoch, from 1.
-        at: seconds since the start of the run, including pauses, when `value` was measured, or else
-            when the epoch ended.
-        value: the metric `per_epoch` of the card, in its unit; None: not reported.
-        time: the metric `time` of the card, in its unit; None: not reported.
+        at: seconds from the start of the run, including pauses, to the measurement of `value`, or
+            of `time` if `value` is None.
+        value: value of the metric that the card names `per_epoch`; None: not reported.
+        time: value of the metric that the card names `time`; None: not reported.
     """
 
     epoch: Annotated[int, Field(ge=1)]
@@ -38,12 +38,12 @@ class Epoch(strict.Model):
 
 
 class RunVariant(strict.Model):
-    """The variant that a run used, and its numbers.
+    """The variant that a run used, with the metrics by which variants are compared.
 
     Attributes:
         arguments: values of the options that distinguish the variants of the app.
-        epochs: the epochs in order; of more than `MOST_KEPT`, that many at even distances.
-        sent: the metric `sent` of the card, in its unit; None: not reported.
+        epochs: the epochs in order; at most `MOST_KEPT` epochs, which are evenly spaced.
+        sent: value of the metric that the card names `sent`; None: not reported.
     """
 
     arguments: dict[str, Argument]
@@ -54,8 +54,8 @@ class RunVariant(strict.Model):
 def current(app: str, copy: Card) -> Card:
     """Return the card of `app` in this checkout, or `copy` if this checkout does not have the app.
 
-    What is compared is not part of a verdict. Therefore the current card decides it, also for a run
-    whose own copy of the card names no variants.
+    The comparison of variants does not affect a verdict. Therefore it uses the current card, even
+    if the card that the run used names no variants.
     """
     return cards.load(app).card if app in cards.names() else copy
 
@@ -63,7 +63,7 @@ def current(app: str, copy: Card) -> Card:
 def of_recipe(
     recipe: RecipeFile, changed: Mapping[str, Argument], events: Sequence[Event]
 ) -> RunVariant | None:
-    """Return the variant of a run with its numbers; None if the app has no variants.
+    """Return the variant of a run with its metrics; None if the app has no variants.
 
     Args:
         recipe: the recipe of the run.
@@ -86,7 +86,9 @@ def of_recipe(
 def arguments(
     recipe: Recipe, changed: Mapping[str, Argument], variants: Variants
 ) -> dict[str, Argument]:
-    """Return the values of the options that distinguish variants; defaults from `options.json`.
+    """Return the values of the options that distinguish the variants of an app.
+
+    If the run does not set an option, its default is read from `options.json`.
 
     Args:
         recipe: the recipe of a run.
@@ -104,7 +106,7 @@ def arguments(
 
 
 def _verbs(app: str) -> Mapping[str, Verb]:
-    """Return the verbs of an app in this checkout; none if their options are not known."""
+    """Return the verbs of an app in this checkout, by name; {} if their options are unknown."""
     return {} if cards.unchecked_options(app) else cards.verbs(app)
 
 
@@ -116,10 +118,10 @@ def recipe_here(used: RecipeRecord) -> Recipe | None:
 
 
 def fault(told: RunVariant, used: RecipeRecord, rows: Sequence[Row]) -> str | None:
-    """Return why a run cannot have used the variant that its evidence tells, or None.
+    """Return why a run cannot have used the variant in its evidence, or None.
 
-    The options are compared with the recipe if this checkout has the version that the run used, and
-    the last epoch with the verdict.
+    The last epoch is compared with the verdict. The options are compared with the recipe if this
+    checkout has the version of the recipe that the run used.
 
     Args:
         told: the variant in the evidence.
@@ -142,7 +144,7 @@ def fault(told: RunVariant, used: RecipeRecord, rows: Sequence[Row]) -> str | No
 
 
 def _options_fault(told: Mapping[str, Argument], app: str) -> str | None:
-    """Return which value none of the verbs of the app accepts, or None."""
+    """Return why no verb of the app accepts one of the values, or None if all are accepted."""
     verbs = _verbs(app).values()
     for name, value in told.items():
         faults = [verb.options[name].fault(value) for verb in verbs if name in verb.options]
@@ -154,7 +156,10 @@ def _options_fault(told: Mapping[str, Argument], app: str) -> str | None:
 def _recipe_fault(
     told: Mapping[str, Argument], used: RecipeRecord, variants: Variants
 ) -> str | None:
-    """Return how the options contradict the recipe, or None; also None if it is not here."""
+    """Return how the options contradict the recipe.
+
+    Return None if they agree, or if this checkout does not have the recipe.
+    """
     if (recipe := recipe_here(used)) is None:
         return None
     expected = arguments(recipe, used.changed, variants)
@@ -177,9 +182,9 @@ def _last_fault(epochs: Sequence[Epoch], metric: str, rows: Sequence[Row]) -> st
 
 
 def name_of(arguments: Mapping[str, Argument], variants: Variants) -> str | None:
-    """Return the name of a variant: the value of the option, followed by its further options.
+    """Return the name of a variant: the value of its main option, then the further options.
 
-    Return None if the value is not known.
+    Return None if the value of the main option is not known.
     """
     if variants.option not in arguments:
         return None
@@ -202,9 +207,9 @@ def _epochs(events: Sequence[Event], per_epoch: Metric, time: Metric) -> list[Ep
 
 
 def _by_epoch(events: Sequence[Event], metric: Metric) -> dict[int, tuple[float, float]]:
-    """Return epoch -> (seconds since the start of the run, value) of the last value of each epoch.
+    """Return the last value of each epoch: epoch -> (seconds since the start of the run, value).
 
-    A value without an epoch has the number 0. A value that is not possible is left out.
+    If an event has no epoch, the key is 0. Values that the metric cannot have are left out.
     """
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     found = {}

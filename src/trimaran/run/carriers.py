@@ -1,11 +1,10 @@
 """Read from the logs of a job which networks carried the bytes between its nodes.
 
 At the end of each link, the job script searches the logs of the network libraries for texts that
-name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). It
-writes them into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads the texts of
-NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and 5. It is
-tested with lines that UCX 1.13 and Open MPI 4.1 printed; the other lines in the tests were written
-by hand.
+name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). The job
+script writes the counts into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads
+the texts of NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and
+5. The tests use lines that UCX 1.13 and Open MPI 4.1 printed, and lines that were written by hand.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ LIMIT = 4 * 1024 * 1024
 """Maximum size in bytes of `fabric.log`; a link adds at most 2,000 short lines."""
 
 Kind = Literal["fast", "tcp", "unknown"]
-"""fast: the network hardware transfers the data without the kernel; tcp: over sockets."""
+"""How a network transfers data: "fast" bypasses the kernel, and "tcp" uses sockets."""
 
 
 class Carrier(BaseModel):
@@ -67,7 +66,7 @@ class FabricRecord(BaseModel):
 
     @property
     def decisive(self) -> list[Carrier]:
-        """The networks of the library that averages gradients, or all if the library is unknown."""
+        """The networks of the library that averages gradients; all networks if it is unknown."""
         if self.backend is None:
             return self.carried
         return [one for one in self.carried if one.library in _LIBRARIES[self.backend]]
@@ -99,7 +98,7 @@ _LIBRARIES = {
 }
 """Backend of an app -> libraries by which this backend sends gradients between nodes.
 
-With NCCL, Horovod's MPI and PyTorch's Gloo send only small messages about the order of work.
+If the backend is NCCL, the MPI of Horovod and the Gloo of PyTorch send only small messages.
 """
 
 _FAST_PROVIDERS = ("cxi", "efa", "efa-direct", "gni", "opx", "psm", "psm2", "psm3", "verbs")
@@ -141,7 +140,7 @@ def parse(wanted: FabricName, text: str) -> FabricRecord:
 
 
 def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
-    """Return the number of lines for each text that matches `pattern`, by its first group."""
+    """Return the number of lines for each text that the first group of `pattern` matches."""
     found: Counter[str] = Counter()
     for text, lines in texts.items():
         if match := re.fullmatch(pattern, text):

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from trimaran.site_file import FabricName
 
 Accelerator = Literal["nvidia", "amd", "cpu"]
-"""The vendor of the GPUs that an image uses; cpu: it uses none."""
+"""The vendor of the GPUs that an image uses, or "cpu" for an image that uses no GPUs."""
 
 ACCELERATORS: tuple[Accelerator, ...] = get_args(Accelerator)
 WITH_MPI: tuple[Accelerator, ...] = ("nvidia", "cpu")
@@ -76,7 +76,7 @@ class Library:
         name: file name of the library, by which programs load it.
         source: documentation of the purpose of the library.
         places: patterns of its paths on a node, the best first; the library is bound into the
-            container. (): the image must contain the library.
+            container. An empty tuple means that the image must contain the library.
         on: accelerators for which the library is needed.
         needed: whether a job is refused if the library is missing.
     """

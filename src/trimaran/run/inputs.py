@@ -218,7 +218,7 @@ def prepare_initial(
 
 
 def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
-    """Return the file that the run would start from, and the steps that must be done before."""
+    """Return the file that the run would start from, and the steps that must precede the run."""
     asked = recipe.recipe.initial
     if given is not None or asked is None:
         return given, []

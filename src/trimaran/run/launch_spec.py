@@ -26,7 +26,7 @@ from trimaran.run.additions import Extension
 from trimaran.run.site_settings import SiteSettings
 
 INSIDE = "/data"
-"""Path in the container of the data set; of several data sets, each has a subfolder of this."""
+"""Path of the data set in the container; several data sets are mounted in subfolders of it."""
 
 OUT_INSIDE = "/out"
 """Path of the run directory in the container."""

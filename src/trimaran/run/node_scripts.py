@@ -37,7 +37,7 @@ def functions() -> str:
 
 
 def gpu_device(image: str) -> str:
-    """Return the device file of the driver for the GPUs of `image`, quoted for the shell.
+    """Return the driver's device file for the GPUs that `image` uses, quoted for the shell.
 
     Return "" for an image that uses no GPUs.
     """

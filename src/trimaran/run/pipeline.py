@@ -150,7 +150,7 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
 
 
 Ready = tuple[Request, list[DataRecord], BuiltImage, ImageRecord]
-"""A request whose parts are prepared, its data sets, its image, and the image's entry."""
+"""A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
 
 
 def train(

@@ -57,7 +57,7 @@ class SiteSettings(BaseModel):
 
     Attributes:
         flags: flags of the engine, as in the command.
-        env: variables of the app, without variables that the recipe sets, too.
+        env: environment variables of the app; variables that the recipe also sets are left out.
         binds: path in the container -> folder of the host.
         devices: network devices that jobs on several nodes mount at the same path.
         fabric: fabric of the cluster; the variables and devices of its profile are in `env` and
@@ -142,7 +142,7 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind hides no folder of the container, or shows a device at its own path."""
+    """Return whether a bind hides no folder of the container; a device must keep its own path."""
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:
         return source == target

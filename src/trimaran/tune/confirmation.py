@@ -10,16 +10,16 @@ from statistics import fmean, stdev
 from trimaran.compare.noise import CONFIDENCE, quantile
 
 LEAST = 3
-"""Pairs of runs that a confirmation needs; with fewer ones, the interval is very wide."""
+"""Minimum number of pairs of runs; with fewer pairs, the confidence interval is very wide."""
 
 PLANNED = 4
-"""Pairs for which the search leaves time."""
+"""Number of pairs of runs for which the search leaves enough time."""
 
 MOST = 8
-"""Pairs after which a confirmation ends, even if time is left."""
+"""Maximum number of pairs of runs in a confirmation, even if time is left."""
 
 Pair = tuple[float, float]
-"""Rates of two runs, one after the other: of the recipe, and of the candidate."""
+"""Rates of two consecutive runs: the rate of the recipe, and the rate of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Gain:
 def gain(pairs: Sequence[Pair]) -> Gain:
     """Return the gain of two or more pairs: Student's t interval of the mean log ratio.
 
-    Each ratio compares neighbouring runs, so that a slow drift of the machine affects both alike.
+    Each ratio compares two consecutive runs. Therefore a slow drift of the machine's speed affects
+    both runs equally.
     """
     ratios = [math.log(tuned / default) for default, tuned in pairs]
     mean = fmean(ratios)
@@ -51,12 +52,15 @@ def alternate(
     default: Callable[[int], float | None], candidate: Callable[[int], float | None],
     may_go_on: Callable[[], bool],
 ) -> list[Pair]:
-    """Return the rates of alternating runs; every second pair begins with the candidate.
+    """Run the recipe and the candidate alternately, and return the rates of each pair of runs.
+
+    Every second pair begins with the candidate. The result is empty if a run failed.
 
     Args:
-        default: runs the recipe for the pair with this number, and returns its rate; None: failed.
-        candidate: the same for the candidate.
-        may_go_on: whether time is left for another pair, after the first `LEAST` ones.
+        default: function that runs the recipe for the pair with the number in its argument, and
+            returns the rate of the run, or None if the run failed.
+        candidate: function that runs the candidate in the same way.
+        may_go_on: function that returns whether time is left for a pair after the first `LEAST`.
     """
     pairs: list[Pair] = []
     for number in range(1, MOST + 1):

@@ -1,4 +1,4 @@
-"""Derive a recipe from another one and a configuration, with the same global batch."""
+"""Derive a recipe with other settings and the same global batch from a recipe."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trimaran.tune.space import Configuration, Space
 
 
 class RefusedError(ValueError):
-    """The configuration contradicts itself; the text is the reason."""
+    """The error that settings of a configuration contradict each other; its text is the reason."""
 
 
 def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
-    """Return `base` with the values of `configuration`; equal values leave it unchanged.
+    """Return a copy of the recipe `base` with the settings in `configuration`.
 
     Raises:
-        RefusedError: The values contradict each other.
+        RefusedError: The settings contradict each other.
     """
     changed = within.changed(configuration)
     content = base.model_dump(by_alias=True, exclude={"assumed", "series"})
@@ -59,7 +59,7 @@ def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int
 
 
 def _set_ranks(content: dict[str, Any], base: Recipe, within: Space, ranks: int) -> None:
-    """Change the ranks of a node: resources, launcher, strategy, and the samples of each rank."""
+    """Set the number of ranks of a node, and adapt cores, launcher, strategy and batch to it."""
     tuning, batch = within.tuning, space.global_batch(base, within.tuning)
     content["resources"].update(tasks_per_node=ranks, cpus_per_task=space.cores(base) // ranks)
     if ranks == 1:
@@ -75,10 +75,10 @@ def _set_ranks(content: dict[str, Any], base: Recipe, within: Space, ranks: int)
 def final(
     base: Recipe, card: Card, within: Space, configuration: Configuration, tuned: Tuned
 ) -> Recipe:
-    """Return the tuned recipe, marked with `tuned`.
+    """Return the tuned recipe; its key `tuned` has the measured rates.
 
-    Expected accuracies and losses stay if only settings of `space.EXACT` changed. Expected speeds
-    do not stay: those of `base` were reached with other settings.
+    Expected accuracies and losses are kept if only settings in `space.EXACT` changed. Expected
+    speeds are removed, because the speeds in `base` were reached with other settings.
     """
     derived = recipe(base, within, configuration)
     exact = within.changed(configuration).keys() <= space.EXACT
@@ -102,7 +102,7 @@ def name(of: str, base: Recipe) -> str:
 
 
 def text(of: Recipe, comment: str) -> str:
-    """Return the file of a recipe, which begins with a comment."""
+    """Return the text of a recipe file that begins with `comment`."""
     content = of.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"series"})
     content.setdefault("expected", [])
     content.setdefault("data", {})

@@ -1,4 +1,4 @@
-"""The record of a tuning, `tuning.json`, and its table and plot."""
+"""Write the record of a tuning (`tuning.json`), and show it as a table, a plot and sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Outcome = Literal["running", "faster", "no difference", "interrupted", "failed"]
 
 
 class TrialRecord(BaseModel):
-    """One trial; `changed` has the settings that differ from the recipe."""
+    """The record of one trial; `changed` has the settings that differ from the recipe."""
 
     number: int
     changed: dict[str, Value]
@@ -33,7 +33,7 @@ class TrialRecord(BaseModel):
 
 
 class Confirmation(BaseModel):
-    """The alternating runs: rates in pairs, and the mean relative gain with its interval."""
+    """The confirmation: pairs of rates, and the mean relative gain with its confidence interval."""
 
     pairs: list[tuple[float, float]]
     gain: float
@@ -45,10 +45,10 @@ class TuningRecord(BaseModel):
     """The content of `tuning.json`, which is replaced after each trial.
 
     Attributes:
-        steps: steps of a trial.
+        steps: number of steps of a trial.
         parameters: values that the search could choose, the recipe's value first.
-        best: number of the trial that was, or would be, confirmed.
-        written: name of the derived recipe, below `recipes/` of the folder; None: none was written.
+        best: number of the trial that the search selected.
+        written: name of the derived recipe in the subfolder `recipes`; None: no recipe was written.
     """
 
     schema_version: Literal[1] = 1
@@ -76,12 +76,12 @@ class TuningRecord(BaseModel):
         write_atomic(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
     def text(self, rate: float) -> str:
-        """Return a rate with its unit."""
+        """Return the text of a rate with its unit."""
         return f"{charts.number(rate)} {self.unit}"
 
 
 def host_words(host: HostFacts) -> str:
-    """Return the machine in words, without its name."""
+    """Return a short description of the machine `host`, without its name."""
     gpus = f", {len(host.accelerators)} x {host.accelerators[0]}" if host.accelerators else ""
     return f"{host.cores} cores of {host.processor}, {host.memory_gib:.0f} GiB{gpus}"
 
@@ -95,7 +95,7 @@ class Table(NamedTuple):
 
 
 def table(record: TuningRecord) -> Table:
-    """Return the trials, the fastest first and the failed ones last."""
+    """Return a table of the trials: the fastest trial is first, and failed trials are last."""
     ordered = sorted(record.trials, key=lambda one: -(one.rate or 0.0))
     return Table(
         f"Trials of {record.recipe}, at most {record.steps} steps each",
@@ -106,7 +106,10 @@ def table(record: TuningRecord) -> Table:
 
 
 def picture(record: TuningRecord) -> str | None:
-    """Return the rate of each trial and the best one so far as SVG; None without any rate."""
+    """Return an SVG plot of the rates of the trials and of the best rate up to each trial.
+
+    Return None if no trial has a rate.
+    """
     rates = [(one.number, one.rate) for one in record.trials if one.rate is not None]
     if not rates:
         return None
@@ -120,7 +123,7 @@ def picture(record: TuningRecord) -> str | None:
 
 
 def conclusion(record: TuningRecord) -> list[str]:
-    """Return the result in sentences."""
+    """Return the result of the tuning in sentences."""
     found = {one.number: one for one in record.trials}
     lines = []
     if record.best is not None and (best := found[record.best]).rate is not None:

@@ -13,15 +13,15 @@ from trimaran.tune.space import Space, Value
 PACKAGE = "optuna"
 
 FIRST = 8
-"""Trials after which the sampler uses the earlier ones, instead of random values."""
+"""Number of trials after which the sampler uses their results instead of random values."""
 
 REPEATS = 50
-"""Proposals in succession that are known already, after which the search ends."""
+"""Number of consecutive proposals without a new configuration after which the search ends."""
 
 CLOSE = 0.02
-"""Configurations within this fraction of the fastest one count as equally fast in the search.
+"""Largest relative difference in rate at which two configurations count as equally fast.
 
-The confirmation decides; this only prefers the one with the fewest changes.
+Of equally fast configurations, the search selects the configuration with the fewest changes.
 """
 
 
@@ -31,9 +31,9 @@ class Measured:
 
     Attributes:
         rate: the measured rate; None: the trial failed.
-        failure: why it failed.
+        failure: why the trial failed; None: it did not fail.
         seconds: duration of the trial.
-        directory: run directory, relative to the folder of the tuning; None: nothing was run.
+        directory: run directory, relative to the folder of the tuning; None: no run was started.
     """
 
     rate: float | None
@@ -53,14 +53,15 @@ class Trial:
 
 @dataclass
 class Search:
-    """The trials so far; the first one has the configuration of the recipe itself.
+    """A search, with its trials so far; the first trial runs the unchanged recipe.
 
     Attributes:
         space: the parameters.
-        measure: runs a configuration under a number, and returns its result.
-        may_go_on: returns whether the time is sufficient for another trial.
+        measure: function that runs a trial, given its number and its configuration, and returns
+            the result.
+        may_go_on: function that returns whether the time is sufficient for another trial.
         seed: seed of the sampler.
-        tell: called after each trial.
+        tell: function that is called after each trial.
         interrupted: whether the user stopped the search.
     """
 
@@ -73,9 +74,11 @@ class Search:
     interrupted: bool = False
 
     def run(self) -> None:
-        """Measure `Space.first`, its fast changes together, then what the sampler proposes.
+        """Measure the configurations of `Space.first`, then a combination, then proposals.
 
-        The search ends when the time is used up, or when nothing new is proposed.
+        The combination has all changes that were faster than the recipe (`_combined`). The
+        proposals come from the sampler. The search ends when no time is left, or when the sampler
+        proposes no new configuration.
 
         Raises:
             UsageError: Optuna is not installed.
@@ -98,7 +101,7 @@ class Search:
             self.interrupted = True
 
     def _step(self, study: Any) -> bool:
-        """Try one proposal of the sampler; return whether it was a new one."""
+        """Measure one proposal of the sampler if it is new; return whether it is new."""
         asked = study.ask()
         chosen = {one.name: asked.suggest_categorical(one.name, one.values)
                   for one in self.space.parameters}
@@ -114,9 +117,9 @@ class Search:
         return known is None
 
     def _combined(self) -> dict[str, Value]:
-        """Return all changes together that were faster than the recipe alone.
+        """Return a configuration with the changes of all trials that were faster than the recipe.
 
-        Where they contradict each other, the faster one counts.
+        If two trials have different values of a parameter, the faster trial determines the value.
         """
         recipe = self.trials[0].measured.rate or 0.0
         faster = [one for one in self.trials
@@ -128,12 +131,12 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial; of those that are about as fast, the one with the fewest changes."""
+        """The fastest trial; of about equally fast trials, the trial with the fewest changes."""
         return best(self.space, self.trials)
 
 
 def best(space: Space, trials: Sequence[Trial]) -> Trial | None:
-    """Return the trial to prefer, or None if no trial has a rate."""
+    """Return the fastest trial, as `Search.best` does, or None if no trial has a rate."""
     rates = {one.number: one.measured.rate for one in trials if one.measured.rate is not None}
     if not rates:
         return None
@@ -146,7 +149,7 @@ def load_optuna() -> Any:
     """Return the package Optuna, which is imported only for a search.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: Optuna is not installed.
     """
     try:
         return importlib.import_module(PACKAGE)

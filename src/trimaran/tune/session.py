@@ -1,4 +1,4 @@
-"""A tuning under way: search within the time, then confirmation, with a record of both."""
+"""Run a tuning: search within the time limit, confirm the result, and record both steps."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from trimaran.tune.search import Measured, Search, Trial
 from trimaran.tune.space import Configuration, Space
 
 STEPS = 4
-"""Steps that are shown: data, image, search, confirmation."""
+"""Number of steps of a tuning: data, image, search, confirmation."""
 
 SLOWER = 3.0
-"""A trial that takes this many times the time of the recipe is stopped: it cannot win."""
+"""Multiple of the recipe's time after which a slow trial is stopped."""
 
 TRIALS = "trials"
-"""Subfolder of the trials."""
+"""Subfolder with the run directories of the trials."""
 
 SPARE = 10.0
 """Seconds that are added to the time limit of a trial."""
 
 Measure = Callable[[Configuration, str], Measured]
-"""A function that runs a configuration in a place of the folder, and returns its result."""
+"""A function that runs a configuration in a subfolder of the tuning, and returns the result."""
 
 
 @dataclass
 class Session:
-    """A tuning under way.
+    """A tuning in progress.
 
     Attributes:
         space: the parameters.
         record: the record, which is written to `folder` after each change.
         folder: folder of the tuning.
-        measure: runs a configuration.
+        measure: function that runs a configuration.
         reporter: shows progress.
-        left: returns the seconds that are left.
-        wall: seconds of a run of the recipe itself, once it is known.
+        left: function that returns the remaining time in seconds.
+        wall: duration of a run of the unchanged recipe in seconds; 0 before this run has ended.
     """
 
     space: Space
@@ -57,7 +57,7 @@ class Session:
         return 2 * confirmation.PLANNED * self.wall
 
     def limit(self, place: str) -> float:
-        """Return the seconds after which a run in `place` is stopped."""
+        """Return the time limit, in seconds, of a run in the subfolder `place`."""
         if self.wall == 0:
             return max(SPARE, self.left())
         most = SLOWER * self.wall + SPARE
@@ -66,7 +66,7 @@ class Session:
         return most
 
     def search(self) -> Search:
-        """Search until the time that the confirmation needs is left.
+        """Search until only the time for the confirmation remains, and return the search.
 
         Raises:
             UsageError: the time is too short for the search, or Optuna is missing.
@@ -94,7 +94,11 @@ class Session:
                            f" {max(0.0, self.left()):.0f} s left)")
 
     def _begin(self, one: Measured) -> None:
-        """Check that the recipe itself could be run, and that the time is sufficient."""
+        """Check that the run of the unchanged recipe succeeded, and that the time is sufficient.
+
+        Raises:
+            UsageError: the run failed, or the time is too short.
+        """
         if one.rate is None:
             raise UsageError(f"{self.record.recipe} itself failed: {one.failure}",
                              code="tuning-impossible",
@@ -111,7 +115,7 @@ class Session:
     def confirm(self, best: Trial) -> bool:
         """Run the recipe and the best trial alternately; return whether the trial is faster.
 
-        A trial of which a run fails is not.
+        If one of the runs fails, the result is False.
         """
         def run(configuration: Configuration, name: str) -> Callable[[int], float | None]:
             def rate(number: int) -> float | None:
@@ -131,7 +135,10 @@ class Session:
         return seen.is_real
 
     def run(self) -> Trial | None:
-        """Search and confirm, and set the outcome; return the trial that is really faster."""
+        """Search, confirm, and record the outcome; return the confirmed trial.
+
+        Return None if no trial is faster than the recipe, or if the user stopped the tuning.
+        """
         try:
             with self.reporter.step(3, STEPS, f"search: {', '.join(self.space.default)}"):
                 found = self.search()

@@ -12,10 +12,10 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 
 Value = int | str | None
-"""A value of a parameter; None: the recipe leaves it to the app."""
+"""A value of a parameter; None: the recipe sets no value, and the app uses its default."""
 
 Configuration = Mapping[str, Value]
-"""Name of a parameter -> its value."""
+"""The settings of one trial: name of each parameter -> its value."""
 
 RANKS, THREADS, INPUT = "ranks", "threads", "input-workers"
 PARTS, PRECISION = "batch-parts", "precision"
@@ -25,24 +25,26 @@ NAMES = (RANKS, THREADS, INPUT, PARTS, PRECISION, ALLOCATOR, FUSION)
 """All parameters, in the order in which they are shown."""
 
 EXACT = frozenset({THREADS, INPUT, ALLOCATOR, FUSION})
-"""Parameters that leave the formulas of the training as they are, so that accuracies still apply.
+"""Parameters that do not change the formulas of the training; expected accuracies stay valid.
 
-They can change the order of sums, and thus the rounding. The other parameters change the precision,
-or over how many samples batch normalization computes its statistics.
+These parameters can change the order of sums, and thus the rounding. The other parameters change
+the precision, or the number of samples over which batch normalization computes its statistics.
 """
 
 OMP, FUSED = "OMP_NUM_THREADS", "HOROVOD_FUSION_THRESHOLD"
 
 MIB = 2**20
 FUSIONS = (16 * MIB, 64 * MIB, 128 * MIB)
-"""Bytes of gradients that Horovod averages in one operation; its default is 128 MiB (Horovod,
-documentation of tensor fusion)."""
+"""Values to try: the number of bytes of gradients that Horovod averages in one operation.
+
+The default of Horovod is 128 MiB (Horovod, documentation of tensor fusion).
+"""
 
 PLAIN_GLIBC = {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024), "MALLOC_MMAP_MAX_": "65536"}
 """The defaults of M_TRIM_THRESHOLD and M_MMAP_MAX, see mallopt(3)."""
 
 TCMALLOC, GLIBC, KEEPING = "tcmalloc", "glibc", "glibc-keeping"
-"""Allocators. `glibc-keeping` does not return freed memory to the kernel."""
+"""Names of memory allocators; `glibc-keeping` does not return freed memory to the kernel."""
 
 _FOR_GPUS = frozenset({"tf32", "fp16", "fp8"})
 _MOST_PARTS = 8
@@ -51,7 +53,7 @@ _MOST_WORKERS = 16
 
 @dataclass(frozen=True)
 class Parameter:
-    """A setting to tune; `default` is the value of the recipe, and one of `values`."""
+    """A setting to tune, with the values to try; `default` is the value in the recipe."""
 
     name: str
     default: Value
@@ -60,13 +62,13 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Space:
-    """The parameters of a recipe, and what the values of the allocator mean.
+    """The parameters to tune in a recipe, and the variables that select an allocator.
 
     Attributes:
         parameters: parameters with two or more values.
-        allocators: environment variables of each allocator.
-        tuning: the options of the app.
-        cores: cores of a node that the recipe uses.
+        allocators: name of an allocator -> environment variables that select it.
+        tuning: the options of the app that can be tuned.
+        cores: number of cores of a node that the recipe uses.
     """
 
     parameters: tuple[Parameter, ...]
@@ -80,9 +82,9 @@ class Space:
         return {one.name: one.default for one in self.parameters}
 
     def first(self) -> list[dict[str, Value]]:
-        """Return the recipe itself, and then each other value alone.
+        """Return the recipe's configuration, and configurations with one changed value each.
 
-        More ranks get as many threads as there are cores for each of them.
+        If the number of ranks changes, the number of threads is adapted to the cores of a rank.
         """
         found = [self.default]
         for one in self.parameters:
@@ -94,13 +96,13 @@ class Space:
         return found
 
     def _threads(self, most: int) -> Value:
-        """Return the largest number of threads that is at most `most`, or else the smallest one."""
+        """Return the largest number of threads to try that is at most `most`, or the smallest."""
         values = next(one.values for one in self.parameters if one.name == THREADS)
         numbers = sorted(value for value in values if isinstance(value, int))
         return max((n for n in numbers if n <= most), default=numbers[0])
 
     def changed(self, configuration: Configuration) -> dict[str, Value]:
-        """Return the values of a configuration that differ from those of the recipe."""
+        """Return the settings of a configuration that differ from the recipe."""
         default = self.default
         return {name: value for name, value in configuration.items() if value != default[name]}
 
@@ -108,13 +110,13 @@ class Space:
 def of(
     file: RecipeFile, tuning: Tuning, known: Mapping[str, str], *, keep: Sequence[str] = ()
 ) -> Space:
-    """Return the space of a recipe.
+    """Return the parameters that can be tuned for a recipe.
 
     Args:
         file: the recipe.
-        tuning: the options that the card of its app names.
+        tuning: the options of its app that can be tuned, from the app card.
         known: environment variables that the image or the engine sets.
-        keep: parameters that are left as they are.
+        keep: names of parameters that are not tuned.
     """
     recipe = file.recipe
     allocators = allocators_of(recipe, known)
@@ -132,7 +134,7 @@ def of(
 
 def _parameter(name: str, default: Value, values: Sequence[Value] | Mapping[str, object]) -> (
         Parameter):
-    """Return a parameter with `default` as its first value, and each value once."""
+    """Return a parameter whose first value is `default`; repeated values are removed."""
     return Parameter(name, default, tuple(dict.fromkeys((default, *values))))
 
 
@@ -142,7 +144,7 @@ def cores(recipe: Recipe) -> int:
 
 
 def doubling(most: int) -> list[int]:
-    """Return the powers of two up to `most`, followed by `most`."""
+    """Return the powers of two below `most`, followed by `most`."""
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
@@ -185,7 +187,7 @@ def _input(recipe: Recipe, tuning: Tuning) -> Parameter:
 
 
 def global_batch(recipe: Recipe, tuning: Tuning) -> int | None:
-    """Return the samples of a step on all ranks of the node; None if no number states them."""
+    """Return the number of samples per step on all ranks; None if the recipe does not state it."""
     given = recipe.args.get(tuning.batch) if tuning.batch else None
     if not isinstance(given, int) or isinstance(given, bool):
         return None
@@ -213,9 +215,10 @@ def _precision(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) ->
 
 
 def allocators_of(recipe: Recipe, known: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the variables of each allocator that the engine can set; the first is in use.
+    """Return the allocators to try: name -> environment variables that select the allocator.
 
-    The result is empty if the recipe itself chooses the allocator.
+    The first allocator is the default, which is used without tuning. The result is empty if the
+    recipe itself selects the allocator.
     """
     if {"LD_PRELOAD", *GLIBC_TUNABLES} & recipe.env.keys():
         return {}

@@ -26,20 +26,20 @@ from trimaran.verdict import metrics
 from trimaran.verdict.metrics import Event
 
 MAX_STEPS, LOG_EVERY, EVAL_EVERY = "max-steps", "log-every", "eval-every"
-"""Options with which an app trains a few steps without evaluation (app contract)."""
+"""Options by which an app trains only a few steps, without evaluation (app contract)."""
 
 PROBE_STEPS = 8
 LEAST_STEPS = 8
 WINDOWS = 12
-"""Log lines of a trial, each of which has the rate of its steps."""
+"""Number of log lines of a trial; each line has the rate of the steps since the last line."""
 
 WARM_UP = 0.25
-"""Fraction of the steps whose rates do not count: memory is allocated and kernels are chosen."""
+"""Fraction of the steps at the start whose rates are ignored, because these steps are slower."""
 
 CHECKPOINTS = "checkpoints"
 
 SERIOUS = frozenset({"disk-full", "file-unwritable"})
-"""Codes of errors that would make every trial fail, so that the search ends."""
+"""Codes of errors that end the search, because every further trial would fail."""
 
 
 class _Quiet(Silent):
@@ -50,21 +50,21 @@ class _Quiet(Silent):
         self._outer = outer
 
     def line(self, text: str) -> None:
-        """Show a line of the training until the next one."""
+        """Show a line of output of the training until the next line."""
         self._outer.detail(text)
 
 
 @dataclass
 class Runner:
-    """Runs of one recipe with different settings, one after the other.
+    """An object that runs one recipe with different settings, one after the other.
 
     Attributes:
         ready: the request of the recipe, with prepared data and image.
         space: the parameters.
-        metric: the rate.
+        metric: the metric of the rate.
         folder: folder of the tuning.
         reporter: shows the output of the runs.
-        steps: steps of a run.
+        steps: number of steps of a run.
         limit: seconds after which a run is stopped and counts as failed; None: no limit.
     """
 
@@ -77,7 +77,7 @@ class Runner:
     limit: float | None = None
 
     def measure(self, configuration: Configuration, place: str) -> Measured:
-        """Run a configuration in the folder `place`; a failed run has no rate.
+        """Run a configuration in the folder `place`; return the rate, or why the run failed.
 
         Raises:
             TrimaranError: the disk is full, or the user stopped the run.
@@ -130,7 +130,7 @@ class Runner:
 
 
 def short(steps: int) -> dict[str, Argument]:
-    """Return the arguments with which an app trains `steps` steps and evaluates nothing."""
+    """Return the arguments by which an app trains `steps` steps without evaluation."""
     return {MAX_STEPS: steps, LOG_EVERY: max(1, steps // WINDOWS), EVAL_EVERY: 0}
 
 
@@ -142,16 +142,17 @@ def _windows(events: Sequence[Event], metric: Metric) -> list[Event]:
 
 
 def rate(events: Sequence[Event], metric: Metric) -> float | None:
-    """Return the median rate after the warm-up, in the unit of the metric; None without rates."""
+    """Return the median rate after the warm-up, in the unit of the metric; None if unknown."""
     values = [one.finite * metric.factor for one in _windows(events, metric)
               if one.finite is not None]
     return median(values) if values else None
 
 
 def seconds_per_step(events: Sequence[Event], metric: Metric) -> float | None:
-    """Return the median time of a step after the warm-up, from the times of log lines; or None.
+    """Return the median time in seconds of a step after the warm-up; None if it is unknown.
 
-    It is the median, because other work on the machine can make single steps many times longer.
+    The time is computed from the times of log lines. The median is used, because other work on the
+    machine can make single steps many times longer.
     """
     found = [(one.number("step") or 0, one.time_ms) for one in _windows(events, metric)]
     took = [(end - begin) / 1000 / (last - first)

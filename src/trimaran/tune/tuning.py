@@ -1,4 +1,4 @@
-"""Tune a recipe: search, confirm, and write the derived recipe if it is really faster."""
+"""Tune a recipe: search, confirm, and write the derived recipe if it is confirmed as faster."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ from trimaran.tune.space import Configuration, Space, Value
 from trimaran.verdict import metrics
 
 TRIALS_AT_LEAST = 30
-"""Number of trials, including those of the confirmation, for which the time of one is chosen."""
+"""Number of runs, including the confirmation, that must fit into the time of a tuning.
+
+This number determines the training time of a run.
+"""
 
 SHORTEST, LONGEST = 3.0, 60.0
-"""Bounds of the training time of a trial in seconds."""
+"""Minimum and maximum training time of a trial in seconds."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose.
+    """The options that the user has chosen.
 
     Attributes:
-        minutes: time of search and confirmation.
-        keep: parameters that are left as in the recipe.
+        minutes: time limit of search and confirmation in minutes.
+        keep: names of parameters that are not tuned.
         seed: seed of the sampler.
         command: the command line, for the record.
     """
@@ -66,7 +69,7 @@ def tune(request: Request, options: Options, reporter: Reporter) -> tuple[Tuning
 
 
 def _tunable(request: Request, options: Options) -> tuple[Tuning, str]:
-    """Return the options that can be tuned, and the name of the rate."""
+    """Return the options of the app that can be tuned, and the name of the metric of the rate."""
     recipe, card = request.recipe.recipe, request.recipe.card.card
     for name in options.keep:
         if name not in space.NAMES:
@@ -84,7 +87,7 @@ def _tunable(request: Request, options: Options) -> tuple[Tuning, str]:
 
 
 def _new_folder(request: Request) -> Path:
-    """Return the path of the folder, which does not exist or is empty.
+    """Return the path of the folder of a tuning; the folder does not exist, or it is empty.
 
     Raises:
         UsageError: the folder contains files.
@@ -99,7 +102,7 @@ def _new_folder(request: Request) -> Path:
 def begin(
     ready: Ready, tuning: Tuning, rate: str, folder: Path, options: Options, reporter: Reporter
 ) -> tuple[TuningRecord, Path]:
-    """Tune a prepared recipe in `folder`; see `tune`."""
+    """Tune a prepared recipe in `folder`; return the record and the folder, as `tune` does."""
     request, _, built, _ = ready
     file, card = request.recipe, request.recipe.card.card
     known: Mapping[str, str] = (
@@ -137,7 +140,7 @@ def begin(
 
 
 def _steps(runner: trial.Runner, metric: Metric, minutes: float, reporter: Reporter) -> int:
-    """Run a few steps of the recipe itself, and return the steps of a trial.
+    """Measure a few steps of the unchanged recipe, and return the number of steps of a trial.
 
     Raises:
         TrimaranError: the recipe itself cannot be run.
@@ -155,7 +158,7 @@ def _write(
     request: Request, within: Space, configuration: Configuration, record: TuningRecord,
     folder: Path,
 ) -> None:
-    """Write the derived recipe into `folder`, which can then be given to `--recipes`."""
+    """Write the derived recipe into `folder`, so that the option `--recipes` accepts `folder`."""
     seen = record.confirmation
     assert seen is not None  # noqa: S101 - only a confirmed configuration is written
     file = request.recipe

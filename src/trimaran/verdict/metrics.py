@@ -229,7 +229,7 @@ class Verdict(BaseModel):
 
 UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
            " not read from the logs")
-"""Note of a run on several nodes that is judged by its throughput."""
+"""Note in the verdict on a throughput if the site file does not name the fabric."""
 
 
 def judge_metrics(
