@@ -44,7 +44,7 @@ class Plan:
         return np.random.default_rng((self.seed, epoch)).permutation(self.samples)
 
     def share(self, step: int, rank: int, ranks: int) -> slice:
-        """Return the slice of the global batch of `step` that `rank`, one of `ranks` ranks, gets.
+        """Return the slice of the global batch of `step` for `rank`; `ranks` is the world size.
 
         The last batch is distributed evenly: some ranks may get one sample less than others, or
         none.

@@ -56,7 +56,7 @@ class File:
 
     @property
     def is_there(self) -> bool:
-        """Whether the target is complete: a copy gets this name only after it was verified."""
+        """Whether the complete target exists: a copy gets this name only after verification."""
         try:
             if self.target.stat().st_size != self.size:
                 return False
