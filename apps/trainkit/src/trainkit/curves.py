@@ -39,8 +39,7 @@ class RunCurves:
     status: str | None
 
     def curve(self, key: str) -> Curve:
-        """Return the curve of a metric, or an empty curve if the run has not measured the
-        metric."""
+        """Return the curve of a metric, which is empty if the run has not measured the metric."""
         return self.curves.get(key, Curve())
 
     @property

@@ -8,8 +8,7 @@ import sys
 from typing import TextIO
 
 GONE = (errno.EIO, errno.EPIPE)
-"""Error numbers of a write after the terminal was closed, or the program that reads a pipe
-ended."""
+"""Error numbers of writes to a closed terminal, or to a pipe whose reading program has ended."""
 
 
 def in_utf8() -> None:

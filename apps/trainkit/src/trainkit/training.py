@@ -80,7 +80,7 @@ class Watch(Protocol):
         ...
 
     def before(self) -> None:
-        """Start the profile if it is due."""
+        """Start the profiler if the next step is the first profiled step."""
         ...
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:

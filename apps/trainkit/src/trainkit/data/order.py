@@ -1,9 +1,9 @@
 """The order of samples and their random draws, computed from seed, epoch and step only.
 
 The order of an epoch is a permutation seeded by (seed, epoch), and the draws of a
-batch are seeded by (seed, epoch, step). Three numbers thus determine any batch, and a
-resumed training needs no state of the input pipeline. Every sample occurs exactly once
-per epoch, and each rank takes a slice of the global batch.
+batch are seeded by (seed, epoch, step). Therefore seed, epoch and step determine each batch, and a
+resumed training needs no state of the input pipeline. Every sample occurs exactly once per epoch,
+and each rank takes a slice of the global batch.
 """
 
 from __future__ import annotations
