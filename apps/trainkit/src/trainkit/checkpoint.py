@@ -205,7 +205,7 @@ class Checkpoints:
 
         Raises:
             DataError: there are checkpoints, but none can be used; all keep their names. The error
-                code is the one for the newest file.
+                has the error code of the newest file.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}

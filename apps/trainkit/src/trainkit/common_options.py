@@ -120,7 +120,7 @@ def synthetic(samples: str) -> Any:
 
 
 def profile(skipped: str) -> Any:
-    """Return the option --profile; `skipped` is the number of steps before it, as a word."""
+    """Return the option --profile; `skipped` is the number of skipped steps, as a word."""
     return option(
         0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
         non_negative_int,

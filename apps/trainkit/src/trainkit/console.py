@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """If nobody reads `stream` any more, ignore the write error, and discard all further output."""
+    """Ignore write errors if nobody reads `stream` any more, and discard all further output."""
     try:
         yield
     except OSError as error:

@@ -81,7 +81,7 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read, and for each other kind the reason why it cannot."""
+    """The meters that a rank can read, and the reason for each kind that it cannot read."""
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)
@@ -105,7 +105,8 @@ class RaplMeter:
     The counter restarts at 0 after `span` microjoules, on many machines every few minutes. zeus
     would start one process per counter to poll the counter. This class needs no process: the energy
     is the difference of two readings modulo `span`, which is exact if the counter restarted at most
-    once between them. https://docs.kernel.org/power/powercap/powercap.html
+    once between them.
+    https://docs.kernel.org/power/powercap/powercap.html
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Create command-line options from the fields of a dataclass, so that each is documented once.
+"""Create command-line options from dataclass fields, so that each option is documented once.
 
     @dataclass(frozen=True)
     class Settings:

@@ -139,7 +139,7 @@ def _encoded(value: Any, where: str, arrays: list[Array]) -> Any:
 
 
 def _decoded(value: Any, arrays: Iterator[Array]) -> Any:
-    """Return the state that `_encoded` converted to a JSON tree; `arrays` are in tree order."""
+    """Return the value that a JSON tree encodes; `arrays` are in the order of the tree."""
     if isinstance(value, list):
         return [_decoded(item, arrays) for item in value]
     if not isinstance(value, dict):

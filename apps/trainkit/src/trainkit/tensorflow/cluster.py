@@ -33,7 +33,7 @@ ROLES = ("chief", "ps", "worker", "evaluator")
 """Roles of TensorFlow; "ps" is a parameter server."""
 
 PATIENCE = 120.0
-"""Seconds within which all ranks must connect to rank 0. Nodes first load images and libraries."""
+"""Seconds within which all ranks must load their images and libraries, and connect to rank 0."""
 
 SILENCE = 5.0
 """Seconds after which rank 0 ignores a program that connected to its port and sends nothing."""
@@ -209,7 +209,7 @@ def _meet(ranks: Ranks) -> tuple[list[str], list[Connection]]:
 def _collect(
     address: tuple[str, int], size: int, port: int, *, everywhere: bool = False
 ) -> tuple[list[str], list[Connection]]:
-    """On rank 0, return the addresses of all ranks, and the connections to all other ranks.
+    """Return all ranks' addresses, and the connections to the other ranks; call this on rank 0.
 
     The addresses are sent to all other ranks. `everywhere` means that rank 0 listens at all
     network devices of its node.

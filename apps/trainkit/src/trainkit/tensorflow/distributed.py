@@ -142,7 +142,7 @@ class MultiWorker(Distributed):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors as `Strategy.explained` does; skip TensorFlow's shutdown on a lost rank.
+        """Convert errors like `Strategy.explained`; skip TensorFlow's shutdown if a rank is lost.
 
         Raises:
             PeerError: another rank ended, or the network failed.

@@ -75,7 +75,7 @@ class Ready:
 
 
 class Ordered:
-    """A `Pending` sum of `Results` in the order of `keys`, followed by 1 if a stop is requested."""
+    """A `Pending` sum of `Results` in the order of `keys`, then 1 for a stop request or else 0."""
 
     def __init__(self, results: Results, keys: Iterable[str], stopping: bool) -> None:
         self._results, self._keys, self._stopping = results, keys, stopping

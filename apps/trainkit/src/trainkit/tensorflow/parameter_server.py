@@ -140,7 +140,7 @@ class Coordinator(TensorFlowStrategy):
     def pending(self) -> int:  # type: ignore[override]
         """The number of steps that may still be computed when the next step starts.
 
-        It is 0 if the workers share each batch, and otherwise the number of workers.
+        The value is 0 if the workers share each batch; otherwise it is the number of workers.
         """
         return 0 if self._synchronous else self.workers
 

@@ -12,8 +12,8 @@ def layers(model: Any) -> list[list[Any]]:
     """Return a description of each layer of a functional Keras 2 or Keras 3 model, in order.
 
     A convolution or dense layer takes two operations (a multiplication and an addition) for each
-    output value and each weight that contributes to the value. Other layers take few operations in
-    comparison, which are not counted, as usual.
+    output value and each weight that contributes to the value. The few operations of other layers
+    are not counted, as is usual.
 
     Args:
         model: the model; a model inside the model is replaced by its layers.

@@ -37,7 +37,10 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """Return the folder of a training without a home folder, which tests must not change."""
+        """Return the folder of a finished training, which tests must not change.
+
+        The training runs with a home folder that does not exist.
+        """
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"

@@ -1,4 +1,4 @@
-"""Test that a training writes the required files, and gives equal results if interrupted."""
+"""Test that a training writes its files, and gives the same result after an interruption."""
 
 from __future__ import annotations
 

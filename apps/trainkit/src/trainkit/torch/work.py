@@ -16,8 +16,8 @@ def layers(
     """Return a description of each layer of a network, in the order of the forward pass.
 
     A convolution or dense layer takes two operations (a multiplication and an addition) for each
-    output value and each weight that contributes to the value. Other layers take few operations in
-    comparison, which are not counted, as usual.
+    output value and each weight that contributes to the value. The few operations of other layers
+    are not counted, as is usual.
 
     Args:
         network: the network; on the device `meta`, nothing is computed.

@@ -238,7 +238,7 @@ def measure_ceiling(framework: Framework) -> Ceiling:
 
 @contextlib.contextmanager
 def memory_limit(kind: str) -> Iterator[None]:
-    """If the device is the CPU, limit the memory of this process to the node's free memory.
+    """Limit the memory of this process to the node's free memory if the device is the CPU.
 
     Without a limit, Linux grants more memory than is available, and kills processes when they use
     it. With the limit, an allocation fails, and the framework raises an error, or crashes. See
