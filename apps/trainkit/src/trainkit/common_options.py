@@ -115,7 +115,7 @@ def log_every(steps: int) -> Any:
 
 
 def synthetic(samples: str) -> Any:
-    """Return the option --synthetic for random samples; `samples` describes them."""
+    """Return the option --synthetic for random samples; `samples` describes the samples."""
     return option(False, f"{samples} instead of --data: measures pure compute throughput")
 
 

@@ -32,7 +32,7 @@ must be less than 65 s apart. The time between two readings is at most `EVERY` p
 
 @dataclass
 class Use:
-    """The energy that the meters of one kind counted during some steps; checkpoints contain it.
+    """The energy that the meters of one kind counted in some steps, as stored in checkpoints.
 
     Attributes:
         joules: label of a device -> joules.
@@ -110,7 +110,7 @@ def find(gpu: Gpu | None) -> Found:
 
 
 class _Told(NamedTuple):
-    """The meters that a rank can and cannot read, as it sends them to all other ranks."""
+    """Message to all ranks: the meters that a rank can read, and the kinds that it cannot read."""
 
     readable: list[About]
     not_readable: dict[Kind, str]

@@ -225,7 +225,7 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Check that `path`, a folder in `--out`, is not a symbolic link, and return it.
+    """Check that `path`, a folder in `--out`, is not a symbolic link, and return `path`.
 
     The folder need not exist; the first write to it creates it.
 

@@ -3,7 +3,7 @@
 An app implements `Making`, which turns records into a batch with DALI, tf.data or threads. This
 module implements the common part: it selects the records, their order and their random draws;
 gives each rank its slice of the global batch; starts at any step of any epoch; prepares the next
-epoch during the end of the current one; and reports and replaces records that cannot be decoded.
+epoch before the current epoch ends; and reports and replaces records that cannot be decoded.
 """
 
 from __future__ import annotations

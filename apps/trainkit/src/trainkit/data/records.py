@@ -62,7 +62,7 @@ class Records:
         return self.frames(number)[0]
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return all encoded image files of sample `number` in order, at least one.
+        """Return the encoded image files of sample `number` in order; the list is never empty.
 
         Raises:
             DataError: the record is malformed, or its number of images is not allowed for the kind

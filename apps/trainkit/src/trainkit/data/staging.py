@@ -76,7 +76,7 @@ class File:
 
 
 def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = PATIENCE) -> Path:
-    """Return a folder in `directory` with copies of the training and evaluation shards of `folder`.
+    """Copy the training and evaluation shards of `folder` into `directory`; return their folder.
 
     The process with `local_rank` 0 copies; the other processes of the node wait for it.
 
