@@ -19,8 +19,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Yield a binary file that replaces `path` when the block ends without an error.
 
     The bytes reach the disk (fsync) before the rename, and an fsync of the folder makes the rename
-    durable. On any error the temporary file is removed and a previous `path` stays unchanged. If
-    `path` is a link, the link is replaced, and its target stays unchanged.
+    durable. On any error the temporary file is removed, and an existing file at `path` stays
+    unchanged. If `path` is a link, the link is replaced, and its target stays unchanged.
     """
     temporary = path.with_name(f".{path.name}{TEMPORARY}")
     temporary.unlink(missing_ok=True)  # of a killed process, or a link that an attacker made

@@ -1,13 +1,13 @@
 """Checkpoints that survive kill -9, a full disk and a damaged file.
 
 A checkpoint is one file `step-NNNNNNNN.npz` in the format of `statefile`. It is written under a
-temporary name and then renamed, so that a file of this name is always complete. Reading verifies
+temporary name and then renamed, so that a file with this name is always complete. Reading verifies
 the checksums of all entries, which detects truncation and flipped bits.
 
 Arrays that are distributed over the ranks are stored in pieces (module `pieces`). Each rank first
 writes the pieces that it owns to a file in the folder `step-NNNNNNNN`. Then rank 0 writes
-`step-NNNNNNNN.npz`, which lists these files with their sizes and checksums. The checkpoint becomes
-valid when this file gets its name; a folder without this file is not a checkpoint.
+`step-NNNNNNNN.npz`, which lists these files with their sizes and checksums. The checkpoint is valid
+as soon as this file exists; a folder without this file is not a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Checkpoints:
         folder: folder of the checkpoints; the first checkpoint creates it.
         keep: number of checkpoints to keep; if the newest checkpoint is damaged, the next older
             checkpoint is loaded.
-        strategy: the strategy that connects the ranks, for states with arrays in pieces.
+        strategy: the strategy that connects the ranks; needed for states with arrays in pieces.
     """
 
     def __init__(self, folder: Path, keep: int = 2, strategy: Strategy | None = None) -> None:
@@ -119,7 +119,7 @@ class Checkpoints:
         return path
 
     def _together(self, path: Path, write: Callable[[], T]) -> list[T]:
-        """Call `write` on each rank; return the results of all ranks in their order.
+        """Call `write` on each rank; return the results in the order of the ranks.
 
         Raises:
             NoSpaceError: `write` failed on a rank; the message names `path`.
@@ -139,9 +139,9 @@ class Checkpoints:
         return [result for result, _ in found]
 
     def _clean(self, path: Path, names: set[str]) -> None:
-        """Remove files of pieces that killed processes left, and that no checkpoint lists.
+        """Remove piece files that killed processes left behind and that no checkpoint lists.
 
-        `path` is the new checkpoint, and `names` are the files that it lists.
+        `path` is the new checkpoint, and `names` are the files that the new checkpoint lists.
         """
         for file in _folder(path).iterdir():
             if file.name not in names:
@@ -205,7 +205,7 @@ class Checkpoints:
 
         Raises:
             DataError: there are checkpoints, but none can be used; all keep their names. The error
-                has the code of the error in the newest file.
+                has the error code of the newest file.
         """
         self._refuse_old()
         refused: dict[Path, DataError] = {}
@@ -291,7 +291,7 @@ def load(path: Path) -> State:
 
 
 def _insert_pieces(path: Path, state: State) -> None:
-    """Verify the files of pieces of the checkpoint `path`; add their arrays to `state`."""
+    """Verify the piece files of the checkpoint `path`, and add their arrays to `state`."""
     try:
         arrays = pieces.stored(_folder(path), state[PIECES])
         for name, array in arrays.items():
@@ -319,7 +319,7 @@ def _set_aside(path: Path, ending: str) -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """Remove `folder`, which has the pieces of a checkpoint, if it exists."""
+    """Remove `folder`, which contains the pieces of a checkpoint, if the folder exists."""
     if folder.is_dir() and not folder.is_symlink():
         shutil.rmtree(folder)
 

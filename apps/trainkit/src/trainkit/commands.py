@@ -16,8 +16,8 @@ from trainkit import exits, options, plots, streams
 from trainkit.common_options import PlotSettings
 
 Commands = Mapping[str, tuple[type[Any], str]]
-"""Name of a command -> its settings, a dataclass of options with a method `check()`, and one line
-that describes it."""
+"""Command name -> class of its settings, and description of the command in one line. The class is a
+dataclass of options with a method `check()`."""
 PLOT = (PlotSettings, "draw the curves of runs, finished or not")
 """The command `plot`, which every app can list among its commands."""
 EXIT_CODES = """\
@@ -37,7 +37,7 @@ def entry_point(
         description: one sentence that describes the app.
         commands: the commands of the app.
         examples: command -> the examples at the end of its `--help`.
-        curves: content of the pictures of the command `plot`; None if the app lacks this command.
+        curves: content of the picture that `plot` draws; None if the app has no command `plot`.
     """
 
     def main(arguments: Sequence[str] | None = None) -> int:

@@ -28,17 +28,17 @@ USABLE_CORES = len(os.sched_getaffinity(0))
 
 
 def data(content: str) -> Any:
-    """Return the option --data of a command that reads packed data; `content` describes them."""
+    """Return the option --data of a command that reads packed data; `content` names the data."""
     return option(None, f"folder of the packed {content} (dataset.json)", Path)
 
 
 def run_folder(content: str = "metrics, checkpoints, result") -> Any:
-    """Return the option --out of a command that writes a run; `content` lists its files."""
+    """Return the option --out of a command that writes a run; `content` lists the run's files."""
     return option(None, f"folder of this run: {content}", Path)
 
 
 def max_steps(remark: str = "") -> Any:
-    """Return the option --max-steps; `remark` is the end of the help text."""
+    """Return the option --max-steps; `remark` is appended to the help text."""
     return option(None, f"end after this many steps{remark}", positive_int)
 
 
@@ -48,24 +48,24 @@ def seed(text: str) -> Any:
 
 
 def strategy(names: Sequence[str]) -> Any:
-    """Return the option --strategy; `names` are the strategies of a framework."""
+    """Return the option --strategy; `names` are the allowed values, one for each strategy."""
     return option("single", "how the ranks average their gradients", choices=names)
 
 
 def backend(names: Sequence[str]) -> Any:
-    """Return the option --backend, one of `names`, which belongs to --strategy ddp."""
+    """Return the option --backend of the strategy ddp; `names` are the allowed values."""
     return option(
         None, "backend of --strategy ddp (default: nccl on GPUs, else gloo)", choices=names
     )
 
 
 def compression(names: Sequence[str]) -> Any:
-    """Return the option --compression, one of `names`."""
+    """Return the option --compression; `names` are the allowed values."""
     return option("none", "compression of the gradients between ranks", choices=names)
 
 
 def watchdog() -> Any:
-    """Return the option --watchdog."""
+    """Return the option --watchdog: seconds without progress after which hanging ranks end."""
     return option(
         300, "seconds without progress after which ranks that hang are ended and named; 0: never",
         non_negative_int,
@@ -84,7 +84,7 @@ def device() -> Any:
 
 
 def resume() -> Any:
-    """Return the option --resume."""
+    """Return the option --resume, which selects the checkpoint to continue from."""
     return option(
         "never",
         "never; auto: continue from the newest checkpoint in --out; or a checkpoint file",
@@ -93,19 +93,19 @@ def resume() -> Any:
 
 
 def checkpoint_every() -> Any:
-    """Return the option --checkpoint-every."""
+    """Return the option --checkpoint-every, the number of steps between checkpoints."""
     return option(
         None, "steps between checkpoints (default: only at the end of each epoch)", positive_int
     )
 
 
 def keep() -> Any:
-    """Return the option --keep."""
+    """Return the option --keep, the number of checkpoints to keep."""
     return option(2, "number of checkpoints to keep", positive_int)
 
 
 def eval_every() -> Any:
-    """Return the option --eval-every."""
+    """Return the option --eval-every, the number of epochs between evaluations."""
     return option(1, "epochs between evaluations; 0: never", non_negative_int)
 
 
@@ -115,12 +115,12 @@ def log_every(steps: int) -> Any:
 
 
 def synthetic(samples: str) -> Any:
-    """Return the option --synthetic for random samples; `samples` describes them."""
+    """Return the option --synthetic for random samples; `samples` describes the samples."""
     return option(False, f"{samples} instead of --data: measures pure compute throughput")
 
 
 def profile(skipped: str) -> Any:
-    """Return the option --profile; `skipped` is the number of preceding steps, as a word."""
+    """Return the option --profile; `skipped` is the number of skipped steps, as a word."""
     return option(
         0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
         non_negative_int,
@@ -203,7 +203,7 @@ def check_picture(path: Path) -> None:
 
 @dataclass(frozen=True)
 class PlotSettings:
-    """Options of `plot`: see `trainkit.plots`."""
+    """Options of the command `plot`, which the module `trainkit.plots` implements."""
 
     out: list[Path] | None = option(
         None, "folders of one or several runs, finished or not", Path, metavar="RUN", nargs="+"

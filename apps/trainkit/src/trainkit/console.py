@@ -1,4 +1,4 @@
-"""Progress for the user: a bar on a terminal, plain lines elsewhere."""
+"""Show progress to the user: a bar on a terminal, or plain lines in any other output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def has_bar(stream: TextIO) -> bool:
 class Console:
     """The progress of a training: rank 0 shows a bar on a terminal or prints plain lines.
 
-    If the terminal hangs up, or the reader of a pipe ends, the training continues.
+    If the terminal is closed, or the program that reads the output ends, the training continues.
 
     Args:
         total: steps of the whole run.
@@ -59,7 +59,7 @@ class Console:
                 self._bar.update()
 
     def progress(self, text: str) -> None:
-        """Show `text`, the state of the training, next to the bar, or as a line without a bar."""
+        """Show `text`, the state of the training, next to the bar; without a bar, print a line."""
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         else:
@@ -115,7 +115,7 @@ class Counter:
             )
 
     def add(self, count: int = 1) -> None:
-        """Count `count` more items as done."""
+        """Record that `count` more items are done."""
         self._moved()
         self._done += count
         if self._bar is not None:
@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Ignore an error if the reader of `stream` has ended, and discard all further output."""
+    """Ignore write errors if nobody reads `stream` any more, and discard all further output."""
     try:
         yield
     except OSError as error:

@@ -15,7 +15,7 @@ from trainkit.outputs import METRICS
 
 @dataclass(frozen=True)
 class Curve:
-    """The values of one metric, each with its position in epochs, in order."""
+    """The values of one metric in the order of time, and the position of each value in epochs."""
 
     epochs: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
@@ -39,7 +39,7 @@ class RunCurves:
     status: str | None
 
     def curve(self, key: str) -> Curve:
-        """Return the curve of a metric, empty if the run has not measured it."""
+        """Return the curve of a metric, which is empty if the run has not measured the metric."""
         return self.curves.get(key, Curve())
 
     @property

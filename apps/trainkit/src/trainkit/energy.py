@@ -1,7 +1,8 @@
 """The energy of a training: which rank reads which meter, and the sums over all ranks.
 
-Only one rank reads a meter: the first rank that can read it. Therefore the processor packages of a
-node, a GPU that several ranks share, and two dies with one counter are each counted once.
+Each meter is read by only one rank: the first rank that can read it. Therefore the processor
+packages of a node, a GPU that several ranks share, and two dies with one counter are each counted
+once.
 
 There are two kinds of devices: the GPUs of the ranks, and the processor packages with their memory.
 Their energies are never added to each other. A kind is measured only if every rank can read the
@@ -21,17 +22,17 @@ from trainkit.meters import CPU, GPU, About, Found, Gpu, Kind, Meter, MeterError
 from trainkit.strategy import Strategy
 
 EVERY = 20.0
-"""Seconds since the last reading after which `Energy.begin` reads the meters before a step.
+"""Age of the last reading, in seconds, above which `Energy.begin` reads the meters again.
 
-RAPL counters restart at 0. Many (those of AMD, and of the memory of Xeons) do so after 65.5 kJ,
-which takes 65 s at `meters.MOST_WATTS`. No more time may pass between two readings, which are at
-most `EVERY` and one step apart.
+RAPL counters restart at 0. Many counters, such as the counters of AMD processors and of the memory
+of Xeons, restart after 65.5 kJ, which takes 65 s at `meters.MOST_WATTS`. Therefore two readings
+must be less than 65 s apart. The time between two readings is at most `EVERY` plus one step.
 """
 
 
 @dataclass
 class Use:
-    """The energy that the meters of one kind counted during some steps; checkpoints contain it.
+    """The energy that the meters of one kind counted in some steps, as stored in checkpoints.
 
     Attributes:
         joules: label of a device -> joules.
@@ -47,7 +48,7 @@ class Use:
 
     @property
     def total(self) -> float:
-        """The joules of all devices."""
+        """The energy of all devices in joules."""
         return sum(self.joules.values())
 
     @property
@@ -57,7 +58,7 @@ class Use:
 
     @property
     def per_sample(self) -> float:
-        """The joules per sample."""
+        """The energy per sample in joules."""
         return self.total / self.samples if self.samples else 0.0
 
     def add(self, other: Use) -> None:
@@ -109,7 +110,7 @@ def find(gpu: Gpu | None) -> Found:
 
 
 class _Told(NamedTuple):
-    """The meters that a rank can and cannot read, as it sends them to all other ranks."""
+    """Message to all ranks: the meters that a rank can read, and the kinds that it cannot read."""
 
     readable: list[About]
     not_readable: dict[Kind, str]
@@ -153,11 +154,11 @@ class Energy:
 
     @property
     def kinds(self) -> list[Kind]:
-        """The kinds whose energy is measured on all ranks."""
+        """The kinds of devices whose energy is measured on all ranks."""
         return list(dict.fromkeys(about.kind for about in self._abouts))
 
     def facts(self) -> dict[str, Any]:
-        """Return the devices, or the reason why they are not readable, for `environment.json`."""
+        """Return the devices of each kind, or why they cannot be read, for `environment.json`."""
         facts: dict[str, Any] = {
             kind: sorted(about.label for about in self._abouts if about.kind == kind)
             for kind in self.kinds
@@ -181,7 +182,7 @@ class Energy:
             self._advance(now)
 
     def collect(self) -> Uses:
-        """End the measurement that `begin` began; return the energy of all ranks by kind.
+        """End the measurement that `begin` began; return the energy of each kind, over all ranks.
 
         All ranks must call this method. In the result, `samples` and `steps` are 0, because only
         the caller counts them.
@@ -231,7 +232,7 @@ class Energy:
 
 
 def open_meters(strategy: Strategy) -> Energy:
-    """Return the meters of the job, which all ranks open together."""
+    """Return the energy meters of the job; all ranks must call this function."""
     if reason := strategy.unmetered:  # a sum over some of the devices would be wrong
         return Energy(strategy, Found([], {CPU: reason, GPU: reason}))
     return Energy(strategy, find(strategy.gpu()))

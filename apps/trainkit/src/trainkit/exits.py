@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     NO_SPACE = 74
     """EX_IOERR of sysexits.h: a checkpoint could not be written; the previous one is intact."""
     STOPPED = 75
-    """EX_TEMPFAIL of sysexits.h: stopped early by a signal; `--resume auto` continues."""
+    """EX_TEMPFAIL of sysexits.h: a signal stopped the run, which `--resume auto` continues."""
     INTERRUPTED = 130
     """Ctrl-C outside the training loop; no file is left incomplete."""
 
@@ -116,7 +116,7 @@ class StoppedError(AppError):
 def run(name: str, main: Callable[[], None]) -> int:
     """Run `main`; return the exit code.
 
-    An `AppError`, Ctrl-C, a full disk and a path with a too long name are reported on stderr
+    An `AppError`, Ctrl-C, a full disk and a path whose name is too long are reported on stderr
     without a traceback, in one line that begins with `NAME: error[CODE]: `. Any other exception is
     a defect, and keeps its traceback.
     """
@@ -156,7 +156,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def reported(code: str, message: str) -> str:
-    """Return the text to print for an error, in the same form as in `trimaran`."""
+    """Return the text to print for an error, in the format of the error messages of `trimaran`."""
     return f"error[{code}]: {message}"
 
 

@@ -14,7 +14,7 @@ from trainkit.meters import GPU, About, Gpu, Meter, MeterError, about
 
 
 class GpuMeter:
-    """The counter of a GPU, which zeus reads from its driver, in millijoules.
+    """The energy counter of a GPU, in millijoules, which zeus reads from the driver.
 
     Args:
         about: the description of the meter.
@@ -132,7 +132,7 @@ def _first_die(every: Any, device: Any) -> Any:
     """Return the GPU whose counter includes the energy of `device`, the second die of an MI250.
 
     Raises:
-        MeterError: `device` is another GPU, or the first die is not visible.
+        MeterError: `device` is not the second die of an MI250, or the first die is not visible.
     """
     name, number = device.get_name(), device.gpu_index
     if "MI250" in name and number % 2 == 1:
@@ -160,10 +160,10 @@ def _device(every: Sequence[Any], gpu: Gpu, address: Callable[[Any], str]) -> An
 
 
 def place(address: str) -> tuple[int, int, int]:
-    """Return domain, bus and device of a PCI address such as 00000000:3B:00.0.
+    """Return the domain, bus and device numbers of a PCI address such as 00000000:3B:00.0.
 
     Raises:
-        MeterError: `address` has another form.
+        MeterError: `address` is not a PCI address.
     """
     found = re.fullmatch(r"(?:([0-9a-fA-F]{1,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.\d)?",
                          address)

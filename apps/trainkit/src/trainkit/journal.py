@@ -81,7 +81,7 @@ class Journal:
         self.console.line(f"resuming from step {progress.steps_done} of {self.last_step}")
 
     def stepped(self, progress: Progress, rates: Mapping[str, float]) -> None:
-        """Log the mean losses and the throughput since the last call, and start a new window.
+        """Log the mean losses and the throughput since the last call, and start a new `Window`.
 
         `rates` are further values of the last step, such as its learning rate.
         """
@@ -114,7 +114,7 @@ class Journal:
         ]))
 
     def _log_energy(self, progress: Progress, window: Window) -> None:
-        """Log energy and power of the window; add its energy to the total of the training."""
+        """Log the energy and power of `window`; add the energy to the total of the training."""
         for kind, use in window.energy.items():
             progress.energy.setdefault(kind, Use()).add(use)
         if self._energy is None or self._energy.kind not in window.energy:
@@ -163,7 +163,7 @@ class Journal:
         }
 
     def _log_total_energy(self, progress: Progress, meters: Energy) -> None:
-        """Log the energy of the whole training by kind, or the reason why it is unknown."""
+        """Log the energy of the whole training for each kind of device, or why it is unknown."""
         for kind in {meters.kind: None, CPU: None}:
             use, where = Use(), progress.where
             for part in (progress.energy, progress.window.energy):

@@ -27,7 +27,7 @@ MOST_WATTS = 1000.0
 
 
 class MeterError(Exception):
-    """Error for an unreadable meter; the message has the reason and, if known, a remedy."""
+    """Error for a meter that cannot be read; the message has the reason and, if known, a remedy."""
 
 
 class About(NamedTuple):
@@ -45,7 +45,7 @@ class About(NamedTuple):
 
 
 class Meter(Protocol):
-    """A counter of energy."""
+    """The interface of an energy counter of one device."""
 
     about: About
 
@@ -81,7 +81,7 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read, and kind -> reason for the meters that it cannot read."""
+    """The meters that a rank can read, and the reason for each kind that it cannot read."""
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)
@@ -100,12 +100,12 @@ def machine() -> str:
 
 
 class RaplMeter:
-    """The counter of a RAPL domain, a file `energy_uj` of the kernel in microjoules.
+    """The energy counter of a RAPL domain: the kernel's file `energy_uj`, in microjoules.
 
     The counter restarts at 0 after `span` microjoules, on many machines every few minutes. zeus
-    would start a process for each counter, which polls the counter. This class needs no process:
-    the energy is the difference of two readings modulo `span`, which is exact if the counter
-    restarted at most once between them.
+    would start one process per counter to poll the counter. This class needs no process: the energy
+    is the difference of two readings modulo `span`, which is exact if the counter restarted at most
+    once between them.
     https://docs.kernel.org/power/powercap/powercap.html
     """
 

@@ -90,8 +90,7 @@ class MetricsLog:
     def cut(self, offset: int) -> None:
         """Truncate the file after `offset` bytes.
 
-        A resumed run repeats the lines that followed its last checkpoint; no step may be logged
-        twice.
+        A resumed run repeats the steps after its last checkpoint, and no step may be logged twice.
         """
         if self._file is not None and self._file.seek(0, os.SEEK_END) > offset:
             self._file.truncate(offset)

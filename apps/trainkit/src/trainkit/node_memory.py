@@ -1,4 +1,4 @@
-"""The main memory of the node, and the limits that control groups set to it.
+"""The main memory of the node, and the memory limits that control groups set.
 
 Batch systems and container engines set these limits: cgroups(7) of the Linux manual pages.
 """
@@ -38,9 +38,9 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
 
     Args:
         memory: file with the state of the whole node.
-        cgroups: folder of the control groups (version 1 or 2), whose limits count, too.
-        own: control groups of this process, as text of /proc/self/cgroup; by default, this file is
-            read.
+        cgroups: folder of the control groups (version 1 or 2), whose limits also apply.
+        own: content of /proc/self/cgroup, which lists the control groups of this process; by
+            default, the file is read.
     """
     left = [max(0, limit - used) for limit, used in _limits(cgroups, own)]
     return min([_node(memory, "MemAvailable"), *left])

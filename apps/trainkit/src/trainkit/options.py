@@ -1,4 +1,4 @@
-"""Command-line options from the fields of a dataclass, which document each option once.
+"""Create command-line options from dataclass fields, so that each option is documented once.
 
     @dataclass(frozen=True)
     class Settings:
@@ -6,9 +6,9 @@
 
 defines `--epochs`, with a check of its value and its default in `--help`. A boolean field defines
 `--name` and `--no-name`. A class attribute `RENAMED` (old field name -> new field name) makes the
-parser refuse an old name with a reference to the new one. `described` returns all options as the
-content of an app's `options.json`. `trimaran` reads this file to check arguments before it starts
-anything.
+parser refuse an old name with a message that contains the new name. `described` returns all options
+as the content of an app's `options.json`. `trimaran` reads this file to check arguments before it
+starts anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 Settings = TypeVar("Settings")
 
 WORD = 2**63
-"""Exclusive upper limit of integers, which programs store in 64 bits."""
+"""Exclusive upper limit of integer values, because programs store integers in 64 bits."""
 LARGEST = 1e38  # close to the maximum of fp32
 SHOWN = 40  # maximum characters of an invalid value in a message
 
@@ -42,7 +42,7 @@ def option(
     """Return a dataclass field that defines an option: its default, help text and parser.
 
     Args:
-        default: value without the option; a bool makes a `--x/--no-x` pair.
+        default: value if the option is not used; a bool defines the two options `--x` and `--no-x`.
         text: one line for `--help`.
         kind: parser that converts the text, and raises ArgumentTypeError with the allowed values.
         choices: the allowed words.
@@ -73,7 +73,7 @@ def add_options(parser: argparse.ArgumentParser, settings: type[Any]) -> None:
 
 
 class _Renamed(argparse.Action):
-    """An option that was renamed; `--help` does not list it."""
+    """The old name of a renamed option, which the parser refuses; `--help` does not list it."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, now: str) -> None:
         super().__init__(option_strings, argparse.SUPPRESS, nargs="?", help=argparse.SUPPRESS)
@@ -109,7 +109,7 @@ def described(commands: Mapping[str, tuple[type[Any], str]]) -> str:
 
 
 def collect(settings: type[Settings], namespace: argparse.Namespace) -> Settings:
-    """Return the dataclass `settings` filled from the parsed `namespace`."""
+    """Return an instance of the dataclass `settings` with the values of the parsed `namespace`."""
     names = [field.name for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
     return settings(**{name: getattr(namespace, name) for name in names})
 
@@ -172,7 +172,7 @@ _RANGES: dict[Any, dict[str, Any]] = {
     non_negative_float: {"type": "number", "minimum": 0},
     fraction: {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
 }
-"""Parser -> its range in JSON Schema; other parsers accept a string."""
+"""Parser -> JSON Schema of the values that the parser accepts; other parsers accept any string."""
 
 
 def _flag(name: str) -> str:
@@ -180,7 +180,7 @@ def _flag(name: str) -> str:
 
 
 def _renamed(settings: type[Any]) -> dict[str, str]:
-    """Return old name -> new name, as written on the command line."""
+    """Return the renamed options: old name -> new name, as written on the command line."""
     names: Mapping[str, str] = getattr(settings, "RENAMED", {})
     return {old.replace("_", "-"): new.replace("_", "-") for old, new in names.items()}
 
@@ -200,7 +200,7 @@ def _described(field: dataclasses.Field[Any]) -> dict[str, Any]:
 
 
 def _word(default: Any) -> str | None:
-    """Return a default as it is written on the command line, or None without a default."""
+    """Return a default as it is written on the command line, or None if there is no default."""
     if isinstance(default, tuple):
         return ",".join(f"{value:g}" for value in default)
     return None if default is None else str(default)

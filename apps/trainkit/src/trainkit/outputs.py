@@ -35,8 +35,8 @@ class Outputs:
         checkpoints: checkpoints of the run.
         log: `metrics.jsonl` of the run, truncated to its size at the checkpoint.
         state: the checkpoint from which the training resumes, or None for a new run.
-        is_main: whether this rank writes.
-        identity: the settings that checkpoints record: see `open_outputs`.
+        is_main: whether this rank writes the files.
+        identity: the settings that affect the weights, which each checkpoint records.
         energy: the energy meters of the job.
     """
 
@@ -73,7 +73,9 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
 
 
 def start_new(folder: Path, environment: Mapping[str, Any]) -> metrics.MetricsLog:
-    """Start a run without checkpoints in `folder`; return its metrics log. Call this on rank 0.
+    """Start a run without checkpoints in `folder`, and return its metrics log.
+
+    Call this function on rank 0 only.
 
     Args:
         folder: the `--out` folder; created if missing.
@@ -106,7 +108,7 @@ def _refuse_used(folder: Path, resume: str | None) -> None:
 
 
 def _has(path: Path) -> bool:
-    """Return whether `path` exists; an empty `metrics.jsonl` of an unstarted run does not count."""
+    """Return whether `path` exists; an empty `metrics.jsonl` counts as missing."""
     return os.path.lexists(path) and (path.name != METRICS or path.lstat().st_size > 0)
 
 
@@ -194,7 +196,7 @@ def open_outputs(
 
 
 def _take(folder: Path) -> metrics.MetricsLog:
-    """Open the metrics in `folder`, and lock them for this process."""
+    """Open the metrics log in `folder`, lock it for this process, and return it."""
     with _refusal(folder):
         folder.mkdir(parents=True, exist_ok=True)
         return metrics.MetricsLog(folder / METRICS)
@@ -223,7 +225,7 @@ def _refusal(folder: Path) -> Iterator[None]:
 
 
 def own_folder(path: Path) -> Path:
-    """Check that `path`, a folder in `--out`, is not a symbolic link, and return it.
+    """Check that `path`, a folder in `--out`, is not a symbolic link, and return `path`.
 
     The folder need not exist; the first write to it creates it.
 
@@ -265,8 +267,9 @@ def _find_state(
 def _check_metrics(path: Path, content: bytes, saved: Path, offset: int) -> None:
     """Raise DataError unless the first `offset` bytes of the metrics are complete, valid lines.
 
-    The file `path` had this size when the checkpoint `saved` was written; `content` is its current
-    content. The check precedes the training, which could otherwise end with unreadable metrics.
+    The file `path` had `offset` bytes when the checkpoint `saved` was written; `content` is the
+    current content of the file. The check precedes the training, which could otherwise end with
+    unreadable metrics.
     """
     way_out = "restore it from a copy, resume from an earlier checkpoint, or use another --out"
     if len(content) < offset:

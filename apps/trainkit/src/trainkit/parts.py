@@ -43,14 +43,14 @@ Parts = Mapping[str, Part]
 
 
 def snapshot(parts: Parts) -> dict[str, Any]:
-    """Return part name -> state; write or copy the states before the next step changes them."""
+    """Return the state of each part; save or copy the states before the next step changes them."""
     return {name: dict(part.state_dict()) for name, part in parts.items()}
 
 
 def not_finite(state: Any, name: str = "") -> Iterator[str]:
     """Yield the dotted names of all numbers and arrays in `state` with NaN or infinite values.
 
-    `name` is the name of `state` itself; the names of its entries begin with it.
+    `name` is the name of `state` itself, and the prefix of the names of its entries.
     """
     if isinstance(state, Mapping):
         for key, value in state.items():
@@ -65,7 +65,7 @@ def restore(parts: Parts, state: Mapping[str, Any]) -> None:
     """Restore the parts from a `snapshot`.
 
     Raises:
-        DataError: the snapshot has other parts, or a part does not fit; the message names it.
+        DataError: the snapshot has other parts, or a part does not fit; the message names the part.
     """
     if state.keys() != parts.keys():
         raise DataError(
@@ -109,7 +109,7 @@ def _is_float(value: object) -> bool:
 
 
 def _listed(what: str, names: Iterable[str]) -> str:
-    """Return `what` and the first few `names` as one text, or an empty text without names."""
+    """Return `what` and the first few `names` as one text, or "" if there are no names."""
     ordered = sorted(names)
     more = f" and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
     return f"{what} {', '.join(ordered[:SHOWN])}{more}" if ordered else ""

@@ -1,7 +1,7 @@
-"""Arrays that are distributed over ranks: each rank writes its pieces, and can read any range.
+"""Arrays that are distributed over ranks: each rank writes its own pieces, and can read any part.
 
 The files have the format of safetensors (`tensorfile`). The metadata of a file has the shape of
-each whole array and the position of the piece in it.
+each whole array and the position of the piece in the array.
 
 PyTorch can store sharded states in such files, too (`torch.distributed.checkpoint`, class
 `HuggingFaceStorageWriter`). That format is not used, because `HuggingFaceStorageReader` verifies no
@@ -36,7 +36,7 @@ BLOCK = 1 << 22  # bytes to read at a time
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """A part of an array, as one rank holds it.
+    """A part of an array that one rank holds.
 
     Attributes:
         array: the values of the part.
@@ -70,7 +70,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in files of pieces, which is read when it is needed.
+    """An array that is stored in piece files; its values are read only when they are needed.
 
     Attributes:
         shape: the shape of the whole array.
@@ -152,7 +152,7 @@ def write(path: Path, pieces: Mapping[str, Piece]) -> File:
 
 
 def of_file(path: Path) -> dict[str, Stored]:
-    """Return the arrays of a file that another program wrote, in which each array is whole.
+    """Return the arrays of a file that another program wrote; the file must contain whole arrays.
 
     Raises:
         FormError: the file cannot be read, or has another format.
@@ -191,7 +191,7 @@ def stored(folder: Path, files: Sequence[File]) -> dict[str, Stored]:
 
 
 def _verified(path: Path, file: File) -> list[tuple[str, Shape, str, _Part]]:
-    """Verify the file `path`; return name, whole shape, type and place of each of its pieces."""
+    """Verify the file `path`; return the name, whole shape, type and position of each piece."""
     try:
         size = path.stat().st_size
         if size != file["bytes"]:

@@ -28,12 +28,13 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Number of intervals over which a noisy curve is averaged; its single points are drawn faintly."""
+"""Number of intervals of a noisy curve. The mean of each interval is drawn, and the single points
+are drawn faintly."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 class Panel(NamedTuple):
-    """One diagram: title, metric keys, factor applied to the values, lower limit of the axis."""
+    """One diagram: its title, metric keys, factor for the values, and lower limit of the y axis."""
 
     title: str
     keys: tuple[str, ...]
@@ -47,7 +48,7 @@ class Look:
 
     Attributes:
         panels: an even number of panels, drawn in two rows.
-        noisy: keys of noisy metrics, of which means over intervals are drawn.
+        noisy: keys of noisy metrics, for which means over intervals are drawn.
         dotted: keys of metrics that are measured rarely, and are therefore drawn with dots.
         best: key of the metric whose best value the legend shows, and the format of that value.
         thin: keys of metrics for comparison, which are drawn faintly.
@@ -166,7 +167,7 @@ def mean_curve(curve: Curve, width: float) -> Curve:
 
 
 def styles() -> Iterator[tuple[str, Stroke]]:
-    """Yield pairs of a colour and a line style without end; after all pairs, they are repeated."""
+    """Yield pairs of a colour and a line style, without end; the pairs repeat in a cycle."""
     pairs = [(colour, stroke) for stroke in STROKES for colour in COLOURS]
     return itertools.cycle(pairs)
 

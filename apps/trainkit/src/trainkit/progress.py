@@ -39,13 +39,13 @@ class Window:
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def count_step(self, kinds: Sequence[str], samples: int) -> None:
-        """Count a step of `samples` samples in the energy of each kind that is measured."""
+        """Add a step with `samples` samples to the counts of each measured kind of device."""
         for kind in kinds:
             use = self.energy.setdefault(kind, Use())
             use.steps, use.samples = use.steps + 1, use.samples + samples
 
     def add_energy(self, measured: Uses) -> None:
-        """Add the measured energy of the steps that `count_step` counted to this window."""
+        """Add `measured`, the energy of the steps that `count_step` counted, to this window."""
         for kind, use in measured.items():
             self.energy.setdefault(kind, Use()).add(use)
 
@@ -67,8 +67,8 @@ class Progress:
         before: completed steps of all previous epochs.
         seconds: time of the training steps in seconds, without evaluations and checkpoints.
         epoch_began: value of `seconds` at the start of the current epoch; NaN if it is unknown.
-        closed: value of `steps_done` when an epoch and its evaluation last ended; -1 in the first
-            epoch.
+        closed: value of `steps_done` at the end of the last completed epoch, including its
+            evaluation; -1 if no epoch is complete.
         scores: scores of the last evaluation.
         window: sums for the next log line.
         energy: energy of all steps before the steps of `window`.

@@ -28,9 +28,9 @@ LAUNCHERS: dict[str, tuple[str, str, str, str]] = {
     ),
     "Slurm": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
 }
-"""Launcher -> variables of rank, world size, local rank, local size. The innermost launcher comes
-first: inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables describe the
-job."""
+"""Launcher -> environment variables of rank, world size, local rank and local size. The innermost
+launcher comes first: inside a Slurm job, mpirun and torchrun start the ranks, and Slurm's variables
+describe the whole job."""
 
 WAYS_OUT = {
     "torchrun": "torchrun serves torch.distributed only: use --strategy ddp, or start the ranks "
@@ -50,10 +50,11 @@ WAYS_OUT = {
 """Launcher -> remedy if the ranks that it started do not find each other."""
 
 _NUMBER = re.compile(r"([0-9]{1,9})(?:\(x[0-9]+\))?(?:,.*)?")
-"""A number; Slurm writes "2(x3)" for three nodes of two tasks each, and "2,1" for unequal nodes."""
+"""Pattern of a number from a launcher; Slurm writes "2(x3)" for three nodes with two tasks each,
+and "2,1" for nodes with different numbers of tasks."""
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
-"""A host name or an IP address of version 4 or 6, without port and scheme."""
+"""Pattern of a host name or an IP address (version 4 or 6), without port and scheme."""
 
 JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_JOB_ID", "PMI_KVSNAME")
 
@@ -80,8 +81,9 @@ class Ranks:
 def detect(environment: Mapping[str, str] = os.environ) -> Ranks:
     """Return the rank of this process from the variables of its launcher.
 
-    A launcher may set no local rank: `srun --mpi=pmi2` sets MPICH's variables without it. Then the
-    variables of an outer launcher are used if they have the same rank and size, and a local rank.
+    Some launchers set no local rank: for example, `srun --mpi=pmi2` sets MPICH's variables without
+    a local rank. In this case, the variables of an outer launcher are used if they have the same
+    rank and size, and a local rank.
 
     Raises:
         ArgumentError: the variables are not numbers, or contradict each other.
@@ -120,9 +122,9 @@ def _parse(launcher: str, names: Sequence[str], given: Sequence[str | None]) -> 
 def share(planned: int | None, size: int) -> int:
     """Return how many planned ranks each of `size` ranks replaces.
 
-    After the loss of a node, the remaining ranks share the global batch: each rank takes the
-    samples of several ranks in as many micro-batches, so that global batch, batch statistics and
-    losses stay the same.
+    After the loss of a node, the remaining ranks share the global batch: each rank processes the
+    samples of several planned ranks, in one micro-batch for each planned rank. Therefore global
+    batch, batch statistics and losses stay the same.
 
     Args:
         planned: number of ranks for which the training is configured; by default `size`.
@@ -146,8 +148,8 @@ def yield_when_idle() -> None:
     """Make Open MPI yield its core while it waits; call this function before Horovod starts.
 
     Horovod waits in a thread of its own, and Open MPI waits by polling. If every core computes, the
-    polling costs a part of each step, unless Open MPI yields the core to other threads
-    (`strategies` in benchmarks/README.md). A value that the user has set is kept.
+    polling slows down each step, unless Open MPI yields the core to other threads (`strategies` in
+    benchmarks/README.md). A value that the user has set is kept.
     """
     os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
 

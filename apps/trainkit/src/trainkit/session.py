@@ -69,7 +69,7 @@ class Session:
         stop: flag that is set by signals.
         course: length of the training.
         words: names of the app's measurements.
-        training: the state of the training for checkpoints.
+        training: the app's implementation of the interface `Training`.
         watch: profiler of a few steps, or None for no profile.
 
     Attributes:
@@ -154,7 +154,7 @@ class Session:
         return batch
 
     def begin_step(self) -> None:
-        """Start the timer of a step whose batch the framework reads within the step."""
+        """Start the timer of a step in which the framework itself reads the batch."""
         if self._watch is not None:
             self._watch.before()
         self._out.energy.begin()
@@ -231,7 +231,7 @@ class Session:
         self._course = dataclasses.replace(self._course, last_step=self.progress.steps_done)
 
     def counter(self, what: str, total: int, unit: str) -> Counter:
-        """Return a progress counter of a task such as an evaluation, shown on rank 0.
+        """Return a progress counter for a task such as an evaluation; only rank 0 shows it.
 
         For the arguments, see `Counter`. Each update also reports progress to the watchdog.
         """
@@ -254,8 +254,8 @@ class Session:
     def _settle(self, leave: int = 0) -> None:
         """Wait for the losses of all pending steps except the newest `leave` steps.
 
-        Unless `leave` is 0, the wait is short, because the GPU and the sums over the ranks had the
-        duration of the steps after that to finish.
+        If `leave` is not 0, the wait is short, because the GPU and the sums over the ranks had time
+        to finish during the later steps.
         """
         while len(self._under_way) > leave:
             step = self._under_way.pop(0)
@@ -283,7 +283,7 @@ class Session:
         )
 
     def _check_finite(self, state: Mapping[str, Any], *, shared: bool = True) -> None:
-        """Raise DivergedError if `state` is not finite.
+        """Raise DivergedError if `state` contains NaN or infinite values.
 
         `shared` means that the state is equal on all ranks. Otherwise the ranks exchange their
         results, so that all of them raise the same error.

@@ -3,8 +3,8 @@
 Slurm sends SIGTERM before SIGKILL, or any signal earlier with `--signal=B:USR1@120`; a closed
 terminal sends SIGHUP. SIGURG is useful if all processes of a job receive the signal, as in Slurm:
 processes without a handler, such as torchrun and the file system of an image, ignore it. The
-handler only sets a flag, because a checkpoint is consistent only between two steps. At that point
-the training loop reads the flag, writes the checkpoint, and the app exits with code 75.
+handler only sets a flag, because a checkpoint is consistent only between two steps. Between two
+steps the training loop reads the flag and writes the checkpoint, and the app exits with code 75.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StopFlag:
 
     @property
     def name(self) -> str:
-        """The name of the signal that requested the stop, "no signal" if none was received."""
+        """The name of the signal that requested the stop, or "no signal" if none was received."""
         return "no signal" if self.received is None else self.received.name
 
     def __enter__(self) -> StopFlag:

@@ -1,4 +1,4 @@
-"""The format of a checkpoint file: a JSON tree and numbered arrays in a zip, for any framework.
+"""The format of a checkpoint file, for any framework: a zip file of a JSON tree and arrays.
 
     state.json   the tree, which refers to arrays by their number
     0.npy …      NumPy's own format, never with pickled objects
@@ -44,7 +44,7 @@ class Foreign:
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
+        """The size of the array in bytes."""
         return self.bits.nbytes
 
 
@@ -139,7 +139,7 @@ def _encoded(value: Any, where: str, arrays: list[Array]) -> Any:
 
 
 def _decoded(value: Any, arrays: Iterator[Array]) -> Any:
-    """Return the value of a JSON tree from `_encoded`; `arrays` are in the order of the tree."""
+    """Return the value that a JSON tree encodes; `arrays` are in the order of the tree."""
     if isinstance(value, list):
         return [_decoded(item, arrays) for item in value]
     if not isinstance(value, dict):
@@ -180,7 +180,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
 
 
 def _array(content: bytearray) -> Array:
-    """Return the array of an `.npy` file, after a check of its header against its size."""
+    """Return the array of an `.npy` file, after checking that header and size agree."""
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     if version != (1, 0):

@@ -1,7 +1,7 @@
-"""The interface of a distributed strategy without a framework, and the strategy of one process.
+"""The interface of distributed strategies for any framework, and the strategy of one process.
 
-`trainkit.torch` and `trainkit.tensorflow` have the strategies of their frameworks, which connect
-ranks and average tensors.
+`trainkit.torch` and `trainkit.tensorflow` contain the strategies of PyTorch and TensorFlow, which
+connect ranks and average tensors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Pending(Protocol):
 
 
 class Strategy:
-    """The strategy of a training with one process, and the interface of all others.
+    """The strategy of a training with one process, and the interface of all other strategies.
 
     Attributes:
         name: name of the strategy, as in `--strategy`.

@@ -1,4 +1,4 @@
-"""Text output on streams whose reader may disappear before the program ends."""
+"""Write text to streams whose reading program may end before this program ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TextIO
 
 GONE = (errno.EIO, errno.EPIPE)
-"""The errors of a write after the terminal hung up, or the reader of a pipe ended."""
+"""Error numbers of writes to a closed terminal, or to a pipe whose reading program has ended."""
 
 
 def in_utf8() -> None:
@@ -23,7 +23,7 @@ def in_utf8() -> None:
 
 
 def say(stream: TextIO, text: str) -> None:
-    """Write `text` to `stream` and flush it; discard the text if its reader has ended."""
+    """Write `text` to `stream` and flush it; discard the text if nobody reads `stream` any more."""
     try:
         stream.write(text)
         stream.flush()

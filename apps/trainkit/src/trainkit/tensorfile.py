@@ -1,7 +1,7 @@
 """Files of tensors in the format of safetensors, which many programs read and write.
 
-A file has the length of a header, the header in JSON, and the bytes of the tensors
-(https://github.com/huggingface/safetensors). The entry `__metadata__` of the header has texts.
+A file consists of the length of the header, the header in JSON, and the bytes of the tensors
+(https://github.com/huggingface/safetensors). The entry `__metadata__` of the header contains texts.
 Nothing in such a file is executed.
 """
 
@@ -28,7 +28,7 @@ TYPES = {
     "U32": "uint32", "I64": "int64", "U64": "uint64", "F16": "float16", "F32": "float32",
     "F64": "float64", "BF16": "bfloat16",
 }
-"""Name of a type in safetensors -> its name in NumPy, or in PyTorch if NumPy lacks it."""
+"""Name of a type in safetensors -> its name in NumPy, or in PyTorch if NumPy has no such type."""
 FOREIGN = {"bfloat16": "uint16"}  # types that NumPy lacks -> integers of the same width
 METADATA = "__metadata__"
 LARGEST_HEADER = 100_000_000  # bytes; the same limit as in the library safetensors
@@ -56,7 +56,7 @@ class Source:
     Attributes:
         dtype: the name of the type of the elements in NumPy or PyTorch.
         shape: shape of the tensor.
-        values: function that returns the values of the tensor; it is called when they are written.
+        values: function that returns the values of the tensor, called when the tensor is written.
     """
 
     dtype: str
@@ -65,18 +65,18 @@ class Source:
 
     @classmethod
     def of(cls, array: Array | Foreign) -> Source:
-        """Return the source of an array in memory."""
+        """Return a source for `array`, whose values are in memory."""
         dtype = array.dtype if isinstance(array, Foreign) else array.dtype.name
         return cls(dtype, bits(array).shape, lambda: array)
 
     @property
     def nbytes(self) -> int:
-        """The size in bytes."""
+        """The size of the tensor in bytes."""
         return math.prod(self.shape) * storage(self.dtype).itemsize
 
 
 def storage(dtype: str) -> np.dtype[Any]:
-    """Return the type of the array that stores values of the type `dtype`."""
+    """Return the NumPy type that stores values of the type `dtype`."""
     return np.dtype(FOREIGN.get(dtype, dtype))
 
 
@@ -91,7 +91,7 @@ def write(
     """Write tensors to `path`, atomically; return the size in bytes and the SHA-256 of the file.
 
     Raises:
-        FormError: the format has no such type.
+        FormError: the format does not support the type of a tensor.
         OSError: the file cannot be written.
     """
     header: dict[str, Any] = {METADATA: dict(metadata)}
@@ -158,7 +158,7 @@ def _bytes(array: Array) -> memoryview[int] | bytes:
 
 
 def _type(dtype: str) -> str:
-    """Return the name of a type in safetensors."""
+    """Return the name that safetensors uses for the type `dtype`."""
     for known, own in TYPES.items():
         if own == dtype:
             return known

@@ -44,14 +44,14 @@ class Course:
 
 
 class Training(Protocol):
-    """The methods of a training that a session calls."""
+    """The interface of an app's training: the methods that a session calls."""
 
     def parts(self) -> Parts:
         """Return everything that changes with the steps, by name; see `trainkit.parts`."""
         ...
 
     def facts(self) -> Mapping[str, int]:
-        """Return metric key -> value, such as the seed, to log at the start of a run."""
+        """Return the facts to log at the start of a run, such as the seed: metric key -> value."""
         ...
 
     def digest(self) -> str:
@@ -72,7 +72,7 @@ class Training(Protocol):
 
 
 class Watch(Protocol):
-    """A profiler of a few steps."""
+    """The interface of a profiler that measures a few steps."""
 
     @property
     def is_on(self) -> bool:
@@ -80,7 +80,7 @@ class Watch(Protocol):
         ...
 
     def before(self) -> None:
-        """Start the profile if it is due."""
+        """Start the profiler if the next step is the first profiled step."""
         ...
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:

@@ -24,14 +24,14 @@ from trainkit.exits import ExitCode, reported
 from trainkit.streams import say
 
 NOTICE = 20.0
-"""Seconds without progress after which a hang is reported; more if earlier waits were long."""
+"""Seconds without progress after which a hang is reported; longer if earlier waits were long."""
 
 TIMES = 3
 """A wait is unusual if it exceeds this multiple of the longest earlier wait of its kind."""
 
 SLOW = 4
-"""Factor of the patience for activities that may take long: evaluations, checkpoints, and the first
-wait of each kind, in which code is compiled and ranks connect."""
+"""Factor by which the patience is multiplied for activities that may take long: evaluations,
+checkpoints, and the first wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
 """Name of a file that exists while a rank has a slow activity, for which the other ranks wait."""
@@ -50,13 +50,13 @@ class Watchdog:
         rank: this rank.
         size: ranks of the training.
         folder: folder of the files in which ranks describe their activity.
-        patience: seconds without progress after which the rank ends, or `SLOW` times as many during
-            a slow activity of any rank. The hang is reported after `patience` seconds at the
-            latest. If `patience` is 0, ranks are not watched.
+        patience: seconds without progress after which the rank ends; multiplied by `SLOW` during a
+            slow activity of any rank. The hang is reported after `patience` seconds at the latest.
+            If `patience` is 0, ranks are not watched.
         end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
         subject: word for the activity of the job, such as training, for the message at the end.
-        writers: number of ranks, from rank 0 on, that have a watchdog; None: all ranks.
+        writers: number of ranks, from rank 0 on, that have a watchdog; None for all ranks.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Watchdog:
             self.look(now)
 
     def look(self, now: float) -> None:
-        """Report an unusual wait, or end the process after too long a wait.
+        """Report an unusual wait, or end the process if the wait is too long.
 
         Call this method about once a second.
         """

@@ -1,4 +1,4 @@
-"""Print `work.json`, from which `trimaran plan` reads the work of an app's networks."""
+"""Print `work.json`, which lists the operations of an app's networks for `trimaran plan`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 
 def write(networks: Mapping[str, Mapping[str, Any]]) -> None:
-    """Print the work of networks as JSON, a line for each layer.
+    """Print a description of networks as JSON, with one line for each layer.
 
     Args:
-        networks: name -> `size` of a sample, and `layers`: see `trainkit.torch.work`.
+        networks: name -> dict with `size`, the size of a sample, and `layers`, the result of
+            `trainkit.torch.work.layers`.
     """
     parts = []
     for name, found in networks.items():

@@ -21,7 +21,7 @@ from trainkit.data.bad import UndecodableError
 from trainkit.exits import DataError
 
 FOLDER: Final = "folder"
-"""Name of this format; no `dataset.json` contains it."""
+"""Format name of a folder of images that is not packed; no `dataset.json` contains this name."""
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp", ".pnm", ".ppm", ".pgm")
 SPLITS = ("train", "val", "test")
@@ -64,7 +64,7 @@ class ImageFolder:
     def frames(self, number: int) -> list[Bytes]:
         """Return a list with the content of one image file.
 
-        If decoders would disagree about the pixels of an image, it is converted as by
+        If decoders give different pixels for an image, the image is converted in the same way as by
         `trimaran data pack`.
 
         Raises:

@@ -3,7 +3,7 @@
 An app implements `Making`, which turns records into a batch with DALI, tf.data or threads. This
 module implements the common part: it selects the records, their order and their random draws;
 gives each rank its slice of the global batch; starts at any step of any epoch; prepares the next
-epoch during the end of the current one; and reports and replaces records that cannot be decoded.
+epoch before the current epoch ends; and reports and replaces records that cannot be decoded.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share of the single record `number`, with the random numbers in row `row`."""
+        """Return a share of only the record `number`, with the random numbers of row `row`."""
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
 class Source(Protocol[Made]):
-    """A stream of batches, one per share in the order of the shares, prepared in the background."""
+    """A stream of batches, prepared in the background: one batch for each share, in order."""
 
     def next(self) -> Made:
         """Return the next batch.
@@ -63,7 +63,7 @@ class Source(Protocol[Made]):
 
 
 class Making(Protocol[Made]):
-    """The conversion of records to batches of the type `Made`, implemented by an app.
+    """The interface that an app implements to convert records to batches of the type `Made`.
 
     Two objects that compare equal make equal batches of the same shares.
     """
@@ -84,11 +84,11 @@ class Making(Protocol[Made]):
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return the conversion for `epoch`, on which the image size may depend."""
+        """Return the conversion for `epoch`; the image size, for example, may depend on `epoch`."""
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Start to make batches. Each of `lanes` is an endless iterator over this rank's shares."""
+        """Return a source of batches; each of `lanes` is an endless iterator over shares."""
         ...
 
     def nothing(self) -> Made:
@@ -168,7 +168,7 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield without end the shares of this rank that one lane (worker) processes.
+        """Yield the shares of this rank that one lane (worker) processes, without end.
 
         The lanes take turns: each share, from step `first` of `epoch` on, goes to the next lane.
 
@@ -209,7 +209,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Replace the bad records of recent batches by good ones; return whether there were any."""
+        """Replace undecodable records of recent batches; return whether there were such records."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):
@@ -220,8 +220,9 @@ class Loader(Generic[B]):
     def _substitute(self, share: Share, row: int, text: str) -> int:
         """Return the number of the record that replaces the undecodable record in `row` of `share`.
 
-        It is the next record of the data set that can be decoded. It gets the random numbers of
-        `row`. Each undecodable record is counted; `text` is the defect of the first one.
+        The replacement is the next record of the data set that can be decoded. It is processed with
+        the random numbers of `row`. Each undecodable record is counted; `text` is the defect of the
+        first one.
         """
         number = int(share.numbers[row])
         while True:

@@ -1,9 +1,9 @@
 """The order of samples and their random draws, computed from seed, epoch and step only.
 
 The order of an epoch is a permutation seeded by (seed, epoch), and the draws of a
-batch are seeded by (seed, epoch, step). Three numbers thus determine any batch, and a
-resumed training needs no state of the input pipeline. Every sample occurs exactly once
-per epoch, and each rank takes a slice of the global batch.
+batch are seeded by (seed, epoch, step). Therefore seed, epoch and step determine each batch, and a
+resumed training needs no state of the input pipeline. Every sample occurs exactly once per epoch,
+and each rank takes a slice of the global batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Plan:
         return np.random.default_rng((self.seed, epoch)).permutation(self.samples)
 
     def share(self, step: int, rank: int, ranks: int) -> slice:
-        """Return the slice of the global batch of `step` that `rank`, one of `ranks` ranks, gets.
+        """Return the slice of the global batch of `step` for `rank`; `ranks` is the world size.
 
         The last batch is distributed evenly: some ranks may get one sample less than others, or
         none.

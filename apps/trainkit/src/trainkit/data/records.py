@@ -62,7 +62,7 @@ class Records:
         return self.frames(number)[0]
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return all encoded image files of sample `number` in order, at least one.
+        """Return the encoded image files of sample `number` in order; the list is never empty.
 
         Raises:
             DataError: the record is malformed, or its number of images is not allowed for the kind
@@ -82,7 +82,7 @@ class Records:
         )
 
     def label(self, number: int) -> int:
-        """Return the class of sample `number`, of a data set with one class per sample.
+        """Return the class number of sample `number`; the data set must have one class per sample.
 
         Raises:
             DataError: the record is malformed, or its label is not a class of the data set.
@@ -92,7 +92,8 @@ class Records:
     def labels(self, number: int) -> list[int]:
         """Return the class numbers of sample `number` in increasing order.
 
-        Depending on the kind of label, the list has one number, any number of numbers, or none.
+        Depending on the kind of labels, the list has exactly one element, any number of elements,
+        or no elements.
 
         Raises:
             DataError: the record is malformed, or its labels are not classes of the data set.

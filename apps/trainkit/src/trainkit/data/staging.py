@@ -56,7 +56,7 @@ class File:
 
     @property
     def is_there(self) -> bool:
-        """Whether the target is complete: a copy gets this name only after it was verified."""
+        """Whether the complete target exists: a copy gets this name only after verification."""
         try:
             if self.target.stat().st_size != self.size:
                 return False
@@ -76,7 +76,7 @@ class File:
 
 
 def stage(folder: Path, directory: Path, *, local_rank: int, patience: float = PATIENCE) -> Path:
-    """Return a folder in `directory` with copies of the training and evaluation shards of `folder`.
+    """Copy the training and evaluation shards of `folder` into `directory`; return their folder.
 
     The process with `local_rank` 0 copies; the other processes of the node wait for it.
 

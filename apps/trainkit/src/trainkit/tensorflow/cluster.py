@@ -1,13 +1,13 @@
-"""Make TF_CONFIG, from which TensorFlow connects the processes of a job, out of any launcher.
+"""Set TF_CONFIG, with which TensorFlow connects the processes of a job, under any launcher.
 
-TensorFlow reads the addresses of all processes, and the role of this one, from the environment
-variable TF_CONFIG (https://www.tensorflow.org/guide/distributed_training). No launcher sets it.
-The ranks therefore meet at the address of rank 0, as those of torch.distributed do
-(`trainkit.ranks.rendezvous`): each rank reports the address at which the others reach it, and rank
-0 returns the list of all. This works with Slurm, PBS, LSF, Open MPI and MPICH, whose variables
-contain rank and world size, but list the nodes in different formats or not at all.
+TensorFlow reads the addresses of all processes, and the role of this process, from the environment
+variable TF_CONFIG (https://www.tensorflow.org/guide/distributed_training). No launcher sets this
+variable. Therefore all ranks connect to rank 0, as in torch.distributed
+(`trainkit.ranks.rendezvous`): each rank reports the address at which the other ranks reach it, and
+rank 0 returns the list of all addresses. This works with Slurm, PBS, LSF, Open MPI and MPICH, whose
+variables contain rank and world size, but list the nodes in different formats or not at all.
 
-If the user has set TF_CONFIG, it is checked and used.
+If the user has set TF_CONFIG, the value of the user is checked and used.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ ROLES = ("chief", "ps", "worker", "evaluator")
 """Roles of TensorFlow; "ps" is a parameter server."""
 
 PATIENCE = 120.0
-"""Seconds in which all ranks must reach rank 0: nodes load images and libraries at first."""
+"""Seconds within which all ranks must load their images and libraries, and connect to rank 0."""
 
 SILENCE = 5.0
 """Seconds after which rank 0 ignores a program that connected to its port and sends nothing."""
 
 KEY = "trainkit.tensorflow.cluster"
-"""First word of the message of a rank; other programs that connect do not send it. It is public."""
+"""First word of each message from a rank, which other programs do not send. The word is not
+secret."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Task:
     Attributes:
         cluster: role -> the addresses HOST:PORT of its processes.
         role: role of this process, one of `ROLES`.
-        index: number of this process among those of its role.
-        connections: on rank 0, the connections to ranks 1, 2, ...; on others, the one to rank 0.
+        index: number of this process among the processes with its role.
+        connections: on rank 0, the connections to ranks 1, 2, ...; on any other rank, the
+            connection to rank 0.
     """
 
     cluster: Mapping[str, Sequence[str]]
@@ -73,8 +75,8 @@ def join(ranks: Ranks, roles: Sequence[str], *, connected: bool = False) -> Task
     Args:
         ranks: numbers of this process in the job.
         roles: role of each rank, one of `ROLES`.
-        connected: whether each rank keeps its connection with rank 0, which it loses when either of
-            the two ends.
+        connected: whether each rank stays connected with rank 0; the connection breaks when one of
+            the two ranks ends.
 
     Raises:
         ArgumentError: the user's TF_CONFIG is invalid, or the address of rank 0 is missing.
@@ -106,7 +108,7 @@ def _task(ranks: Ranks, roles: Sequence[str], given: str | None, connected: bool
 
 
 def parse(text: str) -> Task:
-    """Return the task that a TF_CONFIG describes.
+    """Return the task that `text`, the value of TF_CONFIG, describes.
 
     Raises:
         ArgumentError: the text is not valid JSON, or its task is not in its cluster.
@@ -135,10 +137,10 @@ def parse(text: str) -> Task:
 
 
 def _check_roles(task: Task, roles: Sequence[str]) -> None:
-    """Refuse a TF_CONFIG of the user whose cluster has other roles than the strategy.
+    """Raise ArgumentError if the user's TF_CONFIG does not have the roles of the strategy.
 
     Raises:
-        ArgumentError: the numbers of processes of a role differ.
+        ArgumentError: TF_CONFIG and the strategy have different numbers of processes with a role.
     """
     given = Counter({role: len(hosts) for role, hosts in task.cluster.items()})
     if set(roles) == {"worker"}:  # TensorFlow accepts the first worker as "chief"
@@ -156,10 +158,10 @@ def _counted(roles: Counter[str]) -> str:
 
 
 def user_ranks() -> Ranks | None:
-    """Return the numbers of this process in the TF_CONFIG of the user; None if it is not set.
+    """Return the `Ranks` of this process from the user's TF_CONFIG, or None if it is not set.
 
-    The ranks are counted in the order of `ROLES`. TF_CONFIG does not describe nodes; processes on
-    the same host are counted as those of one node.
+    The ranks are counted in the order of `ROLES`. TF_CONFIG does not describe nodes; all processes
+    with the same host address count as processes of one node.
 
     Raises:
         ArgumentError: TF_CONFIG is invalid.
@@ -177,7 +179,7 @@ def user_ranks() -> Ranks | None:
 
 
 def _addresses(role: str, hosts: Any) -> list[str]:
-    """Return `hosts`, the addresses of a role.
+    """Check `hosts`, the addresses of the processes with a role, and return them as a list.
 
     Raises:
         ValueError: the role is unknown, or an address is not HOST:PORT.
@@ -207,7 +209,7 @@ def _meet(ranks: Ranks) -> tuple[list[str], list[Connection]]:
 def _collect(
     address: tuple[str, int], size: int, port: int, *, everywhere: bool = False
 ) -> tuple[list[str], list[Connection]]:
-    """Return, on rank 0, the addresses of all ranks and the connections to the others.
+    """Return all ranks' addresses, and the connections to the other ranks; call this on rank 0.
 
     The addresses are sent to all other ranks. `everywhere` means that rank 0 listens at all
     network devices of its node.
@@ -257,7 +259,7 @@ def _collect(
 
 
 def _report(address: tuple[str, int], rank: int, port: int) -> tuple[list[str], Connection]:
-    """Report the address of this rank to rank 0; return all addresses, and the connection."""
+    """Report this rank's address to rank 0; return all ranks' addresses, and the connection."""
     limit = time.monotonic() + PATIENCE
     while True:
         try:
@@ -277,19 +279,19 @@ def _report(address: tuple[str, int], rank: int, port: int) -> tuple[list[str], 
 
 
 def _socket(connection: Connection) -> socket.socket:
-    """Return a second socket of a connection, which the caller closes."""
+    """Return a second socket for a connection; the caller must close the socket."""
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 
 def _keep_alive(one: socket.socket) -> None:
-    """Detect within about 25 s that the node of the other side has failed without a message."""
+    """Configure a socket to detect within about 25 s that the node at the other end has failed."""
     one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
         one.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _limit(one: socket.socket, seconds: float) -> None:
-    """Make each wait of a socket for the other side end after `seconds`; 0: wait forever."""
+    """Limit each wait for data from a socket to `seconds` seconds; 0 means no limit."""
     whole, rest = divmod(seconds, 1)
     value = struct.pack("ll", int(whole), int(rest * 1e6))  # timeval: seconds, microseconds
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, value)
@@ -297,7 +299,7 @@ def _limit(one: socket.socket, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _free_port() -> Iterator[int]:
-    """Reserve a free port of this node; it is released at the end of the block."""
+    """Yield a free port of this node, which stays reserved until the end of the block."""
     with socket.socket() as reserved:
         reserved.bind(("", 0))
         yield reserved.getsockname()[1]

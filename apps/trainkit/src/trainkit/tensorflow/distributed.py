@@ -25,19 +25,19 @@ T = TypeVar("T")
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
         tf.errors.InternalError, tf.errors.DeadlineExceededError, tf.errors.UnknownError)
-"""The errors of collective operations after the loss of a rank."""
+"""The errors that collective operations raise after the loss of a rank."""
 
 
 THREADS = 4
-"""Least number of operations that a rank executes in parallel (inter-op): an operation that waits
-for another rank occupies a thread. With one thread, parameter servers wait for ever, and collective
-operations were seen to wait up to 30 s."""
+"""Minimum number of operations that a rank executes in parallel (inter-op): an operation that waits
+for another rank occupies a thread. With one thread, parameter servers wait forever, and collective
+operations were observed to wait up to 30 s."""
 
 
 def leave_at_once(code: int) -> None:
-    """End this process without the shutdown of TensorFlow, which waits for ranks that ended.
+    """Make this process skip the shutdown of TensorFlow, which waits for ranks that have ended.
 
-    The process ends when the app returns, and has printed its message.
+    The process ends after the app has printed its message and returned.
 
     Args:
         code: exit code of the process.
@@ -68,7 +68,7 @@ class Distributed(TensorFlowStrategy):
         return count
 
     def equalize(self, variables: Iterable[Any]) -> None:
-        """Assign to `variables`, the same at each call, the mean over all replicas."""
+        """Set each of `variables` to its mean over all replicas; see `TensorFlowStrategy`."""
         own = list(variables)
         if self._means is None:  # a second function would connect the ranks for its sums anew
             self._means = tf.function(lambda: [one.read_value() for one in own])
@@ -77,7 +77,7 @@ class Distributed(TensorFlowStrategy):
 
 
 class Mirrored(Distributed):
-    """One process with several devices, each of which has a replica of the network.
+    """The strategy of one process with several devices, each with a replica of the network.
 
     Args:
         devices: the devices, such as "GPU:0".
@@ -95,9 +95,9 @@ class Mirrored(Distributed):
 
 
 class MultiWorker(Distributed):
-    """The ranks of a job with one device each, connected by TensorFlow's collective operations.
+    """The strategy of ranks with one device each, connected by TensorFlow's collective operations.
 
-    TF_CONFIG must be set before: see `trainkit.tensorflow.cluster`.
+    TF_CONFIG must be set before the object is created: see `trainkit.tensorflow.cluster`.
     """
 
     name = "multiworker"
@@ -114,7 +114,7 @@ class MultiWorker(Distributed):
         return "nccl" if self.device.startswith("GPU") else "grpc"
 
     def _gather(self, values: tf.Tensor) -> tf.Tensor:
-        """Return the integers of all ranks behind each other; each rank has any number of them."""
+        """Concatenate the integers of all ranks; each rank may have any number of integers."""
         found: tf.Tensor = self.distribution.gather(self.distribution.run(lambda: values), axis=0)
         return found
 
@@ -142,7 +142,7 @@ class MultiWorker(Distributed):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors as all strategies do.
+        """Convert errors like `Strategy.explained`; skip TensorFlow's shutdown if a rank is lost.
 
         Raises:
             PeerError: another rank ended, or the network failed.

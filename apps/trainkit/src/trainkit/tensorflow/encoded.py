@@ -1,4 +1,4 @@
-"""Encoded images for `tf.data`: files that TensorFlow decodes as other decoders do, and errors."""
+"""Prepare encoded images for `tf.data`, and find images that TensorFlow cannot decode."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Source(Protocol):
 
 
 def decodable(content: bytes) -> bytes:
-    """Return the image as a file that TensorFlow decodes to the same pixels as other decoders.
+    """Return an image file that TensorFlow decodes to the same pixels as other decoders.
 
-    A new file is made if necessary: TensorFlow ignores EXIF, and cannot convert CMYK to grey.
+    The image is converted if necessary: TensorFlow ignores EXIF, and cannot convert CMYK to grey.
     Pixels of 16 bits were converted when the data set was packed.
 
     Raises:
@@ -39,7 +39,7 @@ def decodable(content: bytes) -> bytes:
 
 
 def decode_error(source: Source, numbers: Iterable[int], channels: int) -> DataError | None:
-    """Return the error of the first of the images `numbers` that cannot be decoded.
+    """Return the error of the first image in `numbers` that cannot be decoded.
 
     Args:
         source: the images.

@@ -1,10 +1,10 @@
 """Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Horovod's environment variables set fusion and cycle time:
-HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
+Sergeev and Del Balso, arXiv:1802.05799. Environment variables set Horovod's fusion threshold and
+cycle time: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 
-trainkit does not use Horovod's `DistributedOptimizer`: with Keras 3, the released Horovod averages
-nothing and reports no error.
+trainkit does not use Horovod's `DistributedOptimizer`: with Keras 3, the released version of
+Horovod averages nothing, and reports no error.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from trainkit.tensorflow.parts import Variables, plain
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-"""The errors of Horovod's operations after the loss of a rank."""
+"""The errors that Horovod's operations raise after the loss of a rank."""
 
 T = TypeVar("T")
 
 
 class Horovod(TensorFlowStrategy):
-    """The ranks of a Horovod job, connected by MPI, Gloo or NCCL.
+    """The strategy of a Horovod job, whose ranks are connected by MPI, Gloo or NCCL.
 
     Raises:
         ArgumentError: Horovod is not installed, or its world size differs from the world size of
@@ -95,7 +95,7 @@ class Horovod(TensorFlowStrategy):
         return self._hvd.allreduce(values, op=self._hvd.Sum, name="total")
 
     def equalize(self, variables: Iterable[Any]) -> None:
-        """Assign to `variables`, the same at each call, the mean over all ranks."""
+        """Set each of `variables` to its mean over all ranks; see `TensorFlowStrategy`."""
         own = [plain(one) for one in variables]
         if not own:
             return

@@ -3,17 +3,17 @@
     fit = FitSession(session, plan, model, evaluate)
     with session.running():
         for epoch, first in fit.epochs():
-            batches = ...                           # those of the epoch, beginning with `first`
+            batches = ...                           # batches of the epoch, from step `first` on
             model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, callbacks=[fit], verbose=0)
 
 The training is one call of `fit` per epoch, because a resumed epoch has fewer steps than others,
-and Keras knows only one number of steps for all epochs.
+and Keras accepts only one number of steps for all epochs.
 
-A strategy that `model.fit` does not support has a loop of its own:
+A strategy that `model.fit` does not support needs its own training loop:
 
     for epoch, first in fit.epochs():
-        for batch in fit.steps(batches):            # those of the epoch, beginning with `first`
-            fit.finish_step(results)                # its sums, which may still be computed
+        for batch in fit.steps(batches):            # batches of the epoch, from step `first` on
+            fit.finish_step(results)                # sums of the step, which may be pending
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from trainkit.strategy import Pending
 T = TypeVar("T")
 
 STOPPING = "stopping"
-"""Key of the number of replicas with a stop request in the results of a training step."""
+"""Key in the results of a training step: number of replicas that received a signal to stop."""
 
 
 class Sums:
-    """A `Pending` sum over the replicas, which Keras has computed already or computes now.
+    """A `Pending` sum over the replicas, which Keras may still be computing.
 
     Args:
         values: the sums of a step.
@@ -56,7 +56,7 @@ class Sums:
 
 
 class Results(Protocol):
-    """The results of a step, which may still be computed."""
+    """The results of a step; the computation may not have finished yet."""
 
     def result(self) -> Mapping[str, float]:
         """Wait for the step; return the sum over all images for each loss of the `Words`."""
@@ -75,7 +75,7 @@ class Ready:
 
 
 class Ordered:
-    """A `Pending` sum: `Results` in the order of keys, and whether a signal requested a stop."""
+    """A `Pending` sum of `Results` in the order of `keys`, then 1 for a stop request or else 0."""
 
     def __init__(self, results: Results, keys: Iterable[str], stopping: bool) -> None:
         self._results, self._keys, self._stopping = results, keys, stopping
@@ -89,17 +89,19 @@ class Ordered:
 class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
     """The session of a training by `model.fit`: logs, checkpoints, evaluation, and signals.
 
-    The model's `train_step` returns, for each loss of the session's `Words`, the sum over the
-    images of this replica, and for `STOPPING` the value of its function `stopping`.
+    The model's `train_step` must return a dict. For each loss of the session's `Words`, the dict
+    contains the sum over the images of this replica. For the key `STOPPING`, it contains the value
+    of `model.stopping()`.
 
     Args:
         session: the session.
         plan: the batches of the training.
         evaluate: function that evaluates, and returns None if a signal interrupted it.
         rate: function that returns the learning rate.
-        total: function that adds the sums of the ranks; None: Keras adds those of all replicas.
+        total: function that adds the sums of the ranks; None if Keras adds the sums of all
+            replicas.
         stopped: function that returns whether any rank received a signal, for a loop without
-            `model.fit`; None: the session's flag of this rank.
+            `model.fit`; by default, the session's flag of this rank is used.
     """
 
     _supports_tf_logs = True  # otherwise Keras waits for the results of each step
@@ -125,7 +127,7 @@ class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
                 self._session.end_epoch(self._evaluate)
 
     def steps(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches of an epoch, which begin with the next step; evaluate at the end.
+        """Yield the batches of an epoch, from the next step on; evaluate at the end of the epoch.
 
         The caller makes a step with each batch, and then calls `finish_step`.
         """
@@ -152,7 +154,7 @@ class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
         session.finish_step(count, sums, {metrics.LEARNING_RATE: self._rate()})
 
     def set_model(self, model: Any) -> None:
-        """Connect the variable that a signal sets with the training step of the model."""
+        """Set `model.stopping` to a function that returns 1 after a signal to stop, else 0."""
         super().set_model(model)
         model.stopping = self._stopping.read_value
 
@@ -161,7 +163,7 @@ class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
         self._session.begin_epoch()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Start the timer of a step, which includes the wait for its images."""
+        """Start the timer of a step; the measured time includes the wait for the images."""
         self._stopping.assign(float(self._session.stop_asked))
         self._session.begin_step()
 

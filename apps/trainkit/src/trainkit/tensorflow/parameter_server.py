@@ -3,7 +3,7 @@
 The ranks of a job have three roles. Rank 0 is the coordinator: it reads the data, sends them to the
 workers, and writes all files. The next ranks are servers, which keep the weights. The remaining
 ranks are workers: a worker reads the weights from the servers and computes what the coordinator
-requests. A job survives the loss of a worker, but not that of a server or of the coordinator.
+requests. A job survives the loss of a worker, but not the loss of a server or of the coordinator.
 
 Source: Dean et al., "Large Scale Distributed Deep Networks", NeurIPS 2012. TensorFlow's interface:
 https://www.tensorflow.org/tutorials/distribute/parameter_server_training.
@@ -29,20 +29,20 @@ from trainkit.tensorflow.distributed import LOST, THREADS, leave_at_once
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 MEMORY = b"memory"
-"""The message with which the coordinator requests the peak memory of another rank, in bytes."""
+"""The message by which the coordinator asks another rank for its peak memory in bytes."""
 
 EVERY = 0.5
 """Seconds between checks of the other ranks while the coordinator waits for a result."""
 
 ENDING = 5.0
-"""Seconds in which a rank that caused an error of TensorFlow is seen to end."""
+"""Seconds to wait, after an error of TensorFlow, for the end of a rank that caused the error."""
 
 STOP = b"stop"
-"""The message of a server or worker that received a signal to stop."""
+"""The message that a server or worker sends to the coordinator after a signal to stop."""
 
 
 def roles(size: int, servers: int) -> list[str]:
-    """Return the role of each of `size` ranks; the coordinator is the "chief" of TensorFlow."""
+    """Return the role of each of `size` ranks; TensorFlow calls the coordinator "chief"."""
     return ["chief", *["ps"] * servers, *["worker"] * (size - servers - 1)]
 
 
@@ -51,8 +51,8 @@ class Remote:
 
     Args:
         value: the result of `ClusterCoordinator.schedule`.
-        check: function that raises an error if the result cannot come any more; it waits a given
-            time for the end of a rank.
+        check: function that raises an error if the result can no longer be computed; the argument
+            is the number of seconds to wait for the end of a rank.
     """
 
     def __init__(self, value: Any, check: Callable[[float], None]) -> None:
@@ -84,12 +84,12 @@ class Remote:
 
 
 class Coordinator(TensorFlowStrategy):
-    """The strategy of rank 0. The network and its optimizer are created in `distribution.scope()`.
+    """The strategy of rank 0. Create the network and its optimizer in `distribution.scope()`.
 
     Args:
         ranks: numbers of this process in the job.
         task: the role of this process, with the connections to all other ranks.
-        synchronous: whether the workers share each batch; otherwise each one gets whole batches.
+        synchronous: whether the workers share each batch; otherwise each worker gets whole batches.
 
     Attributes:
         distribution: the strategy of TensorFlow.
@@ -119,7 +119,7 @@ class Coordinator(TensorFlowStrategy):
 
     @property
     def trainers(self) -> int:
-        """The number of ranks that run the training loop: the other ranks serve rank 0."""
+        """The number of ranks that run the training loop: 1, because the others serve rank 0."""
         return 1
 
     @property
@@ -138,7 +138,10 @@ class Coordinator(TensorFlowStrategy):
 
     @property
     def pending(self) -> int:  # type: ignore[override]
-        """Steps that are computed while the next one is prepared: one for each worker."""
+        """The number of steps that may still be computed when the next step starts.
+
+        The value is 0 if the workers share each batch; otherwise it is the number of workers.
+        """
         return 0 if self._synchronous else self.workers
 
     def facts(self) -> dict[str, Any]:
@@ -146,9 +149,9 @@ class Coordinator(TensorFlowStrategy):
         return super().facts() | {"servers": self.servers, "workers": self.workers}
 
     def schedule(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Remote:
-        """Have any idle worker call a `tf.function`; return its result, which may be pending.
+        """Let an idle worker call a `tf.function`; return the result, which may be pending.
 
-        If the worker ends meanwhile, another one calls the function again.
+        If the worker ends before the result is complete, another worker calls the function again.
 
         Raises:
             PeerError: a server or all workers ended.
@@ -189,7 +192,7 @@ class Coordinator(TensorFlowStrategy):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors as all strategies do; the other ranks end with the exit code of rank 0.
+        """Convert errors as `Strategy.explained` does, and send the exit code to all other ranks.
 
         Raises:
             PeerError: a server or all workers ended.
@@ -241,7 +244,7 @@ class Coordinator(TensorFlowStrategy):
 
 
 def serve(ranks: Ranks, task: Task, device: str) -> None:
-    """Keep weights, or compute, until rank 0 ends the training.
+    """Run this process as a server or a worker until rank 0 ends the training.
 
     Args:
         ranks: numbers of this process in the job.
@@ -283,7 +286,7 @@ def serve(ranks: Ranks, task: Task, device: str) -> None:
 
 
 def _config(device: str) -> tf.compat.v1.ConfigProto:
-    """Return the threads and the GPU of this process for a server, which does not inherit them."""
+    """Return the configuration of a TensorFlow server: the threads and the GPU of this process."""
     threading = tf.config.threading
     config = tf.compat.v1.ConfigProto(
         intra_op_parallelism_threads=threading.get_intra_op_parallelism_threads(),

@@ -1,4 +1,4 @@
-"""TensorFlow's variables as parts of a checkpoint, stored as arrays without a framework.
+"""TensorFlow's variables as parts of a checkpoint, stored as arrays for any framework.
 
 Everything that changes in a training is a variable: weights, the slots of an optimizer
 (`optimizer.variables`, including the loss scale), batch statistics (`model.variables`), and the
@@ -66,7 +66,7 @@ def kept(array: NDArray[Any]) -> NDArray[Any] | Foreign:
 
 
 def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
-    """Return the array of a checkpoint in its TensorFlow type.
+    """Return an array of a checkpoint, viewed as the TensorFlow type in which it was saved.
 
     Raises:
         ValueError: TensorFlow does not have the type of the array.

@@ -35,7 +35,7 @@ class Profile:
         return SKIPPED <= self._count < SKIPPED + self._steps
 
     def before(self) -> None:
-        """Start the profile if it is due; call this method before each step."""
+        """Start the profiler before the first profiled step; call this method before each step."""
         if self._steps and self._count == SKIPPED:
             self._folder = tempfile.TemporaryDirectory(prefix="profile-")
             options = tf.profiler.experimental.ProfilerOptions(

@@ -45,7 +45,7 @@ def start_mirrored(replicas: int | None, *, device: str = "auto") -> Mirrored:
     Call this function before the first operation of TensorFlow.
 
     Args:
-        replicas: number of devices; None: all GPUs, or one replica on the CPU.
+        replicas: number of devices; None for all GPUs, or for one replica on the CPU.
         device: "cpu", "gpu", or "auto": GPUs if there are any.
 
     Raises:
@@ -81,7 +81,7 @@ def start_mirrored(replicas: int | None, *, device: str = "auto") -> Mirrored:
 
 
 def start_multiworker(*, device: str = "auto") -> MultiWorker:
-    """Return the strategy of the ranks of this job with one device each.
+    """Return the strategy that connects the ranks of this job; each rank has one device.
 
     Call this function before the first operation of TensorFlow.
 
@@ -103,7 +103,7 @@ def start_multiworker(*, device: str = "auto") -> MultiWorker:
 def start_parameter_server(
     servers: int, *, synchronous: bool, device: str = "auto"
 ) -> Coordinator | None:
-    """Return the strategy of the coordinator; other ranks serve it, and return None at its end.
+    """Return the coordinator's strategy; other ranks serve the coordinator, then return None.
 
     Call this function before the first operation of TensorFlow.
 
@@ -114,7 +114,7 @@ def start_parameter_server(
 
     Raises:
         ArgumentError: there are too few ranks, TF_CONFIG is invalid, or a device is missing.
-        AppError: on other ranks than the coordinator: the training ended early.
+        AppError: the training ended early; raised only on ranks other than the coordinator.
     """
     ranks = user_ranks() or detect()
     if ranks.size < servers + 2:
@@ -141,7 +141,7 @@ def _local_index(task: Task) -> int:
 
 
 def _rank_device(ranks: Ranks, device: str) -> str:
-    """Return the device of this rank; a rank on the CPU is bound to its cores."""
+    """Return the device of this rank; if it is the CPU, bind the rank to its share of the cores."""
     chosen = choose(device, ranks.local_rank)
     if chosen.startswith("CPU"):
         affinity.bind(ranks)  # now, because TensorFlow counts the cores when it starts

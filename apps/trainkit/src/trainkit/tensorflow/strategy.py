@@ -30,7 +30,7 @@ class Sum:
 
 
 class TensorFlowStrategy(Strategy):
-    """The strategy of a training with one process, and the interface of all others.
+    """The strategy of a training with one process, and the interface of all other strategies.
 
     Attributes:
         device: device for `tf.device`, "CPU:0" or "GPU:0".
@@ -86,9 +86,9 @@ class TensorFlowStrategy(Strategy):
         return values
 
     def equalize(self, variables: Iterable[Any]) -> None:
-        """Assign to `variables` of each replica the mean over all replicas.
+        """Set each of `variables` to its mean over all replicas, on every replica.
 
-        Use this method for running statistics of batch normalization, of which each replica has its
-        own. All ranks call it at the same moment, outside of a `tf.function`, and always with the
-        same variables.
+        Use this method for the running statistics of batch normalization, which differ between
+        replicas. All ranks must call this method at the same moment, outside of a `tf.function`,
+        and always with the same variables.
         """

@@ -1,4 +1,4 @@
-"""Describe the work of a Keras network, layer by layer, for predictions of `trimaran plan`."""
+"""Count the operations of a Keras network in each layer, for predictions of `trimaran plan`."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ INPUT = "InputLayer"
 
 
 def layers(model: Any) -> list[list[Any]]:
-    """Return the layers of a functional model of Keras 2 or Keras 3, in the order of its layers.
+    """Return a description of each layer of a functional Keras 2 or Keras 3 model, in order.
 
-    The operations of a convolution or dense layer are two (a multiplication and an addition) for
-    each value of its output and each weight that contributes to it. Operations of other layers are
-    few in comparison, and are not counted, as usual.
+    A convolution or dense layer takes two operations (a multiplication and an addition) for each
+    output value and each weight that contributes to the value. The few operations of other layers
+    are not counted, as is usual.
 
     Args:
-        model: the model; the layers of models that it contains take their places.
+        model: the model; a model inside the model is replaced by its layers.
 
     Returns:
-        For each layer but the inputs: name, sizes of its trained tensors, operations of the forward
-        pass for one sample, and number of output values.
+        For each layer except the input layers: name, number of elements of each trained tensor,
+        operations of the forward pass for one sample, and number of output values.
     """
     found: list[list[Any]] = []
     for layer in model.layers:
@@ -34,10 +34,10 @@ def layers(model: Any) -> list[list[Any]]:
 
 
 def _products(layer: Any) -> int:
-    """Return the products that make one value of the output of a layer.
+    """Return the number of products that are summed for one output value of a layer.
 
     Raises:
-        TypeError: the layer has a kernel of another kind than convolutions and dense layers.
+        TypeError: the layer has a kernel, but is not a Conv2D, DepthwiseConv2D or Dense layer.
     """
     kind = type(layer).__name__
     if kind in ("Conv2D", "Dense"):

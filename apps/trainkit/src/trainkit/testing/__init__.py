@@ -26,4 +26,4 @@ __all__ = ["App", "Contract", "Program"]
 
 
 class Contract(CommandContract, RunContract, EndContract, RankContract):
-    """The class of all contract tests; a test class of an app inherits from it, and sets `app`."""
+    """The base class of all contract tests; an app's test class inherits from it and sets `app`."""

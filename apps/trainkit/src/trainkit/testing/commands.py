@@ -1,4 +1,4 @@
-"""Tests of the command line of an app: its descriptions, and refusals before it starts."""
+"""Tests of the command line of an app: descriptions, and errors before a command starts."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class EndContract(Fixtures):
     def test_a_second_training_in_a_folder_is_refused(
         self, program: Program, unfinished: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Assert a refusal if a batch job is restarted before its first training has ended."""
+        """Assert that a restarted batch job is refused while its first training still runs."""
         before = _content(unfinished)
         with (unfinished / outputs.METRICS).open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
@@ -191,7 +191,7 @@ class EndContract(Fixtures):
 
 
 def _content(out: Path) -> dict[str, bytes]:
-    """Return the content of a run's files without `environment.json`, which each start writes."""
+    """Return the content of a run's files without `environment.json`, which each start rewrites."""
     return {
         path.name: path.read_bytes() for path in out.rglob("*")
         if path.is_file() and path.name != outputs.ENVIRONMENT

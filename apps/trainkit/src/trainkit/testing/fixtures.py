@@ -31,13 +31,16 @@ class Fixtures:
     @pytest.fixture(scope="class")
     @classmethod
     def place(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Return the parent folder of the finished training, which must not get other files."""
+        """Return the parent folder of the finished training; tests must not write files to it."""
         return tmp_path_factory.mktemp("whole")
 
     @pytest.fixture(scope="class")
     @classmethod
     def whole(cls, program: Program, place: Path) -> Path:
-        """Return the folder of a training that had no home folder; tests must not change it."""
+        """Return the folder of a finished training, which tests must not change.
+
+        The training runs with a home folder that does not exist.
+        """
         (place / "tmp").mkdir()
         program.train(place / "run", HOME=str(place / "home"), TMPDIR=str(place / "tmp"))
         return place / "run"

@@ -34,15 +34,15 @@ LAUNCHERS: dict[str, Callable[[int], list[str]]] = {
         "--oversubscribe", "--bind-to", "none", "-n", str(ranks), sys.executable, "-m",
     ],
 }
-"""Strategy -> function that returns the command to start a given number of ranks of a module. The
+"""Strategy -> function that returns the command to start a module on a number of ranks. The
 replicas of `mirrored` are devices of one process; `parameter-server` has a coordinator and a server
-besides its workers."""
+in addition to the workers."""
 
 VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""Environment variables as in the images; with them, Keras and PyTorch create no folders."""
+"""Environment variables, set as in the images; with them, Keras and PyTorch create no folders."""
 
 LIMIT = 240.0  # maximum seconds of a training
 
@@ -53,8 +53,8 @@ class App:
 
     Attributes:
         folder: folder with `app.yaml` and `options.json`.
-        training: options of a training that takes seconds in fp32 on a CPU, with several log lines,
-            checkpoints (at other steps than the lines), and an evaluation at its end.
+        training: options of a training that takes a few seconds in fp32 on a CPU, with several log
+            lines, checkpoints (at other steps than the lines), and an evaluation at its end.
         steps: number of updates of this training.
         diverging: further options that make the loss infinite.
         alone: further options for a training of one process that splits each batch in two
@@ -64,8 +64,8 @@ class App:
         of_each_rank: words that mark the arrays of a checkpoint that may differ between ranks; the
             name of such an array contains one of them.
         files: names of further files in the folder of a run.
-        not_of_steps: keys of the metrics of the card that this training logs without a step or,
-            with other options only, not at all.
+        not_of_steps: keys of metrics in the app card that this training logs without a step, or
+            does not log because they need other options.
     """
 
     folder: Path
@@ -91,7 +91,7 @@ class App:
 
     @property
     def options(self) -> dict[str, dict[str, dict[str, Any]]]:
-        """Verb -> option -> its description in `options.json`."""
+        """The options of each verb: verb -> option -> description in `options.json`."""
         verbs = json.loads((self.folder / "options.json").read_text())["verbs"]
         return {verb: about["options"] for verb, about in verbs.items()}
 
@@ -134,7 +134,7 @@ class Program:
         self, out: Path, *more: str | Path, launcher: Sequence[str] = (sys.executable, "-m"),
         **variables: str,
     ) -> subprocess.Popen[str]:
-        """Start a training in its own process, or in several ranks, with one thread each.
+        """Start a training in a new process, or on several ranks, with one thread per process.
 
         `launcher` is the command before the name of the module; `variables` are environment
         variables.
@@ -167,7 +167,7 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait until `condition` holds while `process` runs."""
+    """Wait until `condition` returns true; fail if `process` ends before that."""
     limit = time.monotonic() + LIMIT
     while not condition():
         assert process.poll() is None, f"it ended too soon: {ended(process, process.returncode)}"
@@ -176,7 +176,7 @@ def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None
 
 
 def launcher(strategy: str, ranks: int = 2) -> list[str]:
-    """Return the command that starts `ranks` ranks; skip the test if its program is missing."""
+    """Return the command that starts `ranks` ranks; skip the test if a program is missing."""
     assert strategy in LAUNCHERS, f"nothing here says how ranks of '{strategy}' are started"
     if strategy == "horovod":
         pytest.importorskip("horovod", reason="Horovod is in the images: tests/integration")

@@ -1,4 +1,4 @@
-"""Tests of ranks: two ranks train as one process does, or are refused."""
+"""Tests of ranks: two ranks give the same result as one process, or are refused."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RankContract(Fixtures):
     def test_one_rank_goes_on_with_the_work_of_two(
         self, strategy: str, program: Program, alone: Path, tmp_path: Path
     ) -> None:
-        """Assert that an elastic app continues after the loss of a node."""
+        """Assert that an elastic app continues on one rank after a start on two ranks."""
         if "ranks" not in self.app.options["train"]:
             pytest.skip("the app is not elastic")
         words = [*self.app.shared.split(), "--strategy", strategy, "--ranks", "2"]
@@ -99,7 +99,7 @@ class RankContract(Fixtures):
     def test_a_rank_that_sees_no_other_one_is_refused(
         self, name: str, program: Program, tmp_path: Path
     ) -> None:
-        """Assert an error, without which each rank would train alone and write the same files."""
+        """Assert that unconnected ranks are refused, because each rank would train alone."""
         if name != "single":
             launcher(name)
         out = tmp_path / "run"

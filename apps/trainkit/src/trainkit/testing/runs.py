@@ -1,4 +1,4 @@
-"""Tests of the files of a training, and of its identical result after an interruption."""
+"""Test that a training writes its files, and gives the same result after an interruption."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNALS = [
 
 
 class RunContract(Fixtures):
-    """Tests of a finished run, also after `kill -9`, signals and damaged checkpoints."""
+    """Tests of a finished run, and of runs after `kill -9`, signals and damaged checkpoints."""
 
     @pytest.mark.slow
     def test_a_run_leaves_what_the_contract_says(self, whole: Path) -> None:
@@ -149,7 +149,7 @@ class RunContract(Fixtures):
         assert not reading.same(reading.parts(out), reading.parts(whole))
 
     def same(self, out: Path, whole: Path) -> None:
-        """Assert that an interrupted run ended like an uninterrupted one."""
+        """Assert that an interrupted run has the same state, metrics and result as `whole`."""
         assert reading.same(reading.parts(out), reading.parts(whole))
         assert reading.told(out) == reading.told(whole)
         assert reading.result(out) == reading.result(whole)

@@ -17,10 +17,10 @@ def check_benchmark(
     main: Callable[[list[str]], int], models: tuple[str, str], folder: Path,
     capfd: pytest.CaptureFixture[str], *words: str,
 ) -> None:
-    """Assert that the second network, which is refused, does not prevent the first one's rates.
+    """Assert that a benchmark measures the first network although the second one is refused.
 
     Args:
-        main: the app.
+        main: function that runs the app.
         models: a network that accepts images of 32 pixels, and one that does not.
         folder: an empty folder.
         capfd: the output of the process.

@@ -1,7 +1,7 @@
 """Horovod: average gradients by MPI, Gloo or NCCL as soon as they are ready.
 
-Sergeev and Del Balso, arXiv:1802.05799. Horovod's environment variables set fusion and cycle time:
-HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
+Sergeev and Del Balso, arXiv:1802.05799. Environment variables set Horovod's fusion threshold and
+cycle time: HOROVOD_FUSION_THRESHOLD (bytes), HOROVOD_CYCLE_TIME (ms).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Horovod(TorchStrategy):
-    """The ranks of a Horovod job; see `TorchStrategy`."""
+    """The strategy of a Horovod job; for its methods, see the interface `TorchStrategy`."""
 
     name = "horovod"
 
@@ -52,7 +52,7 @@ class Horovod(TorchStrategy):
         return horovod_backend(self._hvd, gpu=self.device.type == "cuda")
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` with the weights of rank 0; with `overlap`, hooks average gradients."""
+        """Return `network` with rank 0's weights; if `overlap` is true, hooks average gradients."""
         weights = [(name, dense(tensor)) for name, tensor in network.state_dict().items()]
         self._hvd.broadcast_parameters(weights, root_rank=0)
         if overlap:
@@ -65,7 +65,8 @@ class Horovod(TorchStrategy):
     def _reduce(self, name: str, parameter: nn.Parameter) -> None:
         """Start to average a gradient over the ranks, unless another micro-batch will add to it.
 
-        Horovod's own optimizer does the same, but refuses gradients in channels_last.
+        Horovod's own optimizer does the same, but refuses gradients in the memory format
+        channels_last.
         """
         if not self._last or parameter.grad is None:
             return

@@ -21,18 +21,18 @@ from trainkit.torch.parts import RandomState
 from trainkit.torch.strategy import Ddp, TorchStrategy
 
 REST = 0
-"""Size of an axis that is to be computed: the number of ranks divided by the other sizes."""
+"""Placeholder for the size of one axis: the number of ranks divided by the other sizes."""
 
 
 class Mesh(Ddp):
-    """The ranks of a process group as a mesh; see `TorchStrategy`.
+    """The strategy of a process group whose ranks form a mesh; see `TorchStrategy`.
 
     Args:
         ranks: numbers of this process in the job.
         device: device of this rank.
-        axes: name -> size of each axis, of which one may be `REST`. Ranks that are neighbours on
-            the last axis have consecutive numbers. Therefore the last axis should be the axis with
-            the most communication.
+        axes: name -> size of each axis; one of the sizes may be `REST`. Ranks that are neighbours
+            on the last axis have consecutive numbers. Therefore the last axis should be the axis
+            with the most communication.
 
     Attributes:
         axes: name -> size of each axis.
@@ -117,5 +117,5 @@ class MeshRandomState(RandomState):
 
 
 def axes_of(strategy: TorchStrategy) -> dict[str, int]:
-    """Return name -> size of the axes of a mesh; empty for a strategy without a mesh."""
+    """Return name -> size for each axis of a mesh; without a mesh, return an empty dict."""
     return strategy.axes if isinstance(strategy, Mesh) else {}

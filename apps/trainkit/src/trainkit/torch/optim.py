@@ -1,4 +1,4 @@
-"""Optimizers and weight averages for large batches that PyTorch lacks."""
+"""Optimizers and weight averages for large batches, which PyTorch does not provide."""
 
 from __future__ import annotations
 

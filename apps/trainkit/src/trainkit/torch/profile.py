@@ -32,7 +32,7 @@ class Profile:
         return SKIPPED <= self._count < SKIPPED + self._steps
 
     def before(self) -> None:
-        """Start the profile if it is due; call this method before each step."""
+        """Start the profiler before the first profiled step; call this method before each step."""
         if self._steps and self._count == SKIPPED:
             self._profiler = profiler.profile()  # profiles the CPU, and the GPU if there is one
             self._profiler.start()

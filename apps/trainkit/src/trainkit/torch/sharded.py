@@ -1,8 +1,7 @@
 """Weights that are distributed over ranks: norms, digests, and storage in a checkpoint.
 
-A tensor is either plain, and the rank holds the whole tensor, or it is a DTensor, of which the rank
-holds one piece. Tensors are identified by their names. If two ranks hold the same piece of the
-tensor of one name, the two pieces are copies with equal values.
+A rank holds the whole of a plain tensor, but only one piece of a DTensor. Tensors are identified by
+their names. If two ranks hold the same piece of a tensor, the two pieces have equal values.
 """
 
 from __future__ import annotations
@@ -110,11 +109,11 @@ def local(tensor: Tensor) -> Tensor:
 
 @torch.no_grad()
 def gradient_norm(parameters: Named, at: Mapping[str, Place], strategy: TorchStrategy) -> Tensor:
-    """Return the Euclidean norm of the gradient of all weights on all ranks, ().
+    """Return the Euclidean norm of the gradient of all weights on all ranks, a scalar tensor.
 
     Each rank sums the squares of the elements of its pieces, each divided by the number of ranks
-    that hold the piece. Therefore the sum over all ranks counts every element once, for any mixture
-    of kinds of parallelism.
+    that hold the piece. Therefore the sum over all ranks counts every element once, for any
+    combination of parallelism.
     """
     total = torch.zeros((), dtype=torch.float64, device=strategy.device)
     found = [(at[name], p.grad) for name, p in parameters.items() if p.grad is not None]
@@ -126,7 +125,7 @@ def gradient_norm(parameters: Named, at: Mapping[str, Place], strategy: TorchStr
 
 @torch.no_grad()
 def scale_gradients(parameters: Named, factor: Tensor) -> None:
-    """Multiply all gradients of this rank by `factor`, ()."""
+    """Multiply all gradients of this rank by the scalar tensor `factor`."""
     gradients = [local(p.grad) for p in parameters.values() if p.grad is not None]
     torch._foreach_mul_(gradients, factor.float())
 
@@ -242,10 +241,10 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return a stored value of an optimizer, divided like its weight if it has the same shape.
+    """Return a stored optimizer value, divided like its weight if both have the same shape.
 
-    All values are copied to the device of the weight, including the number of steps, because the
-    fused optimizers of PyTorch expect it there.
+    All values are copied to the device of the weight. This includes the number of steps, which the
+    fused optimizers of PyTorch expect on the same device.
     """
     device = local(weight).device
     if array.shape != at.whole or not array.shape:

@@ -4,7 +4,7 @@ The training loop of an app uses only the interface `TorchStrategy`. A strategy 
 over the ranks; everything else in a step is the same on one rank and on many.
 
 Li et al., "PyTorch Distributed", arXiv:2006.15704: gradients are sent in large buckets, because
-a network is slow for messages of a few kilobytes.
+messages of a few kilobytes are slow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trainkit.strategy import Pending, Strategy
 
 T = TypeVar("T")
 BUCKET_BYTES = 25 << 20
-"""Bytes of a bucket, the default of DistributedDataParallel: arXiv:2006.15704, section 4."""
+"""Bucket size in bytes, the default of DistributedDataParallel: arXiv:2006.15704, section 4."""
 TIMEOUT = timedelta(minutes=10)  # largest delay of a rank at a collective operation
 PATIENT_TIMEOUT = timedelta(days=2)  # the same in `unhurried`, longer than any job
 SETTLE_SECONDS = 0.2
@@ -48,7 +48,7 @@ class Sum:
 
 
 class TorchStrategy(Strategy):
-    """The strategy of a training with one process, and the interface of all others.
+    """The strategy of a training with one process, and the interface of all other strategies.
 
     Attributes:
         device: device of the training; default: the CPU.
@@ -83,12 +83,12 @@ class TorchStrategy(Strategy):
 
         Args:
             network: the network to train.
-            overlap: whether gradients are sent while the backward pass computes further ones.
+            overlap: whether gradients are sent while the backward pass computes other gradients.
                 This requires a network of fixed parameters with one forward and backward pass per
                 micro-batch. Without overlap, the network itself is returned, and `averaged`
                 averages the accumulated gradients. The step may then contain any number of passes
-                through several networks, as an adversarial loss or a gradient penalty requires.
-                A network that gets new parameters must be distributed again.
+                through several networks, as an adversarial loss or a gradient penalty requires. A
+                network that gets new parameters must be distributed again.
         """
         return network
 
@@ -103,8 +103,8 @@ class TorchStrategy(Strategy):
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
         """Average the gradients over the ranks, then yield; step the optimizers inside the block.
 
-        `networks` are the networks to update that were distributed without overlap. All ranks must
-        have gradients of the same parameters.
+        `networks` are the networks that are updated now, and were distributed without overlap. All
+        ranks must have gradients of the same parameters.
         """
         if self.size > 1 and networks:
             with self.waiting():
@@ -164,7 +164,7 @@ def _gpu(device: torch.device) -> dict[str, Any] | None:
 
 
 class Ddp(TorchStrategy):
-    """The ranks of a process group with DistributedDataParallel; see `TorchStrategy`."""
+    """The strategy of ranks with DistributedDataParallel; for its methods, see `TorchStrategy`."""
 
     name = "ddp"
 
@@ -234,7 +234,7 @@ class Ddp(TorchStrategy):
         return _Work(values, dist.all_reduce(values, async_op=True))
 
     def all_sum(self, value: Tensor) -> Tensor:
-        """Return the sum of `value` over the ranks, in the same tensor."""
+        """Replace `value` by its sum over the ranks, and return this tensor."""
         dist.all_reduce(value)
         return value
 
@@ -283,7 +283,7 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Explain errors as in `Strategy`; close this strategy if all ranks stop after a signal."""
+        """Convert errors as `Strategy.explained` does; close this strategy after a StoppedError."""
         with super().explained():
             try:
                 yield
@@ -311,7 +311,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """A context that counts the time from the last bucket to the block's end as communication."""
+    """A context that counts the time after the last bucket as communication time."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()
@@ -323,7 +323,7 @@ class _AfterLastBucket(nullcontext[None]):
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """Return a contiguous view of `tensor`: its dimensions in the order in which they are stored.
+    """Return a contiguous view of `tensor`, with the dimensions in the order of their storage.
 
     Horovod and MPI accept only contiguous tensors. The view is suitable for a sum over the ranks,
     which does not depend on the order of the dimensions.

@@ -1,4 +1,4 @@
-"""Describe the work of a network, layer by layer, for predictions of `trimaran plan`."""
+"""Count the operations of a network in each layer, for predictions of `trimaran plan`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ def layers(
     network: nn.Module, *inputs: Tensor,
     operations: Callable[[nn.Module, Tensor], int] | None = None,
 ) -> list[list[Any]]:
-    """Return the layers of a network in the order of its forward pass.
+    """Return a description of each layer of a network, in the order of the forward pass.
 
-    The operations of a convolution are two (a multiplication and an addition) for each value of its
-    output and each weight that contributes to it. Operations of other layers are few in comparison,
-    and are not counted, as usual.
+    A convolution or dense layer takes two operations (a multiplication and an addition) for each
+    output value and each weight that contributes to the value. The few operations of other layers
+    are not counted, as is usual.
 
     Args:
         network: the network; on the device `meta`, nothing is computed.
         inputs: the inputs for one sample.
-        operations: function from a module and its output to the operations; None: convolutions and
-            dense layers of PyTorch are counted.
+        operations: function that returns the number of operations of a module, given the module and
+            its output; by default, convolutions and dense layers of PyTorch are counted.
 
     Returns:
-        For each module with parameters or with outputs of its own: name, sizes of its parameter
-        tensors, operations of the forward pass for one sample, and number of output values.
+        For each module without submodules: name, number of elements of each parameter tensor,
+        operations of the forward pass for one sample, and number of output values.
     """
     found: list[list[Any]] = []
     count = operations or _operations

@@ -1,1 +1,1 @@
-"""Rates of a list of networks, compared in one table: the command `benchmark` of image apps."""
+"""The command `benchmark` of image apps, which compares the speed of networks in one table."""

@@ -1,8 +1,9 @@
-"""Measure the rates of networks, and the ceiling of the machine to compare them with.
+"""Measure the rates of networks in images per second, and the ceiling of the machine.
 
-An app provides the framework: how to build a network, its two steps, and a product of matrices. All
-that is computed from the times is the same for each framework, and is here. The ceiling and each
-network are measured in a process of their own (`trainkit.zoo.run`).
+The ceiling is the speed of the fastest matrix product, with which the rates are compared. An app
+provides the framework: how to build a network, its two steps, and a product of matrices. This
+module computes the results from the times, in the same way for each framework. The ceiling and each
+network are measured in separate processes (`trainkit.zoo.run`).
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ from trainkit import node_memory
 from trainkit.exits import AppError
 
 TRAINING = 3
-"""Operations of a training step divided by those of a forward step. For each product of the forward
-step, the backward pass computes two of the same size: the gradients of the input and of the weights
-(Kaplan et al., arXiv:2001.08361, section 2.1). The first layer needs no gradient of its input,
-which is neglected."""
+"""Ratio of the operations of a training step to the operations of a forward step. For each product
+of the forward step, the backward pass computes two products of the same size: the gradients of the
+input and of the weights (Kaplan et al., arXiv:2001.08361, section 2.1). The calculation ignores
+that the first layer needs no gradient of its input."""
 ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
-"""Kind of device -> orders of the square matrices, of which the fastest product is the ceiling."""
+"""Kind of device -> orders of the square matrices; the fastest of their products is the ceiling."""
 CEILING_SECONDS = 1.0
-"""Time in which the product of each order is repeated."""
+"""Minimum time, in seconds, for which the product of each order is repeated."""
 CEILING_REPETITIONS = 3
-"""Least number of measured products of each order."""
+"""Minimum number of measured products of each order."""
 OUT_OF_MEMORY = "memory-insufficient"
 SHOWN = 200
-"""Most characters of the reason why a network was not measured."""
+"""Maximum number of characters in the reason why a network was not measured."""
 
 Step = Callable[[], object]
-"""A function that returns when the device has finished the step."""
+"""A function that runs a step, and returns when the device has finished the step."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,11 @@ class Network:
     Attributes:
         parameters: number of trained parameters.
         size: side of the images, in pixels.
-        flops: operations of the matrix products and convolutions of one image in a forward step; a
+        flops: operations per image in the matrix products and convolutions of a forward step; a
             multiplication and an addition are two operations.
-        forward: one step of inference with a batch.
-        train: one training step with a batch: forward pass, loss, backward pass, update by SGD.
+        forward: function that runs one step of inference with a batch.
+        train: function that runs one training step with a batch: forward pass, loss, backward pass,
+            update by SGD.
     """
 
     parameters: int
@@ -59,11 +61,11 @@ class Network:
 
 
 class Framework(Protocol):
-    """What an app provides: the networks and products of its framework, on one device.
+    """The interface that an app implements: networks and matrix products on one device.
 
     Attributes:
         FAILURES: exceptions that the framework raises if a step fails.
-        title: framework with its version, and device, for the heading.
+        title: name and version of the framework, and the device, for the heading.
         kind: kind of the device, "cpu" or "gpu".
     """
 
@@ -72,7 +74,7 @@ class Framework(Protocol):
     kind: str
 
     def product(self, order: int) -> Step:
-        """Return a function that multiplies two matrices of this order in the same precision."""
+        """Return a function that multiplies two matrices of this order in the chosen precision."""
 
     def network(self, name: str) -> Network:
         """Build the network `name`.
@@ -87,7 +89,7 @@ class Framework(Protocol):
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: images per step, measured steps, and steps before them."""
+    """The extent of a benchmark: images per step, measured steps, and warm-up steps."""
 
     batch: int
     steps: int
@@ -96,7 +98,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Times:
-    """The facts of a network, and the seconds of its measured steps."""
+    """The properties of a network, and the times of its measured steps in seconds."""
 
     size: int
     parameters: int
@@ -107,7 +109,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The fastest product of square matrices: operations per second, order of the matrices."""
+    """The fastest product of square matrices: its operations per second, and the matrix order."""
 
     flops_per_second: float
     order: int
@@ -132,7 +134,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one network: its facts, as in `Network`, and its rates."""
+    """The result of one network: its properties, as in `Network`, and its rates."""
 
     name: str
     size: int
@@ -152,13 +154,13 @@ class Failure:
 
 
 def ceiling(opened: Callable[[], Framework]) -> tuple[Ceiling, str]:
-    """Measure the ceiling; return it and the title of the framework."""
+    """Measure the ceiling; return the ceiling and the title of the framework."""
     framework = opened()
     return measure_ceiling(framework), framework.title
 
 
 def attempt(opened: Callable[[], Framework], name: str, effort: Effort) -> Times | Failure:
-    """Measure one network; a network that cannot be measured gives a `Failure`."""
+    """Measure one network; return a `Failure` if the network cannot be measured."""
     framework = opened()
     try:
         with memory_limit(framework.kind):
@@ -188,7 +190,7 @@ def row(name: str, times: Times, batch: int, found: Ceiling) -> Row:
 
 
 def step_seconds(step: Step, effort: Effort) -> list[float]:
-    """Return the times of the measured steps."""
+    """Return the times of the measured steps in seconds, without the warm-up steps."""
     for _ in range(effort.warmup):
         step()
     return [_seconds(step) for _ in range(effort.steps)]
@@ -198,7 +200,7 @@ def rate(seconds: Sequence[float], batch: int, flops: int, ceiling: Ceiling) -> 
     """Return the rate of steps of `batch` images.
 
     Args:
-        seconds: times of the steps.
+        seconds: times of the steps in seconds.
         batch: images per step.
         flops: operations per image.
         ceiling: the ceiling of the device.
@@ -209,7 +211,7 @@ def rate(seconds: Sequence[float], batch: int, flops: int, ceiling: Ceiling) -> 
 
 
 def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
-    """Return lower quartile, median and upper quartile."""
+    """Return the lower quartile, the median and the upper quartile of `seconds`."""
     if len(seconds) == 1:
         return seconds[0], seconds[0], seconds[0]
     low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -217,7 +219,7 @@ def quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def measure_ceiling(framework: Framework) -> Ceiling:
-    """Return the best rate of a product of two square matrices, of several orders.
+    """Return the speed of the fastest product of two square matrices, over several orders.
 
     A product takes 2 n^3 operations: n^2 results of n multiplications and n additions each (Golub
     and Van Loan, "Matrix Computations", section 1.1.11). Libraries compute most convolutions as
@@ -236,10 +238,10 @@ def measure_ceiling(framework: Framework) -> Ceiling:
 
 @contextlib.contextmanager
 def memory_limit(kind: str) -> Iterator[None]:
-    """Limit the memory of this process to what is free on the node, if the device is the CPU.
+    """Limit the memory of this process to the node's free memory if the device is the CPU.
 
-    Without a limit, Linux grants more memory than there is, and kills processes when they use it.
-    With the limit, an allocation fails, and the framework raises an error, or crashes. See
+    Without a limit, Linux grants more memory than is available, and kills processes when they use
+    it. With the limit, an allocation fails, and the framework raises an error, or crashes. See
     RLIMIT_DATA in setrlimit(2).
     """
     if kind != "cpu":
@@ -256,7 +258,7 @@ def memory_limit(kind: str) -> Iterator[None]:
 
 
 def _data_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """Return the bytes of this process that RLIMIT_DATA limits: proc(5), VmData."""
+    """Return the memory of this process, in bytes, that RLIMIT_DATA limits: proc(5), VmData."""
     lines = status.read_text(encoding="utf-8").splitlines()
     line = next(one for one in lines if one.startswith("VmData:"))
     return int(line.split()[1]) * 1024

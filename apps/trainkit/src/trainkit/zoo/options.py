@@ -15,7 +15,7 @@ from trainkit.options import non_negative_int, option, positive_int, up_to
 
 NUMBERS = ".json"
 LARGEST = 4096
-"""Largest side of images, in pixels."""
+"""Largest allowed side of the images, in pixels."""
 
 
 def models(default: Sequence[str], text: str, choices: Sequence[str] | None = None) -> Any:
@@ -26,7 +26,7 @@ def models(default: Sequence[str], text: str, choices: Sequence[str] | None = No
 
 
 def precision(names: Sequence[str], default: str, text: str) -> Any:
-    """Return the option --precision, one of `names`; `text` describes them."""
+    """Return the option --precision; `names` are the allowed values, `text` is the help text."""
     return option(default, text, choices=names)
 
 
@@ -57,7 +57,8 @@ class BenchmarkSettings:
         """Raise ArgumentError for a file that cannot be written, before anything is measured.
 
         Raises:
-            ArgumentError: a file exists, or has another ending or no folder.
+            ArgumentError: a file already exists, its folder is missing, or its ending is not
+                allowed.
         """
         for path in self.to or []:
             if path.suffix == NUMBERS:

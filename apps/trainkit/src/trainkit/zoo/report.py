@@ -27,7 +27,7 @@ def main(settings: BenchmarkSettings, module: str, names: Sequence[str]) -> None
         settings: the options.
         module: module of the app with a function `open_framework(settings)`, which returns the
             framework with its device and precision.
-        names: names of the networks, which exist.
+        names: names of existing networks.
 
     Raises:
         ArgumentError: a network could not be measured; the results of all others are printed.

@@ -1,7 +1,7 @@
 """Measure a list of networks, each in a process of its own.
 
-A network then begins with free memory, and a crash, such as that of a library that does not check
-its allocations, ends only the measurement of one network.
+Therefore each measurement begins with free memory. A crash, for example in a library that does not
+check its allocations, ends only the measurement of one network.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def run(
 ) -> tuple[str, Ceiling, list[Row | Failure]]:
     """Measure the ceiling and all networks, one after the other, and the ceiling again.
 
-    The higher ceiling counts, because other work on the machine can only lower it.
+    The higher of the two ceilings is used, because other work on the machine can only lower it.
 
     Args:
         opened: function that returns the framework; child processes call it.
         names: names of the networks.
-        effort: what is measured of each network.
+        effort: images per step, and number of steps.
         tell: function that shows a line of progress.
 
     Returns:
@@ -110,7 +110,7 @@ def separately(work: Callable[..., Result], *arguments: Any) -> Result:
     What the process prints is shown only if it ends with a traceback.
 
     Raises:
-        AppError: `work` raised it.
+        AppError: `work` raised this error.
         ChildError: the process ended without a result.
     """
     context = multiprocessing.get_context("spawn")  # a copy of this process may lack its threads
@@ -154,7 +154,7 @@ def _summary(found: Times | Failure, batch: int) -> str:
 def _child(
     sender: Connection, log: str, work: Callable[..., object], *arguments: object
 ) -> None:
-    """Send the result of `work(*arguments)`; write all that is printed to the file `log`."""
+    """Send the result of `work(*arguments)` to the parent process; redirect output to `log`."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent process reports Ctrl-C
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
