@@ -83,7 +83,7 @@ class Trained:
         return tf.no_op()
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the parts of the training that change with the steps, by name."""
         return {
             "body": Variables(self.network.body.variables),
             "head": Variables(self.network.head.variables),

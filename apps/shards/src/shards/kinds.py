@@ -12,10 +12,10 @@ FormatName = Literal[ImageFormat, "tokens"]
 """The format of a packed data set."""
 
 DocumentRule = Literal["file", "line", "blank-lines", "dictd"]
-"""What a document of a text is.
+"""The rule that divides the files of a text into documents.
 
-A whole file; each line that is not empty; the lines between empty lines; each entry of a
-dictionary of dictd. In a file of JSON lines, each line is a document, whatever the rule.
+A document is a whole file, a line that is not empty, the lines between two empty lines, or an entry
+of a dictd dictionary. In files of JSON lines, each line is a document under every rule.
 """
 
 TokenType = Literal["uint16", "uint32"]
