@@ -28,7 +28,7 @@ def cut_out(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
 
 
 def shifted(draws: np.ndarray) -> Box:
-    """Return the random window of CheXNet's augmentation: 85 to 100 percent of the side.
+    """Return the random window of CheXNet's augmentation, with 85 to 100 percent of each side.
 
     The window may be mirrored.
     """
@@ -60,7 +60,10 @@ def some_part(draws: np.ndarray, height: int, width: int) -> Box:
 
 
 def ten_parts() -> list[Box]:
-    """Return the windows of 224/256 of the side at the corners and the centre, then mirrored."""
+    """Return the windows at the corners and in the centre of an image, and their mirror images.
+
+    The side of a window is 224/256 of the side of the image.
+    """
     end, middle = 32 / 256, 16 / 256
     corners = [(0, 0), (0, end), (end, 0), (end, end), (middle, middle)]
     found = [(top, left, top + 0.875, left + 0.875) for top, left in corners]
@@ -68,7 +71,7 @@ def ten_parts() -> list[Box]:
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
-    """Assert that pixels are equal up to rounding: they differ by at most 1, and rarely."""
+    """Assert that pixels differ by at most 1, and by less than 0.01 on average."""
     difference = np.abs(found.astype(float) - expected)
     assert difference.max() <= 1
     assert difference.mean() < 0.01

@@ -35,7 +35,7 @@ def weights_of(found: Any) -> Arrays:
 
 
 def features(values: Mapping[str, Any], images: Any, *, training: bool) -> tuple[tf.Tensor, Arrays]:
-    """Return the features of images with values 0..255, and in a training the new statistics."""
+    """Return the features of images with values 0..255, and the updated statistics."""
     found = tf.cast(images, tf.float64) / 255
     if found.shape[-1] == 1:
         found = tf.concat([found] * 3, -1)
@@ -104,7 +104,7 @@ def gradients(
 
 
 class Optimizer:
-    """SGD with momentum 0.9, or Adam with Keras's epsilon: (0.9, 0.999; 1e-7).
+    """SGD with momentum 0.9, or Adam with betas 0.9 and 0.999 and with Keras's epsilon, 1e-7.
 
     The weight decay is decoupled. It applies only to the weights of convolutions and dense layers,
     which have names that begin with `kernel`.
@@ -116,7 +116,7 @@ class Optimizer:
         self._second: dict[str, Any] = {}
 
     def step(self, values: Arrays, slopes: Mapping[str, np.ndarray], rate: float) -> None:
-        """Change the values that have a gradient in `slopes`."""
+        """Update the values that have a gradient in `slopes`."""
         self._made += 1
         for name, slope in slopes.items():
             if name.startswith("kernel"):
@@ -173,9 +173,9 @@ class Second:
 
 
 def close(ours: Arrays, theirs: Arrays, first: Arrays, names: Sequence[str] = ()) -> None:
-    """Assert that the arrays of two trainings are nearly equal.
+    """Assert that the arrays `ours` and `theirs` are nearly equal.
 
-    Compared with the change of an array since `first`, the difference of the two is small.
+    The difference is at most 1 percent of the largest change since `first`, plus 2e-6.
     """
     assert ours.keys() == theirs.keys()
     for name in names or ours:

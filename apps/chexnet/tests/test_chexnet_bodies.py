@@ -170,7 +170,7 @@ def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: 
 def test_of_the_head_all_but_the_classifier_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of VGG-16 contains two layers of 4,096 features, which the head needs, too."""
+    """For example, the head of VGG-16 needs the two layers of 4,096 features in Keras's file."""
     monkeypatch.setitem(weights.KERAS, "small", {})
     body = network.build("small", 32, 2, "fp32").body
     given = keras.Input((4, 4, 32))
@@ -242,9 +242,9 @@ def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: 
 
 
 def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Horovod is a substitute: its optimizer wraps the app's optimizer to average the gradients.
+    """The test replaces Horovod, whose optimizer must wrap the app's optimizer.
 
-    Its callbacks broadcast the weights and average the metrics.
+    The callbacks of Horovod must broadcast the weights and average the metrics.
     """
     def distributed(own: Any) -> Any:
         wrapped = keras.optimizers.Adam(float(own.learning_rate.numpy()))

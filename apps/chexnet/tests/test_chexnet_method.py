@@ -1,4 +1,4 @@
-"""Tests of the formulas: loss, learning rate, loss scale, decisions of the validation, settings."""
+"""Tests of the formulas: loss, learning rate, loss scale, and decisions after a validation."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def test_weights_of_another_network_are_refused_with_the_layers(
 
 
 def test_a_network_that_is_not_kerass_takes_no_file_of_keras(tmp_path: Path) -> None:
-    """For example, Keras's MobileNetV2 has the shapes of torchvision's, but other outputs."""
+    """For example, Keras and torchvision define MobileNetV2 with equal shapes but other outputs."""
     found = network.build("small", 32, 3, "fp32")
     with refused(DataError, "weights-mismatch", "own.h5: small "):
         weights.load(found, keras_file(tmp_path / "own.h5", body(found)))

@@ -1,4 +1,4 @@
-"""Tests of the scores: they equal scikit-learn's scores, also with ties, and None if undefined."""
+"""Tests of the scores: they equal scikit-learn's scores, and are None if undefined."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the exact resume beyond the weights: loss scale, half precision, end of the training."""
+"""Tests of the exact resume of the loss scale and in half precision, and of the training's end."""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ def plain_graphs() -> Iterator[None]:
 
 
 def first_weights(outputs: int = 2) -> second.Arrays:
-    """Return the initial weights of a training with `SEED`; Keras uses Python's generator."""
+    """Return the initial weights of a training with `SEED`.
+
+    Keras draws the weights with Python's random number generator.
+    """
     import random
 
     random.seed(SEED)

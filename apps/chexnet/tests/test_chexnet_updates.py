@@ -1,4 +1,4 @@
-"""Tests of one update on each of two ranks and in half precision, and of its checkpoint."""
+"""Tests of a single update: on two ranks, in half precision, and with a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of every format: records are read back byte by byte, and damage is found."""
+"""Tests of every format: records are read back unchanged, and damage is found."""
 
 from __future__ import annotations
 

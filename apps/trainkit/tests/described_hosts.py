@@ -1,4 +1,4 @@
-"""Substitutes for the meters of hosts: folders of RAPL, and driver libraries of GPUs.
+"""Substitutes for the meters of hosts: RAPL folders, and driver libraries of GPUs.
 
 No machine of the project has RAPL or an AMD GPU, so nothing here was recorded. The folders follow
 https://docs.kernel.org/power/powercap/powercap.html; the libraries have the functions that zeus
@@ -137,7 +137,7 @@ class AmdSmi(ModuleType):
         return {"current_socket_power": "N/A", "average_socket_power": self.WATTS[handle]}
 
     def amdsmi_get_energy_count(self, handle: int) -> dict[str, float]:
-        """Return the energy counter of a GPU, in units of 15.3 microjoules, and the unit."""
+        """Return the energy counter of a GPU, and the size of the counter's unit in microjoules."""
         self._refuse_closed()
         units = self.WATTS[handle] * self.seconds / 15.3e-6
         return {"energy_accumulator": units, "counter_resolution": 15.3}

@@ -14,7 +14,10 @@ from trainkit.ranks import Ranks
 
 
 def two_sockets(folder: Path) -> Path:
-    """Describe two sockets of four cores, with two hardware threads each, as Linux numbers them."""
+    """Write a folder that describes two sockets of four cores, as Linux does; return the folder.
+
+    Each core has two hardware threads.
+    """
     for node, cpus in enumerate(("0-3,8-11", "4-7,12-15")):
         (folder / f"node/node{node}").mkdir(parents=True)
         (folder / f"node/node{node}/cpulist").write_text(f"{cpus}\n")

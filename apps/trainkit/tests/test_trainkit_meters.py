@@ -1,4 +1,4 @@
-"""Tests of the energy meters of described hosts, which an unmodified zeus reads."""
+"""Tests of the energy meters of described hosts, which the unmodified library zeus reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the --out folder: one writer, files that agree about the end, matching metrics."""
+"""Tests of the --out folder: one writer, and metrics, result and checkpoints that agree."""
 
 import io
 import json
@@ -87,7 +87,7 @@ def test_a_result_that_the_run_contradicts_ends_nothing(stopped: Path, text: str
 
 
 def forged_end(run: Path) -> None:
-    """Write the end of the training into metrics and result, but no checkpoint of it."""
+    """Write the end of the training into metrics and result, but write no last checkpoint."""
     with metrics.MetricsLog(run / "metrics.jsonl") as log:
         log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=9)
     atomic.write_json(run / "result.json", {"status": "success", "steps": 9})

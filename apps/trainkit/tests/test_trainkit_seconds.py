@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 def cost(step: int) -> Cost:
     """Return the cost of a step; `step` counts from 0 over the whole training.
 
-    After the third and the ninth step, a checkpoint within a window waits for the sums instead.
+    After the third and the ninth step, a checkpoint waits for the sums, so that the step does not.
     """
     sums = 0.0 if step in (2, 8) else 0.125 * (1 + step % 5)
     return Cost(0.5 + step % 3, 2.0 + step, 0.25 * (step % 4), sums, 3 + step % 2)
@@ -187,7 +187,7 @@ def values(out: Path, key: str) -> list[Any]:
 
 
 WINDOWS = [(0, 1), (2, 3), (4,), (5,), (6, 7), (8, 9), (10, 11), (12, 13), (14,)]
-"""Steps of each log line: a line follows every second step, and each epoch of five steps."""
+"""Steps of each log line: a line follows every second step and the last step of an epoch."""
 
 
 def check_windows(out: Path) -> None:

@@ -153,7 +153,10 @@ def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
 
 
 def image_folder(folder: Path, samples: dict, classes: int) -> Path:
-    """Write `samples` as image files in one folder per split and class, and return `folder`."""
+    """Write `samples` as image files in one folder per split and class, and return `folder`.
+
+    Sorted by path, the files have the order of the classes, then the order of the samples.
+    """
     for split, (images, labels) in samples.items():
         for name in range(classes):
             (folder / split / f"class {name}").mkdir(parents=True)

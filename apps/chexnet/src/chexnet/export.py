@@ -76,7 +76,9 @@ def main(settings: ExportSettings) -> None:
 
 
 def need(form: str) -> None:
-    """Raise an error if the packages for a format, which the images for GPUs lack, are missing.
+    """Raise an error if a package that exports to a format is missing.
+
+    Container images for GPUs do not contain these packages.
 
     Raises:
         ArgumentError: a package is missing; the message names it.

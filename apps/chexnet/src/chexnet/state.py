@@ -119,7 +119,7 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return a description of the network, and the rate that `--initial-rate` reads later."""
+        """Return a description of the network, and the learning rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

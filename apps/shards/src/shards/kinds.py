@@ -31,7 +31,7 @@ An image; a sequence of frames, in order and of equal size; or a text, which is 
 """
 
 SampleWord = Literal["class", "multi", "none", "sequence", "text"]
-"""The kind of a data set in one word: the kind of its samples, or of the labels of its images."""
+"""One word for the kind of a data set: for images the kind of labels, else the kind of samples."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Return the requested numbers of threads, and restore determinism and random states later."""
+    """Return the requested numbers of threads; restore determinism and random states at the end."""
     asked = {"intra": 0}
     exact = config.is_op_determinism_enabled()
     kept = random.getstate(), np.random.get_state()
@@ -249,7 +249,7 @@ def test_the_waits_of_a_process_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_profile_is_of_the_steps_after_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """The profiled steps take 2 + 3 + 4 s: 1.5 s for data, and 2.25 s for other ranks.
 
-    Matrix products take 4.5 s of them, and sums take 0.9 s.
+    Matrix products take 4.5 s in total, and sums take 0.9 s.
     """
     calls: list[str] = []
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda *_: calls.append("start"))

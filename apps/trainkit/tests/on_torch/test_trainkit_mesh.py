@@ -92,7 +92,7 @@ def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
 
 
 def test_the_norm_counts_each_piece_once() -> None:
-    """If two ranks hold a piece, each of them adds half of its square to the sum over all ranks."""
+    """If two ranks hold a piece, each rank adds half of the piece's squares to the sum."""
     weight, other = (torch.zeros(2, requires_grad=True) for _ in range(2))
     weight.grad, other.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 12.0])
     named = {"a": weight, "b": other}
@@ -167,7 +167,7 @@ def test_one_of_the_holders_writes_a_piece() -> None:
 
 
 def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
-    """PyTorch's fused optimizers need the number of steps on that device, too."""
+    """PyTorch's fused optimizers read the number of steps from the device of the weight, too."""
     strategy, weight = TorchStrategy(), torch.randn(3)
     at = sharded.places({"a": weight}, strategy)
     states: dict[Tensor, Any] = {weight: {"step": torch.tensor(3.0), "mean": torch.zeros(3)}}

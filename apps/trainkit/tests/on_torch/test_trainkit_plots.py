@@ -1,4 +1,4 @@
-"""Tests of the picture of runs of any length and state, and of errors without a picture."""
+"""Tests of the pictures of runs of any length and state, and of the errors of `plot`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
 
 
 def panels(*folders: Path) -> dict[str, list[Curve]]:
-    """Return title -> lines of each drawn panel."""
+    """Return the lines of each drawn panel, by the title of the panel."""
     figure = plots.draw([curves.read(folder) for folder in folders], LOOK)
     return {
         axes.get_title(loc="left"): [

@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
-    """Return a rank without a connection to the other rank; it appends to `sent` instead."""
+    """Return one of two ranks without a connection: it appends each bucket to `sent`."""
     found = object.__new__(Ddp)
     TorchStrategy.__init__(found, Ranks("torchrun", 0, 2, 0, 2))
     found._last_bucket = 0.0
