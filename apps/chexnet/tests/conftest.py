@@ -1,4 +1,4 @@
-"""A data set of small images that show squares, of which a network can tell where they are."""
+"""A data set of small images with squares, whose positions a network can learn."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from written_findings import image, pack
 
 
 def pytest_collection_modifyitems() -> None:
-    """Have TensorFlow compute in one thread, as the contract's trainings ask for.
+    """Limit TensorFlow to one thread, as the trainings of the contract's tests require.
 
-    It takes another number only before its first operation, and some of them run in this process,
-    after any other test.
+    TensorFlow accepts the number of threads only before its first operation, and some of these
+    trainings run in this process after other tests.
     """
     import tensorflow as tf  # the process that only hands out tests does not need it
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems() -> None:
 
 @pytest.fixture(scope="session")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Grey images of 32x32 pixels: a square on the left, on the right, both or none."""
+    """A data set of grey 32x32 images with a square on the left, the right, both sides, or none."""
     folder = tmp_path_factory.mktemp("findings") / "squares"
     return pack(folder, {
         "train": [image(seed) for seed in range(27)],

@@ -1,18 +1,18 @@
-"""How pictures are cut out and scaled, and which parts of them are seen, a second time by NumPy."""
+"""A second implementation, in NumPy, of the windows of an image and of their scaling."""
 
 from __future__ import annotations
 
 import numpy as np
 
 Box = tuple[float, float, float, float]
-"""Top, left, bottom, right, in parts of the picture."""
+"""Top, left, bottom and right edge of a window, as fractions of the picture's height and width."""
 
 
 def cut_out(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
-    """Return a part of a picture, (H, W, C), as `size` pixels, between four neighbours each.
+    """Return a window of a picture (H, W, C), scaled to (size, size, C) by bilinear interpolation.
 
-    The first and the last pixel lie on the edges of the box, whose picture ends at the centres of
-    its own first and last pixels.
+    The first and last pixels of the result lie on the edges of the box. In the box, 0 and 1 are
+    the centres of the first and last pixels of the picture.
     """
     top, left, bottom, right = box
     down = np.linspace(top, bottom, size) * (pixels.shape[0] - 1)
@@ -28,7 +28,10 @@ def cut_out(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
 
 
 def shifted(draws: np.ndarray) -> Box:
-    """Return the window that CheXNet's augmentation draws: mirrored or not, 85 to 100 percent."""
+    """Return the random window of CheXNet's augmentation, with 85 to 100 percent of each side.
+
+    The window may be mirrored.
+    """
     mirrored, side, down, across = map(float, draws)
     side = 0.85 + 0.15 * side
     top, left = down * (1 - side), across * (1 - side)
@@ -37,7 +40,10 @@ def shifted(draws: np.ndarray) -> Box:
 
 
 def some_part(draws: np.ndarray, height: int, width: int) -> Box:
-    """Return the part of a photograph: arXiv:1409.4842, section 6, in ten tries as torchvision."""
+    """Return a random window of a photograph: arXiv:1409.4842, section 6.
+
+    Ten windows are tried, as in torchvision.
+    """
     mirrored, down, across, *rest = map(float, draws)
     for area, shape in zip(rest[:10], rest[10:], strict=True):
         pixels = (0.08 + 0.92 * area) * height * width
@@ -54,7 +60,10 @@ def some_part(draws: np.ndarray, height: int, width: int) -> Box:
 
 
 def ten_parts() -> list[Box]:
-    """Return 224 of 256 pixels in the corners and the middle, and the same mirrored."""
+    """Return the windows at the corners and in the centre of an image, and their mirror images.
+
+    The side of a window is 224/256 of the side of the image.
+    """
     end, middle = 32 / 256, 16 / 256
     corners = [(0, 0), (0, end), (end, 0), (end, end), (middle, middle)]
     found = [(top, left, top + 0.875, left + 0.875) for top, left in corners]
@@ -62,7 +71,7 @@ def ten_parts() -> list[Box]:
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
-    """Compare pixels: few are another one's neighbour by rounding."""
+    """Assert that pixels differ by at most 1, and by less than 0.01 on average."""
     difference = np.abs(found.astype(float) - expected)
     assert difference.max() <= 1
     assert difference.mean() < 0.01

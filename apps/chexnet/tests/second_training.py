@@ -1,7 +1,7 @@
-"""The network `small`, its losses and its optimizers a second time, in double precision.
+"""A second implementation of the network `small`, its losses and optimizers, in double precision.
 
-Written from the papers and from Keras's documentation, by TensorFlow's operations and its tape:
-nothing of it calls the app.
+It follows the papers and the documentation of Keras. It uses operations and gradients of
+TensorFlow, and does not call the app.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LAYERS = range(3)
 Arrays = dict[str, np.ndarray]
 """Name of a weight or of a statistic -> its values."""
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""Logits and labels -> the loss of each image."""
+"""Function from logits and labels to the loss of each image."""
 
 
 def weights_of(found: Any) -> Arrays:
@@ -35,7 +35,7 @@ def weights_of(found: Any) -> Arrays:
 
 
 def features(values: Mapping[str, Any], images: Any, *, training: bool) -> tuple[tf.Tensor, Arrays]:
-    """Return the features of images of 0..255, and the statistics after them."""
+    """Return the features of images with values 0..255, and the updated statistics."""
     found = tf.cast(images, tf.float64) / 255
     if found.shape[-1] == 1:
         found = tf.concat([found] * 3, -1)
@@ -55,7 +55,7 @@ def features(values: Mapping[str, Any], images: Any, *, training: bool) -> tuple
 
 
 def logits(values: Mapping[str, Any], images: Any) -> np.ndarray:
-    """Return the logits of images of 0..255, by the statistics that are kept."""
+    """Return the logits of images with values 0..255, normalized by the stored statistics."""
     found, _ = features(values, images, training=False)
     return np.asarray(_head(values, found))
 
@@ -65,9 +65,10 @@ def _head(values: Mapping[str, Any], found: tf.Tensor) -> tf.Tensor:
 
 
 def of_findings(present: np.ndarray | None) -> Loss:
-    """Return CheXNet's loss: arXiv:1711.05225, equation 1, the mean over the findings.
+    """Return CheXNet's loss (arXiv:1711.05225, equation 1) as the mean over the findings.
 
-    `present` is the part of the training's images with each finding; None: all weigh the same.
+    `present` is the fraction of training images with each finding. If it is None, all terms have
+    the weight 1.
     """
     def loss(found: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         likely = 1 / (1 + tf.exp(-found))
@@ -81,7 +82,7 @@ def of_findings(present: np.ndarray | None) -> Loss:
 
 
 def of_classes(found: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Return the cross-entropy of images with one class each."""
+    """Return the softmax cross-entropy (n,) of images that have one class each."""
     likely = tf.exp(found) / tf.reduce_sum(tf.exp(found), 1, keepdims=True)
     return -tf.math.log(tf.reduce_sum(likely * labels, 1))
 
@@ -89,7 +90,7 @@ def of_classes(found: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def gradients(
     values: Arrays, images: Any, labels: Any, loss: Loss, *, training: bool
 ) -> tuple[np.ndarray, Arrays, Arrays]:
-    """Return the losses of the images, the gradients of their sum, and the statistics after."""
+    """Return the loss of each image, the gradients of the summed loss, and the new statistics."""
     given = {name: tf.constant(value) for name, value in values.items()}
     learned = [name for name in given if not name.startswith(("mean", "variance"))]
     with tf.GradientTape() as tape:
@@ -103,9 +104,10 @@ def gradients(
 
 
 class Optimizer:
-    """SGD with momentum 0.9, or Adam (0.9, 0.999; 1e-7 as Keras has it); decay is decoupled.
+    """SGD with momentum 0.9, or Adam with betas 0.9 and 0.999 and with Keras's epsilon, 1e-7.
 
-    Of weights of convolutions and dense layers only: `kernel`.
+    The weight decay is decoupled. It applies only to the weights of convolutions and dense layers,
+    which have names that begin with `kernel`.
     """
 
     def __init__(self, kind: str, decay: float = 0.0) -> None:
@@ -114,7 +116,7 @@ class Optimizer:
         self._second: dict[str, Any] = {}
 
     def step(self, values: Arrays, slopes: Mapping[str, np.ndarray], rate: float) -> None:
-        """Change the values that have a gradient in `slopes`."""
+        """Update the values that have a gradient in `slopes`."""
         self._made += 1
         for name, slope in slopes.items():
             if name.startswith("kernel"):
@@ -134,7 +136,7 @@ class Optimizer:
 
 
 class Second:
-    """A training of the network `small`, step by step.
+    """A second implementation of the training of the network `small`, step by step.
 
     Attributes:
         values: weights and statistics.
@@ -148,7 +150,10 @@ class Second:
         self, images: np.ndarray, labels: np.ndarray, *, head: float, body: float | None,
         statistics: bool = True, parts: int = 1,
     ) -> float:
-        """Make an update with these rates; return the mean loss. `body` None: it is frozen."""
+        """Make an update with the rates `head` and `body`, and return the mean loss.
+
+        If `body` is None, the body is frozen.
+        """
         total, lost = dict[str, np.ndarray](), 0.0
         pairs = zip(np.array_split(images, parts), np.array_split(labels, parts), strict=True)
         for some, theirs in pairs:
@@ -168,7 +173,10 @@ class Second:
 
 
 def close(ours: Arrays, theirs: Arrays, first: Arrays, names: Sequence[str] = ()) -> None:
-    """Compare what was learned: differences are small beside what each array has moved by."""
+    """Assert that the arrays `ours` and `theirs` are nearly equal.
+
+    The difference is at most 1 percent of the largest change since `first`, plus 2e-6.
+    """
     assert ours.keys() == theirs.keys()
     for name in names or ours:
         moved = np.abs(theirs[name] - first[name]).max()

@@ -1,4 +1,7 @@
-"""What is said of a checkpoint: scores by scikit-learn, maps and probabilities by hand."""
+"""Tests of what the commands report on a checkpoint: scores, maps and probabilities.
+
+scikit-learn computes the expected scores; formulas in this file give the other values.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ COUNTS = {"train": 3, "val": 7, "test": 5}
 
 @pytest.fixture(scope="module")
 def model() -> Restored:
-    """A network whose weights and statistics are all of them random."""
+    """A network with random weights and random statistics."""
     tf.keras.utils.set_random_seed(1)
     built, draw = network.build("small", 32, 3, "fp32"), np.random.default_rng(2)
     for part in (built.body, built.head):
@@ -101,7 +104,7 @@ def test_the_command_says_what_scikit_learn_says_of_logits_by_hand(
 
 
 def answered(count: int = 300) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Labels and logits of three findings; the second one's are sure, and often wrong."""
+    """Return labels, logits and names of three findings; the second has the largest logits."""
     draw = np.random.default_rng(5)
     labels = (draw.random((count, 3)) < [0.3, 0.5, 0.1]).astype(float)
     return labels, np.array([1, 4, 0.5]) * (labels - 0.4) + draw.normal(0, 1, labels.shape), NAMES
@@ -184,7 +187,10 @@ PUBLISHED = """Atelectasis .716 .8094 .8294, Cardiomegaly .807 .9248 .9165,
     Nodule .671 .7802 .7873, Pneumonia .633 .7680 .7745, Pneumothorax .806 .8887 .8726,
     Consolidation .708 .7901 .8142, Edema .835 .8878 .8932, Emphysema .815 .9371 .9254,
     Fibrosis .769 .8047 .8304, Pleural_Thickening .708 .8062 .7831, Hernia .767 .9164 .9104"""
-"""Table 2 of arXiv:1711.05225, of Wang et al. and its own; and the table of arnoweng/CheXNet."""
+"""Published AUROCs of Wang et al., of CheXNet, and of the repository arnoweng/CheXNet.
+
+The first two columns are from table 2 of arXiv:1711.05225.
+"""
 
 
 def test_references_are_those_of_the_published_tables() -> None:
@@ -203,7 +209,7 @@ def test_others_are_excelled_in_findings_of_the_same_name_only() -> None:
 
 def test_a_map_is_the_features_by_the_mean_slope_of_its_own_finding_where_they_speak_for_it(
 ) -> None:
-    """A head that looks at each place by itself, so slopes differ; Grad-CAM written out."""
+    """Compare with Grad-CAM written out, for a head whose gradients differ between positions."""
     given = keras.Input((2, 2, 3))
     hidden = keras.layers.Dense(5, "relu", name="fc1")(keras.layers.Flatten()(given))
     head = keras.Model(given, keras.layers.Dense(2, name="findings")(hidden))

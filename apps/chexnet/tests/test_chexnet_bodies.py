@@ -1,4 +1,4 @@
-"""The networks by hand: what each body is given, MobileNetV2, heads, and Keras's own loop."""
+"""Tests of the networks: inputs of the bodies, MobileNetV2, heads, weight files, Keras's loop."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ RED_GREEN_BLUE = np.array([200.0, 100, 50])
 TORCH = (RED_GREEN_BLUE / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
 CAFFE = [50 - 103.939, 100 - 116.779, 200 - 123.68]  # blue, green, red
 GIVEN = {"densenet121": TORCH, "small": TORCH, "resnet50": CAFFE, "vgg16": CAFFE}
-"""MobileNetV2 is compared as a whole."""
+"""Network -> normalized colour that its first layer must get; MobileNetV2 has a test of its own."""
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_body_is_given_the_colours_that_its_weights_were_trained_with(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Keras's `preprocess_input`, torch or caffe; only the first layers are built."""
+    """The expected colours follow Keras's `preprocess_input` in its modes `torch` and `caffe`.
+
+    Only the first layers are built.
+    """
     for module, made in ((densenet, "dense_block"), (densenet, "transition_block"),
                          (resnet, "stack_residual_blocks_v1")):
         monkeypatch.setattr(module, made, lambda found, *_, **__: found)
@@ -72,7 +75,7 @@ def test_the_head_of_vgg_has_two_layers_of_4096_before_the_findings() -> None:
 
 TABLE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
          (6, 160, 3, 2), (6, 320, 1, 1))
-"""arXiv:1801.04381, table 2: expansion, features, repetitions, stride."""
+"""MobileNetV2 in arXiv:1801.04381, table 2: expansion, features, repetitions, stride."""
 
 
 class Mobile:
@@ -83,7 +86,7 @@ class Mobile:
         self.tensors: dict[str, np.ndarray] = {}
 
     def features(self, found: tf.Tensor) -> tf.Tensor:
-        """Return the features of normalized images, (n, h, w, 3)."""
+        """Return the features (n, h, w, 1280) of normalized images (n, H, W, 3)."""
         found = self._filtered(found, "features.0", (32, 3, 3, 3), 2)
         number, wide = 1, 32
         for expansion, narrow, count, first in TABLE:
@@ -154,7 +157,7 @@ def test_mobilenet_computes_what_torchvision_does_with_its_weights(tmp_path: Pat
 
 
 def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: Path) -> None:
-    """PyTorch sorts the storages by their keys, and tensors may share one."""
+    """PyTorch sorts the storages by their keys, and several tensors may share a storage."""
     tensors = {f"t{at}": np.arange(3 * at, 3 * at + 6 + at, dtype=np.float32) for at in range(12)}
     found = torchfile.read(torch_file(tmp_path / "a.pth", tensors))
     for name, value in tensors.items():
@@ -167,7 +170,7 @@ def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: 
 def test_of_the_head_all_but_the_classifier_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of VGG-16, whose layers of 4,096 are in the file with its 1,000 classes."""
+    """For example, the head of VGG-16 needs the two layers of 4,096 features in Keras's file."""
     monkeypatch.setitem(weights.KERAS, "small", {})
     body = network.build("small", 32, 2, "fp32").body
     given = keras.Input((4, 4, 32))
@@ -189,7 +192,7 @@ def test_of_the_head_all_but_the_classifier_is_taken(
 
 
 class Log:
-    """Keeps the metrics that are written."""
+    """A metrics log that keeps the logged values in memory."""
 
     def __init__(self) -> None:
         self.told: dict[str, list[Any]] = {}
@@ -199,7 +202,7 @@ class Log:
 
 
 def averaging(**options: Any) -> keras.Model:
-    """Return a body without weights, whose features are the mean colours."""
+    """Return a body without weights whose features are the mean colours of the images."""
     assert options == {"include_top": False, "weights": None, "input_shape": (32, 32, 3),
                        "pooling": "avg"}
     images = keras.Input((32, 32, 3))
@@ -207,7 +210,7 @@ def averaging(**options: Any) -> keras.Model:
 
 
 def stand_in() -> SimpleNamespace:
-    """Return Keras, with such bodies."""
+    """Return a substitute for Keras that builds its networks with `averaging`."""
     names = ("mixed_precision", "layers", "Input", "Model", "optimizers")
     applications = SimpleNamespace(DenseNet121=averaging, ResNet50=averaging)
     return SimpleNamespace(applications=applications,
@@ -239,7 +242,10 @@ def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: 
 
 
 def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gradients by Horovod's optimizer, which takes the own one; weights and metrics by calls."""
+    """The test replaces Horovod, whose optimizer must wrap the app's optimizer.
+
+    The callbacks of Horovod must broadcast the weights and average the metrics.
+    """
     def distributed(own: Any) -> Any:
         wrapped = keras.optimizers.Adam(float(own.learning_rate.numpy()))
         wrapped.of_all_ranks = True
@@ -263,14 +269,14 @@ def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch)
 
 
 class Second(TensorFlowStrategy):
-    """A rank of two; the other one's sums are 3."""
+    """One of two ranks; the other rank adds 3 to each sum."""
 
     def sum(self, values: Any) -> list[float]:
         return [one + 3.0 for one in values]
 
 
 def test_keras_tells_the_loss_of_the_steps_since_the_last_time_and_all_images() -> None:
-    """Keras gives the mean over the epoch so far; the last batch of each epoch has one image."""
+    """Keras reports the mean loss of the epoch so far; the last batch of an epoch has one image."""
     plan, log = Plan(21, 10, 0, training=True), Log()
     data = SimpleNamespace(train=SimpleNamespace(plan=plan))
     settings = FitSettings(epochs=2, log_every=2)
@@ -309,7 +315,10 @@ def test_keras_takes_the_batches_of_each_epoch() -> None:
 
 
 def test_the_defaults_are_those_of_the_publications() -> None:
-    """CheXNet, section 2.1 and 3; Goyal et al., section 5.1, over five epochs of 8,192."""
+    """Sources: CheXNet, sections 2.1 and 3, and Goyal et al., section 5.1.
+
+    The warm-up of the pre-training has five epochs with a global batch of 8,192.
+    """
     own = TrainSettings()
     assert (own.model, own.size, own.batch_size_per_rank) == ("densenet121", 224, 16)
     assert (own.optimizer, own.base_lr, own.drop, own.weighted) == ("adam", 0.001, 0.1, True)

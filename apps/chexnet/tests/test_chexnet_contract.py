@@ -1,4 +1,4 @@
-"""The app obeys the contract, also where its body begins to be trained in the middle of a run."""
+"""Tests of the app contract, with a run that trains only the head in its first epoch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRAINING = """
     --patience 1 --stop-after 9 --log-every 4 --checkpoint-every 4 --threads 1 --decoders 1
     --precision fp32 --device cpu
 """
-"""Of 27 images: 6 steps in an epoch, whose last one has two images."""
+"""Options of a training on 27 images: an epoch has 6 steps, and its last batch has two images."""
 EQUAL = "--eval-every 0 --log-every 1 --optimizer sgd --base-lr 0.01"
 
 
@@ -32,7 +32,7 @@ class TestContract(Contract):
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Images of findings that others have measured, too, with images to test on."""
+        """A data set with a test split, whose findings have published AUROCs."""
         splits = (("train", range(27)), ("val", range(100, 112)), ("test", range(200, 212)))
         return pack(tmp_path_factory.mktemp("tested") / "squares", {
             split: [image(seed) for seed in seeds] for split, seeds in splits

@@ -1,4 +1,4 @@
-"""What a network sees of a photograph: random parts to learn, the middle to be judged."""
+"""Tests of the windows of a photograph: random windows for training, the centre for evaluation."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_random_parts_are_the_same_by_seed_epoch_and_step(tmp_path: Path) -> Non
 
 
 def test_a_photograph_is_judged_by_its_middle(tmp_path: Path) -> None:
-    """Of a wide one, the border on the left and right is not seen."""
+    """The network does not see the left and right borders of a wide photograph."""
     pixels = np.zeros((32, 64), np.uint8)
     pixels[2:30, 18:46] = 200  # the middle 28 pixels
     images = [((0,), png(pixels))] * 2

@@ -1,4 +1,4 @@
-"""Keras's own loop, to compare with: it tells its speed and loss, under Keras 2 only."""
+"""Tests of the training by Keras's own loop, which logs its throughput and loss."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_keras_3_is_refused_for_ranks_with_the_remedy(tmp_path: Path) -> None:
-    """Under it, Horovod's optimizer averages nothing."""
+    """With Keras 3, Horovod's optimizer averages nothing."""
     words = ("--synthetic", "--out", tmp_path / "run", "--strategy", "horovod")
     said = fit(*words, code=2, legacy="0")
     assert_reported(said, "library-missing", "Keras 2", "Keras 3", "TF_USE_LEGACY_KERAS=1")

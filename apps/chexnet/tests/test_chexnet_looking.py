@@ -1,4 +1,4 @@
-"""What the commands say of a checkpoint: scores, findings of images, regions, curves."""
+"""Tests of the commands that read a checkpoint: scores, findings of images, regions, curves."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TRAINING = """train --model small --size 32 --channels 1 --epochs 12 --batch-siz
 
 
 def train(*words: str, code: int = 0) -> str:
-    """Train in a process of its own, which sets TensorFlow's threads; return what it says."""
+    """Run the app in its own process, which sets TensorFlow's threads, and return its stderr."""
     done = subprocess.run(
         [sys.executable, "-m", "chexnet", *words], env=os.environ | VARIABLES, check=False,
         capture_output=True, text=True,
@@ -40,7 +40,7 @@ def train(*words: str, code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def run(findings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network that has learned where the squares are, more or less."""
+    """The folder of a run whose network has roughly learned the positions of the squares."""
     out = tmp_path_factory.mktemp("run") / "run"
     train(*TRAINING.split(), "--data", str(findings), "--out", str(out))
     return out
@@ -88,7 +88,10 @@ def test_scores_are_a_table_and_a_picture(
 
 
 def fourteen() -> tuple[np.ndarray, np.ndarray]:
-    """Labels and logits: ten findings are found well, three badly, and nobody has the last one."""
+    """Return labels and logits of 14 findings: ten are predicted well, and three badly.
+
+    No image has the last finding.
+    """
     draw = np.random.default_rng(0)
     labels = (draw.random((4000, 14)) < 0.3).astype(float)
     labels[:, 13] = 0
@@ -110,7 +113,7 @@ def test_a_picture_has_a_curve_of_each_finding_that_has_one() -> None:
 
 
 def test_the_table_puts_the_14_findings_beside_those_of_others() -> None:
-    """Of 14 findings, ours is better than CheXNet in ten, one is undefined, three are worse."""
+    """Of 14 findings, ten are better than in CheXNet, three are worse, and one is undefined."""
     names, (labels, logits) = tuple(REFERENCE), fourteen()
     found = scores.score(labels, logits)
     between = scores.intervals(labels, logits, seed=0, draws=20)
@@ -154,7 +157,7 @@ def test_findings_of_an_image_and_where_they_are(
 def test_both_commands_say_the_same_of_an_image(
     channels: int, packed: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """In colours, of which grey would be another image; scaled when it was packed, and when not."""
+    """`evaluate` and `predict` get the same image: in grey, in colours, or scaled for packing."""
     draw = np.random.default_rng(0)
     levels = draw.integers(0, 256, (9, 7) if channels == 1 else (9, 7, 3))
     pixels = np.kron(levels, np.ones((11, 11, 1)[: levels.ndim])).astype(np.uint8)
@@ -182,7 +185,7 @@ def test_a_finding_that_is_none_and_an_image_that_is_none_are_named(
 
 
 def test_a_map_is_where_the_logit_rises() -> None:
-    """After the mean of the features, Grad-CAM is the sum of features by the finding's weights."""
+    """If the head averages the features, Grad-CAM is their sum, weighted as in the head."""
     tf.keras.utils.set_random_seed(0)
     built = network.build("small", 32, 2, "fp32")
     model = restore.Restored(built, ("left", "right"), 32, 1, 7)
@@ -267,7 +270,7 @@ def test_images_of_one_class_each_are_learned_and_begun_with(
 
 @pytest.mark.parametrize("size", [(2, 3000), (3000, 2)])
 def test_a_strip_is_drawn_too(size: tuple[int, int], tmp_path: Path) -> None:
-    """In its own shape it would have more pixels than matplotlib draws."""
+    """With its own aspect ratio, the figure would have more pixels than matplotlib can draw."""
     maps = np.zeros((1, size[1], size[0]), np.float32)
     image = Image.new("L", size)
     one = predict.Prediction(tmp_path / "strip.png", image, np.array([0.5]), maps, maps)

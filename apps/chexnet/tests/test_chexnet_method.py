@@ -1,4 +1,4 @@
-"""The formulas (loss, rate, scale of an fp16 loss), what the validation decides, what must stay."""
+"""Tests of the formulas: loss, learning rate, loss scale, and decisions after a validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published networks: trained, looked at and exported, in small."""
+"""Tests of the published networks on small images: training, prediction and export."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_network_is_trained_looked_at_and_exported(
 
 
 def test_a_map_of_vgg_has_the_slopes_through_its_layers_of_4096() -> None:
-    """Grad-CAM's weights by hand: back through three layers, and the mean over the places."""
+    """Grad-CAM's expected weights are gradients through three layers, averaged over positions."""
     tf.keras.utils.set_random_seed(0)
     built = network.build("vgg16", 64, 2, "fp32")
     model = restore.Restored(built, ("left", "right"), 64, 3, 1)

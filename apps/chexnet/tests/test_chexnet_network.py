@@ -1,4 +1,4 @@
-"""The networks, and the weights that they begin with."""
+"""Tests of the networks and of their initial weights."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def parameters(found: Network) -> int:
     ("vgg16", 134_260_544 + 14 * 4097), ("mobilenetv2", 2_257_984 + 14 * 1281),
 ])
 def test_the_networks_are_as_large_as_published(name: str, count: int) -> None:
-    """Of Keras's documentation, without its 1,000 outputs; MobileNetV2's of torchvision's.
+    """The sizes are from Keras's documentation, without the layer of 1,000 outputs.
 
-    MobileNetV2: 2,223,872 weights and 34,112 statistics.
+    The size of MobileNetV2 is from torchvision: 2,223,872 weights and 34,112 statistics.
     """
     assert parameters(network.build(name, 224, 14, "fp32")) == count
 
@@ -73,7 +73,7 @@ def test_hashes_are_those_that_keras_publishes() -> None:
 
 
 def keras_file(path: Path, layers: dict[str, list[np.ndarray]]) -> Path:
-    """Write arrays in the form of Keras's published files."""
+    """Write arrays in the format of Keras's published files, and return the path."""
     with h5py.File(path, "w") as file:
         file.attrs["layer_names"] = [name.encode() for name in layers]
         for name, arrays in layers.items():
@@ -97,7 +97,7 @@ def body(found: Network) -> dict[str, list[np.ndarray]]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> Network:
-    """A network of seconds, as if Keras had it, too, and published `small.h5`."""
+    """A network that is fast to build; `weights.KERAS` lists the file `small.h5` for it."""
     monkeypatch.setitem(weights.KERAS, "small", {"small.h5": "0" * 32})
     return network.build("small", 32, 3, "fp32")
 
@@ -110,7 +110,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Network:
 def test_a_file_that_keras_writes_gives_the_features_of_keras(
     name: str, maker: str, module: str, tmp_path: Path
 ) -> None:
-    """By Keras 2, as the published ones are; its DenseNet calls layers otherwise than Keras 3."""
+    """Keras 2 writes the file, because it wrote the published files.
+
+    Keras 3 gives the layers of DenseNet other names.
+    """
     applications = tf_keras.applications
     theirs = getattr(applications, maker)(
         include_top=False, weights=None, input_shape=(64, 64, 3)
@@ -154,7 +157,7 @@ def test_a_file_of_a_published_name_is_as_published(small: Network, tmp_path: Pa
 def test_a_file_of_another_name_that_nobody_published_is_told(
     small: Network, tmp_path: Path
 ) -> None:
-    """Its name may be that of a short example, and its content cut off, or somebody's own."""
+    """Such a file may be damaged, or may come from the user: it is loaded with a warning."""
     file, told = keras_file(tmp_path / "own.h5", body(small)), list[str]()
     weights.load(small, file, warn=told.append)
     [line] = told
@@ -175,7 +178,7 @@ def test_weights_of_another_network_are_refused_with_the_layers(
 
 
 def test_a_network_that_is_not_kerass_takes_no_file_of_keras(tmp_path: Path) -> None:
-    """Keras's own MobileNetV2 has the shapes of torchvision's, and computes something else."""
+    """For example, Keras and torchvision define MobileNetV2 with equal shapes but other outputs."""
     found = network.build("small", 32, 3, "fp32")
     with refused(DataError, "weights-mismatch", "own.h5: small "):
         weights.load(found, keras_file(tmp_path / "own.h5", body(found)))
@@ -203,7 +206,7 @@ class _Storage:
 
 
 class _Named:
-    """Stands in a pickle for something of PyTorch."""
+    """A placeholder in a pickle for a class or function of PyTorch."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -212,9 +215,10 @@ class _Named:
 def torch_file(
     path: Path, tensors: dict[str, np.ndarray], evil: bool = False, together: bool = False
 ) -> Path:
-    """Write tensors as PyTorch did until 1.6: pickles made by hand, word by word.
+    """Write tensors as PyTorch before 1.6 did, with pickles that are assembled by hand.
 
-    Each in a storage of its own, or, all of one type, `together` in one.
+    Each tensor has its own storage. If `together` is true, all tensors have the same type and
+    share one storage.
     """
     storages, offset = {str(at): array for at, array in enumerate(tensors.values())}, 0
     if together:
@@ -269,7 +273,7 @@ def test_a_file_cut_short_is_refused(cut: int, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_mobilenet_has_a_layer_for_each_of_torchvision(tmp_path: Path) -> None:
-    """Names and shapes; that it computes the same is seen with the real weights."""
+    """This test compares the names and shapes of the layers, not their outputs."""
     found = network.build("mobilenetv2", 64, 2, "fp32")
     tensors = {}
     for layer in found.body.layers:

@@ -1,4 +1,4 @@
-"""The fused operation computes what Keras's layer does."""
+"""Tests of the fused batch normalization, which must compute the same as Keras's layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPE = (3, 4, 5, 6)
 
 
 def both() -> tuple[keras.layers.Layer, keras.layers.Layer]:
-    """Return Keras's layer and the fused one, with the same weights and statistics."""
+    """Return Keras's layer and the fused layer, with equal weights and statistics."""
     draw = np.random.default_rng(0)
     values = [draw.uniform(0.5, 2, SHAPE[-1]).astype(np.float32) for _ in range(4)]
     made = []

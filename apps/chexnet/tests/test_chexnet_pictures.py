@@ -1,4 +1,4 @@
-"""What a network is shown, pixel by pixel: order, augmentation, parts, scaling."""
+"""Tests of the pixels that a network gets: order, augmentation, windows, scaling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED, BATCH, SIZE = 31, 4, 24
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[np.ndarray]]]:
-    """Noise of two sizes with findings by chance, and the same unpacked."""
+    """Return a packed data set of noise in two sizes, and the images of each split as arrays."""
     draw, made = np.random.default_rng(0), {}
     for split, count in (("train", 9), ("val", 6), ("test", 5)):
         sizes = [(40, 30) if at % 2 else (30, 44) for at in range(count)]
@@ -50,7 +50,7 @@ def opened(folder: Path, settings: type[TrainSettings] = TrainSettings, **more: 
 def test_a_training_sees_the_drawn_part_of_each_image_in_the_drawn_order(
     settings: type[TrainSettings], pictures: tuple[Path, dict[str, list[np.ndarray]]]
 ) -> None:
-    """Another order and other parts in each epoch, from seed, epoch and step alone."""
+    """Order and windows differ in each epoch, and depend only on seed, epoch and step."""
     folder, made = pictures
     train = opened(folder, settings).train
     for epoch in range(2):
@@ -130,7 +130,7 @@ def test_windows_are_scaled_between_four_neighbours_and_rounded() -> None:
 
 @pytest.mark.parametrize("side", [59, 117, 233, 245])
 def test_a_white_image_has_no_black_line_at_its_end(side: int) -> None:
-    """Of these sizes the last line lay beyond the image, by the rounding of its place."""
+    """For these sizes, a rounding error could move the last line of pixels beyond the image."""
     white = tf.fill((side, side, 1), tf.constant(255, tf.uint8))
     boxes = tf.constant([crops.WHOLE, (0, 1, 1, 0), *crops.ten_crops()], tf.float32)
     assert crops.crop_and_resize(white, boxes, 224).numpy().min() == 255

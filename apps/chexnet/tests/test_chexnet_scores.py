@@ -1,4 +1,4 @@
-"""Scores are those of scikit-learn, with ties; what is undefined is said to be."""
+"""Tests of the scores: they equal scikit-learn's scores, and are None if undefined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chexnet import scores
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels of both kinds, and values of which many are equal."""
+    """Draw labels that contain both 0 and 1, and values of which many are equal."""
     count = draw(st.integers(2, 60))
     labels = np.array([0, 1, *draw(st.lists(st.integers(0, 1), min_size=count, max_size=count))])
     values = draw(st.lists(st.integers(-4, 4), min_size=len(labels), max_size=len(labels)))
@@ -75,7 +75,7 @@ def test_an_interval_holds_the_area_and_narrows_with_more_images() -> None:
 
 
 def test_intervals_are_percentiles_of_draws_with_repetition() -> None:
-    """Each draw scored anew by scikit-learn; the third finding is in few draws only."""
+    """scikit-learn scores each bootstrap sample; only some samples contain the third finding."""
     draw, images = np.random.default_rng(2), 90
     labels = (draw.random((images, 3)) < [0.5, 0.1, 0]).astype(float)
     labels[7, 2] = 1

@@ -1,4 +1,4 @@
-"""What is part of the exact resume besides the weights: loss scale, half precision, the end."""
+"""Tests of the exact resume of the loss scale and in half precision, and of the training's end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainkit.testing.refusals import assert_reported
 STEPS = 18
 LAST = ("--patience", "0", "--stop-after", "2", "--epochs", "9", "--frozen-epochs", "9",
         "--base-lr", "1e-12")
-"""Nothing is learned, so the third evaluation ends it."""
+"""Options of a training that learns nothing, so that its third evaluation ends it."""
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def program(findings: Path) -> Program:
 
 
 def half(program: Program, folder: Path, *words: str) -> tuple[Path, Path]:
-    """Train once, and once to a step within an epoch and from there on; return both runs."""
+    """Return the folders of a run without a stop and of a run that resumes within an epoch."""
     whole, first, rest = (folder / name for name in ("whole", "first", "rest"))
     words = (*words, "--eval-every", "0")  # at the end of the first there would be one more
     assert program.main(whole, *words) == 0
@@ -74,7 +74,7 @@ def test_a_step_that_overflows_is_left_out_and_its_scale_is_kept(
 
 
 def test_what_the_validation_ends_stays_ended(program: Program, tmp_path: Path) -> None:
-    """Also where it was killed after the checkpoint that knows it, before its end was told."""
+    """The run is killed after its last checkpoint, but before it writes its result."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert program.main(whole, *LAST) == 0
     assert reading.result(whole)["epochs"] == 3
@@ -88,7 +88,7 @@ def test_what_the_validation_ends_stays_ended(program: Program, tmp_path: Path) 
 
 @pytest.fixture
 def tested(tmp_path: Path) -> Program:
-    """The training, of images whose findings others have measured, and which have a test split."""
+    """The app with a data set that has a test split and findings with published AUROCs."""
     folder = pack(tmp_path / "images", {
         split: [image(seed) for seed in seeds]
         for split, seeds in (("train", range(27)), ("val", range(50, 56)), ("test", range(90, 99)))
@@ -144,7 +144,7 @@ session.Watchdog, whole = OfTwo, inputs.Loader.epoch
 inputs.Loader.epoch = hanging
 sys.exit(app.main(sys.argv[1:]))
 """
-"""A rank that takes itself for one of two, and waits for its second batch for ever."""
+"""A program that runs as one of two ranks and hangs before its second batch."""
 
 
 def test_a_rank_that_hangs_ends_the_job_and_is_named(program: Program, tmp_path: Path) -> None:

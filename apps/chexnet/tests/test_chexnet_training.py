@@ -1,4 +1,7 @@
-"""Trainings in this process, and the same a second time by hand: weights, rates, losses, scores."""
+"""Tests that repeat whole trainings with a second implementation, and compare the results.
+
+The tests compare weights, learning rates, losses and scores.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ COMMON = f"""--model small --size 32 --channels 1 --seed {SEED} --threads 1 --de
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_graphs() -> Iterator[None]:
-    """Leave graphs as they are: they run a few times only, and optimizing them takes longer."""
+    """Disable TensorFlow's graph optimizer, which takes longer than the few runs of the graphs."""
     for off in (True, False):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
         if off:
@@ -36,7 +39,10 @@ def plain_graphs() -> Iterator[None]:
 
 
 def first_weights(outputs: int = 2) -> second.Arrays:
-    """Return what a training with this seed begins with: Keras draws by Python's generator."""
+    """Return the initial weights of a training with `SEED`.
+
+    Keras draws the weights with Python's random number generator.
+    """
     import random
 
     random.seed(SEED)
@@ -63,7 +69,7 @@ def labels_of(data: Path, split: str) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def chests(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Images of two findings that others have measured; the splits have other parts of them."""
+    """A data set of two findings with published AUROCs; their frequencies differ between splits."""
     made: dict[str, list[Any]] = {"train": [], "val": [], "test": []}
     wanted = {"train": (14, {0: 4, 1: 9}), "val": (7, {0: 4, 1: 3}), "test": (5, {0: 2, 1: 3})}
     for number, (split, (count, parts)) in enumerate(wanted.items()):
@@ -79,7 +85,7 @@ def chests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores_by_hand(values: second.Arrays, data: Path, split: str) -> dict[str, float]:
-    """Return the scores of findings by scikit-learn, of images as they are packed."""
+    """Return the scores of the weights `values` on a split, computed by scikit-learn and NumPy."""
     records, labels = open_dataset(data, labels=("multi",)).records(split), labels_of(data, split)
     pixels = np.stack([tf.io.decode_png(bytes(records.encoded(at))).numpy()
                        for at in range(len(records))])
@@ -96,7 +102,7 @@ def scores_by_hand(values: second.Arrays, data: Path, split: str) -> dict[str, f
 
 
 def batches(data: Path, size: int, epochs: int) -> list[list[inputs.Batch]]:
-    """Return the batches of each epoch; that they are right is tested with the inputs."""
+    """Return the batches of each epoch; the tests of the inputs check their content."""
     settings = TrainSettings(
         data=data, model="small", size=32, channels="1", batch_size_per_rank=size, seed=SEED
     )
@@ -106,7 +112,10 @@ def batches(data: Path, size: int, epochs: int) -> list[list[inputs.Batch]]:
 
 @pytest.fixture(scope="module")
 def trained(chests: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SGD: a frozen epoch, then all, in two parts; rates that grow; the test at the end."""
+    """A run with SGD: one epoch with a frozen body, two epochs of the whole network, and a test.
+
+    Each step has two micro-batches, and the learning rates grow in a warm-up.
+    """
     out = tmp_path_factory.mktemp("trained") / "run"
     train("train", "--epochs 3 --frozen-epochs 1 --batch-size-per-rank 6 --accumulation 2 "
           "--optimizer sgd --weight-decay 0.5 --base-lr 0.03 --body-lr 0.01 --base-batch 4 "
@@ -148,7 +157,7 @@ def test_sgd_with_a_frozen_epoch_parts_decay_and_warm_up_does_what_a_second_one_
 
 
 def made_up(trained: Any, session: Any, loader: Any) -> Evaluation:
-    """Return an evaluation by whose AUROC nothing gets better, and by any other score all does."""
+    """Return made-up scores: the AUROC never improves; accuracy and average precision rise."""
     at = session.progress.epoch
     values = {"eval_auroc": [0.6, 0.5, 0.6][at], "eval_accuracy": 0.5 + 0.1 * at,
               "eval_average_precision": 0.2 + 0.1 * at, "eval_loss": [0.5, 0.7, 0.4][at]}
@@ -158,7 +167,10 @@ def made_up(trained: Any, session: Any, loader: Any) -> Evaluation:
 def test_adam_with_a_rate_that_the_validation_lowers_goes_on_as_a_second_one_does(
     chests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whole, and from a checkpoint after the rate fell; frozen steps are none of the body's."""
+    """The test compares the whole run, and a run that resumes after the rate fell.
+
+    Steps with a frozen body do not count as steps of the body's optimizer.
+    """
     words = """--epochs 9 --frozen-epochs 1 --batch-size-per-rank 7 --no-weighted --no-statistics
         --base-lr 0.004 --patience 1 --drop 0.25 --stop-after 2"""
     monkeypatch.setattr(training_evaluation, "evaluate", made_up)
@@ -187,7 +199,10 @@ def test_adam_with_a_rate_that_the_validation_lowers_goes_on_as_a_second_one_doe
 def test_a_pre_training_does_what_a_second_one_does_and_is_judged_by_its_accuracy(
     tmp_path: Path
 ) -> None:
-    """Softmax, decay, a rate that falls in steps and where no image more is right."""
+    """The loss is the softmax cross-entropy, with weight decay.
+
+    The rate falls in steps, and also when the accuracy no longer rises.
+    """
     made = {
         split: [((0 if 0 in found else 1,), content) for found, content in map(image, seeds)]
         for split, seeds in (("train", range(7)), ("val", range(50, 56)))

@@ -1,4 +1,4 @@
-"""One update, by each of two ranks and in half precision, and what of it a checkpoint keeps."""
+"""Tests of a single update: on two ranks, in half precision, and with a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from trainkit.testing import reading
 
 
 class OfTwo(TensorFlowStrategy):
-    """A rank of two. The other one's gradients are 0, its statistics 3, its sums 10, 20, ....
+    """One of two ranks. The other rank has the gradients 0, the statistics 3, the sums 10, 20, ....
 
     Attributes:
-        begun: the variables that every rank begins with.
-        given: what this rank gave to be averaged, by its name.
-        other: truth and logits of the other one.
+        begun: the variables that rank 0 broadcasts at the start.
+        given: gradients that this rank contributed to an average, by the name of the average.
+        other: labels and logits of the other rank.
     """
 
     def __init__(self, rank: int = 0) -> None:
@@ -67,7 +67,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def training(squares: Path, tmp_path: Path) -> Iterator[Callable[..., Training]]:
-    """What makes a training that is about to begin."""
+    """A function that returns a training before its first step."""
     opened = contextlib.ExitStack()
 
     def make(ranks: TensorFlowStrategy | None = None, **more: Any) -> Training:
@@ -94,7 +94,7 @@ def some(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def names(found: network.Network) -> list[str]:
-    """Return what `second_training` calls the gradients, head first."""
+    """Return the names of the gradients in `second_training`, beginning with the head."""
     body = [f"{kind}.{at}" for at in second.LAYERS for kind in ("kernel", "gamma", "beta")]
     return ["kernel.head", "bias.head", *body]
 
@@ -102,7 +102,7 @@ def names(found: network.Network) -> list[str]:
 def test_ranks_of_unequal_shares_make_the_gradient_of_the_whole_batch(
     training: Callable[..., Training], tmp_path: Path
 ) -> None:
-    """Three images of five on one rank, two on the other: what they give is averaged."""
+    """One rank has three of five images, the other rank has two; the gradients are averaged."""
     images, labels = some(5)
     given = []
     for rank, own in enumerate((slice(0, 3), slice(3, 5))):
@@ -234,7 +234,7 @@ def test_everything_that_changes_with_the_steps_comes_back(
 
 
 def test_ranks_are_compared_by_all_that_is_learned(training: Callable[..., Training]) -> None:
-    """Statistics are each rank's own between epochs."""
+    """The digest leaves out statistics, which differ between the ranks within an epoch."""
     made = training().trained
     learned = {id(one) for part in (made.network.body, made.network.head)
                for one in part.trainable_variables}

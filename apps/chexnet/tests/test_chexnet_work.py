@@ -1,4 +1,4 @@
-"""The work of the networks, which `trimaran plan` reads from work.json."""
+"""Tests of work.json: operations, weights and outputs of each layer, for `trimaran plan`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def test_the_file_has_the_layers_of_the_networks_as_they_are(name: str, size: in
 
 
 def test_layers_are_counted_as_by_hand() -> None:
-    """Three convolutions of stride 2 with 8, 16 and 32 features, and a dense layer."""
+    """The network `small` has three convolutions of stride 2, and a dense layer.
+
+    The convolutions have 8, 16 and 32 features.
+    """
     found = {layer[0]: layer[1:] for layer in work.describe("small", 32)["layers"]}
     assert found["small.0"] == [[3 * 3 * 3 * 8], 2 * 16 * 16 * 8 * 27, 16 * 16 * 8]
     assert found["small.1"] == [[3 * 3 * 8 * 16], 2 * 8 * 8 * 16 * 72, 8 * 8 * 16]

@@ -1,4 +1,4 @@
-"""X-rays from files: PNG of 8 and 16 bits, JPEG, DICOM whichever way round it is stored."""
+"""Tests of reading X-rays: PNG with 8 and 16 bits, JPEG, and the variants of DICOM."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
 
 
 def test_fewer_bits_than_the_file_has_are_refused(tmp_path: Path) -> None:
-    """Twelve bits in a file of 16 would be all but black."""
+    """Values of 12 bits in a file of 16 bits would give an almost black image."""
     file = tmp_path / "a.png"
     Image.fromarray(np.array([[0, 900], [2000, 4095]], np.uint16)).save(file)
     with refused(DataError, "image-undecodable", file, "16 bits", "4095"):

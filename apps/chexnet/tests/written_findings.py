@@ -1,4 +1,4 @@
-"""Images with any number of findings, packed without the tool that packs."""
+"""Write data sets of images with any number of findings, without the packer of the tool."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from written_kinds import tfrecord
 
 CLASSES = ("left", "right")
 Labelled = tuple[tuple[int, ...], bytes]
-"""Findings, and a PNG file."""
+"""The findings of an image, and the image as a PNG file."""
 
 
 def image(seed: int, side: int = 32) -> Labelled:
-    """Return a grey image with a bright square on either side, as its findings say."""
+    """Return noise with a bright square on the left for finding 0, on the right for finding 1."""
     draw = np.random.default_rng(seed)
     pixels = draw.integers(0, 40, (side, side)).astype(np.uint8)
     found = tuple(at for at in range(2) if draw.random() < 0.5)
@@ -31,7 +31,7 @@ def pack(
     folder: Path, splits: Mapping[str, Sequence[Labelled]], labels: str = "multi",
     channels: int = 1, classes: Sequence[str] = CLASSES,
 ) -> Path:
-    """Write labelled images as a data set of TFRecords; return its folder."""
+    """Write labelled images as a data set of TFRecord shards, and return its folder."""
     folder.mkdir()
     entries = {}
     for split, images in splits.items():

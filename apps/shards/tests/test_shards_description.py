@@ -1,4 +1,4 @@
-"""`dataset.json`: every fault is found, each with its place; what is written is read again."""
+"""Tests of `dataset.json`: written files are read back, and faults have a position."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_a_later_packer_adds_is_refused_only_by_who_is_strict() -> None:
 
 
 def test_what_a_training_imports_needs_no_library_of_a_format() -> None:
-    """Not every image of an app has all of them."""
+    """Some app images lack libraries of formats that they do not use."""
     code = (
         "import sys; import shards.description, shards.formats, shards.formats.mapped;"
         "import shards.formats.tfrecord, shards.formats.recordio, shards.formats.webdataset;"

@@ -1,4 +1,4 @@
-"""Every format gives back what was put in, byte by byte, and its damages are found."""
+"""Tests of every format: records are read back unchanged, and damage is found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INDEXED = ("webdataset", "tfrecord", "recordio")
 
 
 def write(name: ImageFormat, place: Path, samples: list[tuple[int, bytes]]) -> tuple[Path, Path]:
-    """Write one shard; return its file and its index."""
+    """Write one shard, and return the paths of the shard and of its index."""
     records = [
         Record(7 * at, f"train/ü/{at}.jpg", (label,), (image,), "jpg")
         for at, (label, image) in enumerate(samples)
@@ -132,7 +132,10 @@ for limit in limits:
 def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
     name: ImageFormat, tmp_path: Path
 ) -> None:
-    """A limit on the size of files stands for it; the last two stop HDF5 after the images."""
+    """A limit on the size of files replaces a full disk.
+
+    With the last two limits, HDF5 fails after it has written the images.
+    """
     # Without -B, Python would keep bytecode that is cut off at the limit: see smalldisk.
     program = [sys.executable, "-B", "-c", WRITE_LIMITED]
     words = [*program, name, str(tmp_path), "12000", "21100", "21900"]

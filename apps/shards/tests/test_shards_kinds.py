@@ -1,4 +1,4 @@
-"""Any number of classes, and sequences of frames, come back as they were put in."""
+"""Tests of samples with any number of classes and of sequences: all are read as written."""
 
 from __future__ import annotations
 

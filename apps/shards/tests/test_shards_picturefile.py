@@ -1,4 +1,4 @@
-"""Pictures of every kind by the rule of the packer."""
+"""Tests of the packer's rule for pictures, with pictures of every kind."""
 
 from __future__ import annotations
 

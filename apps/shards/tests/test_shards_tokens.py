@@ -1,4 +1,4 @@
-"""Token shards: what is written is read again, and what is damaged is named."""
+"""Tests of token shards: written documents are read back, and damage is reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def facts(token: TokenType = TWO, vocabulary: int | None = None) -> TextFacts:
 def write(
     folder: Path, documents: list[list[int]], token: TokenType = TWO, stem: str = "train-00000"
 ) -> Shard:
-    """Write documents, each without the token that ends it, which is added."""
+    """Write documents as a shard; the end token is appended to each document."""
     arrays = [np.array([*one, END], token) for one in documents]
     return tokens.write(folder, stem, token, arrays, 100)
 
@@ -73,7 +73,7 @@ def test_what_was_written_is_read(text: tuple[TokenType, list[list[int]]]) -> No
 
 
 def test_the_layout_is_that_of_safetensors(tmp_path: Path) -> None:
-    """The header says where the arrays are: as for every reader of this format."""
+    """The header gives the positions of the arrays, as all readers of safetensors expect."""
     shard = write(tmp_path, [[1, 2], [3]])
     content = (tmp_path / shard.file).read_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -111,7 +111,7 @@ def test_a_shard_that_is_cut_off_anywhere_is_an_error(size: int) -> None:
 @settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_is_found_in_header_and_ends(at: int, change: int) -> None:
-    """What changes a token to another token is found by the checksum alone."""
+    """The test changes no token, because only the checksum can find a changed token."""
     with tempfile.TemporaryDirectory() as name:
         shard = write(Path(name), [[1, 2], [3]])
         path = Path(name, shard.file)

@@ -1,6 +1,6 @@
-"""Described hosts: trees of RAPL, and driver libraries of GPUs that exist nowhere here.
+"""Substitutes for the meters of hosts: RAPL folders, and driver libraries of GPUs.
 
-No machine of the project has RAPL or an AMD GPU, so nothing here was recorded. The trees follow
+No machine of the project has RAPL or an AMD GPU, so nothing here was recorded. The folders follow
 https://docs.kernel.org/power/powercap/powercap.html; the libraries have the functions that zeus
 0.16 calls.
 """
@@ -13,23 +13,28 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 SPAN = 262_143_328_850
-"""max_energy_range_uj of many Intel processors, in microjoules."""
+"""The value of max_energy_range_uj on many Intel processors, in microjoules."""
 
 XEON_2S: Mapping[str, tuple[str, int]] = {
     "intel-rapl:0": ("package-0", 1_000_000), "intel-rapl:0/intel-rapl:0:0": ("dram", 2_000_000),
     "intel-rapl:1": ("package-1", 3_000_000), "intel-rapl:1/intel-rapl:1:0": ("dram", 4_000_000),
     "intel-rapl:2": ("psys", 9_000_000),
 }
-"""A server with two Intel packages, each with memory, and the domain of the whole platform."""
+"""RAPL domains of a server: two Intel packages, their memory, and the whole platform."""
 
 EPYC: Mapping[str, tuple[str, int]] = {
     "intel-rapl:0": ("package-0", 5_000_000), "intel-rapl:0/intel-rapl:0:0": ("core", 1_000_000),
 }
-"""A server with one AMD package; its processors count no memory."""
+"""RAPL domains of a server with one AMD package, which does not measure its memory."""
 
 
 def rapl(folder: Path, domains: Mapping[str, tuple[str, int]]) -> Path:
-    """Write a tree of RAPL domains; `domains` is path -> name and counter in microjoules."""
+    """Write a folder of RAPL domains, and return its path.
+
+    Args:
+        folder: folder in which `intel-rapl` is created.
+        domains: path of a domain -> name, and energy counter in microjoules.
+    """
     place = folder / "intel-rapl"
     for path, (name, counter) in domains.items():
         (place / path).mkdir(parents=True)
@@ -40,14 +45,14 @@ def rapl(folder: Path, domains: Mapping[str, tuple[str, int]]) -> Path:
 
 
 def count(place: Path, path: str, counter: int) -> None:
-    """Set the counter of a domain, in microjoules."""
+    """Set the energy counter of the domain at `path` to `counter` microjoules."""
     (place / path / "energy_uj").write_text(f"{counter}\n")
 
 
 class Nvml:
-    """NVML of a machine with two GPUs of one model, in the place of pynvml's functions.
+    """A substitute for NVML on a machine with two GPUs of one model.
 
-    `denied` has the numbers of GPUs that this process must not use, which NVML counts all the same.
+    `denied` has the numbers of GPUs that NVML counts, but that this process must not use.
     """
 
     NAMES = ("00000000:3B:00.0", "00000000:AF:00.0")
@@ -58,7 +63,7 @@ class Nvml:
         self.denied: tuple[int, ...] = ()
 
     def install(self, monkeypatch: Any) -> Nvml:
-        """Replace the functions that zeus and trainkit call."""
+        """Replace the functions of pynvml that zeus and trainkit call."""
         import pynvml
 
         def unsupported(handle: int) -> None:
@@ -87,9 +92,10 @@ class Nvml:
 
 
 class AmdSmi(ModuleType):
-    """AMD SMI of a machine with two MI250X, each two GPUs of one counter: that of the even GPU.
+    """A substitute for AMD SMI on a machine with two MI250X.
 
-    One call that shuts the library down ends its use, as in ROCm 6: it does not count the calls.
+    An MI250X has two GPUs, but only one energy counter, which belongs to the even GPU. As in
+    ROCm 6, a single call that closes the library closes it for all callers.
     """
 
     class AmdSmiException(Exception):  # noqa: N818 - the library's name
@@ -115,11 +121,11 @@ class AmdSmi(ModuleType):
         self.is_open = False
 
     def amdsmi_get_processor_handles(self) -> list[int]:
-        """Return a handle of each GPU."""
+        """Return the handles of all GPUs."""
         return list(range(len(self.WATTS)))
 
     def amdsmi_get_gpu_enumeration_info(self, handle: int) -> dict[str, int]:
-        """Return the number of a GPU in HIP."""
+        """Return the number that HIP gives to a GPU."""
         return {"hip_id": handle}
 
     def amdsmi_get_gpu_asic_info(self, handle: int) -> dict[str, str]:
@@ -127,11 +133,11 @@ class AmdSmi(ModuleType):
         return {"market_name": "AMD Instinct MI250X"}
 
     def amdsmi_get_power_info(self, handle: int) -> dict[str, Any]:
-        """Return the power of a GPU."""
+        """Return the power of a GPU in watts."""
         return {"current_socket_power": "N/A", "average_socket_power": self.WATTS[handle]}
 
     def amdsmi_get_energy_count(self, handle: int) -> dict[str, float]:
-        """Return the counter, which has units of 15.3 microjoules."""
+        """Return the energy counter of a GPU, and the size of the counter's unit in microjoules."""
         self._refuse_closed()
         units = self.WATTS[handle] * self.seconds / 15.3e-6
         return {"energy_accumulator": units, "counter_resolution": 15.3}
@@ -146,5 +152,5 @@ class AmdSmi(ModuleType):
             raise self.AmdSmiLibraryException("AMDSMI_STATUS_NOT_INIT")
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock by `seconds`."""
         self.seconds += seconds

@@ -1,4 +1,4 @@
-"""Variables that launchers set, of ranks in the middle of a job."""
+"""The environment variables that each launcher sets for a rank, with examples of their values."""
 
 SLURM = {
     "SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "6", "SLURM_LOCALID": "1",

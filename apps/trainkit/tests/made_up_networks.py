@@ -1,4 +1,4 @@
-"""A framework of made-up networks whose steps take given times of a clock of its own."""
+"""A made-up framework, whose networks advance a made-up clock by fixed times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trainkit.zoo import measure
 from trainkit.zoo.measure import Network, Step
 
 FORWARD, TRAIN = 0.5, 2.0
-"""Seconds of the two steps of a network."""
+"""Durations of a forward step and of a training step, in seconds."""
 SPEED = {512: 1e12, 1024: 4e12, 2048: 3e12, 4096: 2e12}
-"""Order of a matrix product -> operations per second."""
+"""Order of the multiplied square matrices -> operations per second."""
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
     def step(self, *seconds: float) -> Step:
-        """Return a step that takes these seconds, one after the other; the last one remains."""
+        """Return a step that takes each of `seconds` in turn; further calls take the last value."""
         left = list(seconds)
 
         def take() -> None:
@@ -43,7 +43,7 @@ class BrokenError(Exception):
 
 
 class MadeUp:
-    """A framework whose networks are named after what happens to them."""
+    """A framework in which some networks fail as their names describe, for example `broken`."""
 
     FAILURES: ClassVar[tuple[type[Exception], ...]] = (BrokenError,)
     title = "made-up"
@@ -53,7 +53,7 @@ class MadeUp:
         self.clock = clock
 
     def product(self, order: int) -> Step:
-        """Return a product with the rate in `SPEED`."""
+        """Return a matrix product that runs at the rate in `SPEED`."""
         return self.clock.step(2 * order**3 / SPEED[order])
 
     def network(self, name: str) -> Network:
@@ -68,12 +68,12 @@ class MadeUp:
         return Network(5_000_000, 224, 3_000_000_000, step, self.clock.step(TRAIN))
 
     def is_out_of_memory(self, error: Exception) -> bool:
-        """Return whether the error has the text of `_full`."""
+        """Return whether `error` is the error that the network `full` raises."""
         return str(error) == "full"
 
 
 def open_framework(settings: Clock | None) -> MadeUp:
-    """Return the framework with a clock that `trainkit.zoo` reads."""
+    """Return the framework, and make `trainkit.zoo` read its clock."""
     if settings is None:
         raise ArgumentError("no GPU", code="gpu-unavailable")
     print("noise of a library")
@@ -82,7 +82,12 @@ def open_framework(settings: Clock | None) -> MadeUp:
 
 
 def limited_allocation(free: int, size: int) -> str:
-    """Return what happens to an allocation of `size` bytes if `free` bytes of memory are free."""
+    """Return `granted` or `refused`, the result of an allocation.
+
+    Args:
+        free: free memory in bytes.
+        size: size of the allocation in bytes.
+    """
     vars(node_memory)["free_bytes"] = lambda: free
     try:
         with measure.memory_limit("cpu"):

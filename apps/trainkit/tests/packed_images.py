@@ -1,4 +1,4 @@
-"""Small data sets packed on the spot in WebDataset, and fixtures of two of them."""
+"""Pack small data sets as WebDataset, and provide two of them as fixtures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def write_shard(folder: Path, name: str, images: Sequence[bytes], labels, first:
 
 
 def pack(folder: Path, splits, *, classes: int, channels: int, size, ending: str = "png") -> Path:
-    """Pack `splits` {name: (image files, labels)} as the tool does, 40 samples a shard."""
+    """Pack `splits`, a dict {name: (image files, labels)}, with 40 samples per shard."""
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "schema": 1,
@@ -91,7 +91,7 @@ def pack(folder: Path, splits, *, classes: int, channels: int, size, ending: str
 
 
 def stripes(count: int, size: int, seed: int) -> tuple[list[Pixels], list[int]]:
-    """Return noisy images of two classes that a network can tell: horizontal, vertical stripes."""
+    """Return noisy images with horizontal or vertical stripes, and their classes, 0 or 1."""
     generator = np.random.default_rng(seed)
     labels = [int(x) for x in generator.integers(0, 2, count)]
     pattern = (np.indices((size, size)) // 2 % 2 * 160).astype(np.uint8)
@@ -101,7 +101,10 @@ def stripes(count: int, size: int, seed: int) -> tuple[list[Pixels], list[int]]:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data set of 100 + 30 grey 12x12 images of two classes. Do not change it."""
+    """Return the folder of a data set with 100 training images and 30 test images.
+
+    The images are grey, with 12x12 pixels and two classes. Tests must not change the data set.
+    """
     splits = {}
     for split, count, seed in (("train", 100, 1), ("test", 30, 2)):
         images, labels = stripes(count, 12, seed)
@@ -112,7 +115,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return 100 + 30 flat grey images whose brightness is 2 x their number."""
+    """Return a data set of 100 + 30 grey images; each pixel of image n has the value 2 n."""
     splits = {}
     for split, count in (("train", 100), ("test", 30)):
         images = [png(np.full((12, 12), 2 * n, np.uint8)) for n in range(count)]

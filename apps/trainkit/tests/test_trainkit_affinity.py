@@ -14,7 +14,10 @@ from trainkit.ranks import Ranks
 
 
 def two_sockets(folder: Path) -> Path:
-    """Two sockets of four cores with two hardware threads each, as Linux numbers them."""
+    """Write a folder that describes two sockets of four cores, as Linux does; return the folder.
+
+    Each core has two hardware threads.
+    """
     for node, cpus in enumerate(("0-3,8-11", "4-7,12-15")):
         (folder / f"node/node{node}").mkdir(parents=True)
         (folder / f"node/node{node}/cpulist").write_text(f"{cpus}\n")
@@ -72,7 +75,7 @@ def test_a_launcher_that_binds_is_left_alone(
 
 
 class Cores:
-    """Two sockets, of whose 16 hardware threads a process may use some."""
+    """A machine with 16 hardware threads on two sockets; the process may use only `allowed`."""
 
     def __init__(self, system: Path, allowed: set[int], monkeypatch: pytest.MonkeyPatch) -> None:
         self.allowed, self.bound, cores = allowed, [], affinity.cores

@@ -1,4 +1,4 @@
-"""Options made from dataclass fields, and the rules of the --out folder."""
+"""Tests of options that are made from dataclass fields, and of the rules of the --out folder."""
 
 # ruff: noqa: RUF009 - `option` returns a dataclasses.field
 import argparse
@@ -46,7 +46,7 @@ def test_defaults_and_values() -> None:
 
 @dataclass(frozen=True)
 class Changed(Settings):
-    """Sample options, one of which had another name."""
+    """Sample options, in which `epochs` replaces the older name `old_epochs`."""
 
     RENAMED: ClassVar[dict[str, str]] = {"old_epochs": "epochs"}
 

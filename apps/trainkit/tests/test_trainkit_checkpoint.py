@@ -1,4 +1,4 @@
-"""Checkpoints survive truncation, flipped bits, a full disk and kill -9."""
+"""Tests of checkpoints after truncation, flipped bits, a full disk and kill -9."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""What people see: a bar where one can be drawn, plain lines elsewhere; nobody has to listen."""
+"""Tests of the console output: a bar on a terminal, plain lines elsewhere, closed outputs."""
 
 import contextlib
 import fcntl
@@ -20,7 +20,7 @@ from trainkit.console import Console, Counter
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, TextIO]]:
-    """A terminal of 80 columns: where it is read, and where it is written."""
+    """A terminal of 80 columns: descriptor to read what it shows, and stream to write to it."""
     reader, writer = pty.openpty()
     resize(writer, 80)
     with open(writer, "w") as stream:  # noqa: PTH123 - a descriptor
@@ -33,7 +33,7 @@ def resize(terminal: int, columns: int) -> None:
 
 
 def shown(reader: int) -> str:
-    """Return all that was written to a terminal so far."""
+    """Return the text that the terminal has received and that was not read before."""
     os.set_blocking(reader, False)
     said = b""
     with contextlib.suppress(BlockingIOError):
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_that_counts_what_was_done_before(
 
 
 def test_a_terminal_without_columns_gets_lines(terminal: tuple[int, TextIO]) -> None:
-    """As Open MPI gives to its ranks; a bar of no width is nothing."""
+    """Open MPI gives its ranks such a terminal, on which a bar would have no width."""
     reader, stream = terminal
     resize(stream.fileno(), 0)
     speak(Console(10, stream=stream))

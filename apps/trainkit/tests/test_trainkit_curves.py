@@ -1,4 +1,4 @@
-"""Curves are read back from a run that is finished, running, resumed, killed, or damaged."""
+"""Tests of reading the curves of a finished, running, resumed, killed or damaged run."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from trainkit.testing.refusals import refused
 
 
 def write(folder: Path, *steps: int) -> MetricsLog:
-    """Begin the metrics of a run with epochs of so many steps: two of 7."""
+    """Begin a metrics log; `steps` are the steps of each epoch, by default two epochs of 7."""
     log = MetricsLog(folder / "metrics.jsonl")
     log.start(metrics.RUN_START)
     for number, own in enumerate(steps or (7, 7)):

@@ -1,4 +1,4 @@
-"""Records that cannot be decoded: found by halving, counted once."""
+"""Tests of records that cannot be decoded: bisection finds them, and each counts once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Opening a packed data set: whatever is wrong is said with the file's name."""
+"""Tests of opening a packed data set: each error names the file."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ def test_sizes_and_statistics_are_those_of_the_description(copy: Path) -> None:
 
 
 def test_a_folder_of_images_is_normalized_as_imagenet_is(tmp_path: Path) -> None:
-    """The numbers of torchvision's documentation of its trained networks, red first."""
+    """The numbers are from torchvision's documentation, in the order red, green, blue."""
     (tmp_path / "train/a").mkdir(parents=True)
     found = open_dataset(tmp_path)
     assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -71,7 +71,10 @@ def test_other_bytes_are_other_data(copy: Path, tiny: Path) -> None:
 
 
 def test_records_are_numbered_through_the_shards(numbered: Path) -> None:
-    """The classes of `numbered` are the numbers modulo 2; its shards have 40, 40 and 20."""
+    """The class of a sample of `numbered` is its number modulo 2.
+
+    The shards have 40, 40 and 20 samples.
+    """
     records = open_dataset(numbered).records("train")
     assert [records.label(n) for n in (0, 39, 40, 41, 79, 80, 99)] == [0, 1, 0, 1, 1, 0, 1]
     places = [records.describe(n).split("train-")[1].split(" ")[0] for n in (39, 40, 79, 80)]

@@ -1,4 +1,4 @@
-"""A plain folder of images gives what a packed data set of them would."""
+"""Tests that a plain folder of images gives the same samples as a packed data set."""
 
 from __future__ import annotations
 

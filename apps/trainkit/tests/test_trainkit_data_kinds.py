@@ -1,4 +1,4 @@
-"""Samples of any number of classes, of none, and sequences: read from every format that can."""
+"""Tests of samples with any number of classes or none, and of sequences, in all formats."""
 
 import hashlib
 import json
@@ -64,7 +64,7 @@ def test_a_data_set_without_labels_needs_no_classes(form: str, tmp_path: Path) -
 
 
 def test_an_app_gets_only_the_kinds_that_it_takes(tmp_path: Path) -> None:
-    """An image classifier must not take the first frame, or the first of several classes."""
+    """For example, an image classifier must not use only the first frame or the first class."""
     folder = packed(
         tmp_path / "data", "webdataset", "multi", "sequence", samples_of("multi", "sequence")
     )

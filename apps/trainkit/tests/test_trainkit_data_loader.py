@@ -1,4 +1,4 @@
-"""A loader with a decoder of three lines: what any app gets, in any framework."""
+"""Tests of the loader with a minimal decoder, independent of any app and framework."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from trainkit.testing.refusals import refused
 COUNT = 23
 BAD = (4, 10, 11)
 Batch = list[tuple[int, float, int]]
-"""What a record says that it is, its draw, and how large it was made."""
+"""For each record, its number, its random draw, and the size at which it was decoded."""
 
 
 class Lane:
-    """Makes batches on a thread, and so ahead of who asks for them."""
+    """A producer that makes batches in a thread before they are requested."""
 
     def __init__(self, shares: Iterator[Share], make: Callable[[Share], Batch]) -> None:
         self._shares, self._make = shares, make
@@ -44,7 +44,10 @@ class Lane:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Records of digits become batches of numbers; they grow by one each second epoch."""
+    """A decoder from records of digits to batches of numbers.
+
+    If `grows` is true, the size of the samples grows by one every second epoch.
+    """
 
     records: Records
     lanes: int = 1
@@ -136,7 +139,7 @@ def test_an_epoch_has_each_record_once_in_the_order_of_the_plan(good: Path) -> N
 
 
 def test_order_and_draws_follow_the_seed(good: Path) -> None:
-    """NumPy's own: a permutation by (seed, epoch), uniform draws by (seed, epoch, step)."""
+    """NumPy draws the order from (seed, epoch), and random numbers from (seed, epoch, step)."""
     order = np.random.default_rng((1, 4)).permutation(COUNT)  # 1 is the seed of `loader`
     assert loader(good).plan.seed == 1
     for step, batch in enumerate(loader(good).epoch(4)):

@@ -1,4 +1,4 @@
-"""Order, shares and draws: from (seed, epoch, step) alone, on any number of ranks."""
+"""Tests of order, shares and draws: they depend only on (seed, epoch, step) for any ranks."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from trainkit.data.order import Plan
 
 
 def test_each_epoch_and_step_has_draws_of_its_own() -> None:
-    """Else each image would be cropped and flipped in the same way in every epoch."""
+    """Otherwise, each image would be cropped and flipped in the same way in every epoch."""
     plan, other = Plan(100, 16, 1, training=True), Plan(100, 16, 2, training=True)
     draws = [
         chosen.draws(epoch, step, 23).tobytes()

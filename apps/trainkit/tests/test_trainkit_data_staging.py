@@ -1,4 +1,4 @@
-"""`--stage`: shards on a local disk, copied once, checked, and reused."""
+"""Tests of `--stage`: shards are copied once to a local disk, checked, and reused."""
 
 import errno
 import fcntl
@@ -31,7 +31,7 @@ def source(tiny: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def copied(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Return the names of the files that are copied, as they are."""
+    """Return a list, to which the name of each copied file is appended."""
     names: list[str] = []
     whole = staging._copy_file
 

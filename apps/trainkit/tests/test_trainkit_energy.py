@@ -1,6 +1,6 @@
-"""The energy of a job on described meters: who reads what, and what a training reports.
+"""Tests of the energy of a job: which rank reads which meter, and what a training reports.
 
-`FakeMeter` stands for a counter of a device that draws constant power on the clock of the test, so
+`FakeMeter` replaces the counter of a device that draws constant power. A test sets the clock, so
 that each energy follows from the watts and the seconds of the steps.
 """
 
@@ -27,7 +27,7 @@ from trainkit.strategy import Strategy
 
 
 class FakeMeter:
-    """A test double: a device that draws `watts` all the time, and breaks at `until`."""
+    """A substitute for the meter of a device that draws `watts`; it fails from the time `until`."""
 
     def __init__(self, about: About, watts: float, ticks: Clock, until: float = 1e9) -> None:
         self.about, self.watts, self.clock, self.until = about, watts, ticks, until
@@ -51,7 +51,7 @@ def about(name: str, kind: Kind = CPU) -> About:
 
 
 class Peers:
-    """Ranks that are threads; each collective waits for all of them."""
+    """A group of ranks that are threads; each collective waits for all ranks."""
 
     def __init__(self, size: int) -> None:
         self.size, self.barrier = size, threading.Barrier(size, timeout=20)
@@ -66,7 +66,7 @@ class Peers:
         return found
 
     def run(self, work: Callable[[Strategy], Any]) -> list[Any]:
-        """Return what `work` returns on each rank."""
+        """Return the result of `work` on each rank, in the order of the ranks."""
 
         def one(rank: int) -> None:
             self.results[rank] = work(Peer(self, rank))
@@ -80,7 +80,7 @@ class Peers:
 
 
 class Peer(Strategy):
-    """One of the ranks; with a GPU if `gpus` is true."""
+    """One rank of `peers`; it has a GPU if `gpus` is true."""
 
     gpus = False
 
@@ -107,9 +107,10 @@ def clock_of_energy(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> list[list[str]]:
-    """Draw for each rank the names of the meters that it can read.
+    """Draw for each rank of a job the names of the meters that the rank can read.
 
-    Ranks of a node read all its packages. Each rank has a card, which others of the node may share.
+    All ranks of a node read the packages of the node. Each rank has a card, which other ranks of
+    the node may share.
     """
     nodes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     readable = []
@@ -155,7 +156,7 @@ def test_the_sum_over_ranks_counts_each_device_once(readable: list[list[str]]) -
 
 
 def test_two_dies_and_shared_gpus_are_counted_once(clock_of_energy: Clock) -> None:
-    """Eight ranks: two nodes of two cards of two dies each, and one package per node."""
+    """Eight ranks run on two nodes; a node has one package, and two cards of two dies each."""
     peers = Peers(8)
 
     def work(strategy: Strategy) -> dict[str, Use]:
@@ -250,7 +251,7 @@ def test_nothing_is_exchanged_if_nothing_is_readable() -> None:
 
 
 class OnGpus(Ranks3):
-    """The same on a GPU."""
+    """Rank 0 of three ranks, as in `Ranks3`, with a GPU."""
 
     def gpu(self) -> Gpu | None:
         return Gpu(0)
@@ -261,7 +262,7 @@ WATTS = {"n1 package-0": 200.0, "n1 package-0 dram": 50.0}
 
 @pytest.fixture
 def metered(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:  # noqa: F811
-    """Return the clock; a run has the meters `WATTS`, and a card of 700 W if it has a GPU."""
+    """Return the clock; runs have the meters `WATTS`, and with a GPU also a card of 700 W."""
     monkeypatch.setattr(energy, "time", clock)
 
     def find(gpu: Gpu | None) -> Found:
@@ -284,7 +285,7 @@ SAMPLES = sum(cost(step).samples for step in range(15))
 
 
 def check_totals(out: Path, watts: dict[str, float] = WATTS) -> None:
-    """Compare the end of a run with the watts of the devices, added up here."""
+    """Assert that the totals of a run equal the sums of the devices' watts times the seconds."""
     total = sum(watts.values())
     [(joules, its)], [(each, of)], [(mean, by)] = (
         lines(out, key) for key in ("energy_joules", "energy_per_sample", "mean_power_watts")
@@ -349,7 +350,7 @@ OF_ENERGY = ["interval_energy_joules", "power_watts", "energy_joules", "energy_p
 
 
 def test_a_checkpoint_without_energy_leaves_no_total(metered: Clock, tmp_path: Path) -> None:
-    """As one of an older version: the energy of its steps is unknown."""
+    """A checkpoint of an older version does not contain the energy of its steps."""
     out = Timed(tmp_path / "run", metered, course()).run()
     (out / "result.json").unlink()
     path = out / "checkpoints" / "step-00000005.npz"

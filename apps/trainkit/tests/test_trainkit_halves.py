@@ -1,4 +1,4 @@
-"""trainkit has a half without any framework, and one for each."""
+"""Tests of the parts of trainkit: one without any framework, and one for each framework."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ FOREIGN = {"torch", "tensorflow", "keras", "nvidia", "horovod", "jax"}
 
 
 def imported(path: Path) -> set[str]:
-    """Return the modules that `path` imports anywhere, by their whole names."""
+    """Return the full names of all modules that the file `path` imports."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

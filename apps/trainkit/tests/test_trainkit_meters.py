@@ -1,4 +1,4 @@
-"""Energy meters of described hosts, read through zeus as it is."""
+"""Tests of the energy meters of described hosts, which the unmodified library zeus reads."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_cores_of_a_package_are_not_added_to_it(tmp_path: Path) -> None:
 
 
 def test_no_process_and_no_thread_reads_a_counter(tmp_path: Path) -> None:
-    """zeus' own reading starts a process for each domain."""
+    """By default, zeus would start a process for each domain."""
     import multiprocessing
     import threading
 
@@ -53,7 +53,7 @@ def test_no_process_and_no_thread_reads_a_counter(tmp_path: Path) -> None:
 
 
 class Clock:
-    """A clock that stands still but where a test lets it pass."""
+    """A clock that advances only if a test sets `now`."""
 
     now = 0.0
 

@@ -1,4 +1,4 @@
-"""metrics.jsonl: MLPerf's form, flushed lines, no doubles, one writer."""
+"""Tests of metrics.jsonl: format of MLPerf, flushed lines, no duplicates, a single writer."""
 
 import json
 import subprocess

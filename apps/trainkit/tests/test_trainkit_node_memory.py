@@ -1,4 +1,4 @@
-"""The memory of the node is limited by the control groups of the process."""
+"""Tests of the memory of a node, which the control groups of a process may limit."""
 
 from __future__ import annotations
 

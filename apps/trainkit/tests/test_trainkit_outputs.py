@@ -1,4 +1,4 @@
-"""The --out folder: one writer, an end that the whole run agrees about, metrics that still fit."""
+"""Tests of the --out folder: one writer, and metrics, result and checkpoints that agree."""
 
 import io
 import json
@@ -37,7 +37,7 @@ def is_finished(folder: Path) -> bool:
 
 @pytest.fixture
 def stopped(tmp_path: Path) -> Path:
-    """A run that stopped after step 6 of 9; with checkpoints of 3 and 6."""
+    """The folder of a run that stopped after step 6 of 9, with checkpoints of steps 3 and 6."""
     folder = tmp_path / "run"
     with begin(folder).log as log:
         out = Outputs(folder, Checkpoints(folder / "checkpoints"), log, None, True, {"seed": 1},
@@ -52,7 +52,7 @@ def stopped(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def finished(stopped: Path) -> Path:
-    """The same run, which went on to its end."""
+    """The folder of the run `stopped`, which has resumed and finished."""
     out = begin(stopped, "auto")
     save(out, 9)
     out.log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=9)
@@ -87,7 +87,7 @@ def test_a_result_that_the_run_contradicts_ends_nothing(stopped: Path, text: str
 
 
 def forged_end(run: Path) -> None:
-    """Metrics that say the training ended, and a checkpoint that does not."""
+    """Write the end of the training into metrics and result, but write no last checkpoint."""
     with metrics.MetricsLog(run / "metrics.jsonl") as log:
         log.stop(metrics.RUN_STOP, status=metrics.SUCCESS, step=9)
     atomic.write_json(run / "result.json", {"status": "success", "steps": 9})
@@ -117,7 +117,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(stopped: Path) -> None:
 
 
 def test_a_writer_that_was_overtaken_does_not_overwrite(tmp_path: Path) -> None:
-    """One writer checks the folder; another begins and ends; then the first one begins."""
+    """One writer checks the folder, then a second writer begins and ends, then the first begins."""
     assert not outputs.is_finished(tmp_path, "never", warn=print)
     with begin(tmp_path).log as log:
         log.start(metrics.RUN_START)
@@ -154,7 +154,7 @@ def garbage(path: Path) -> None:
 
 
 def shifted(path: Path) -> None:
-    """Whole lines, of other lengths than those that were written."""
+    """Insert spaces into a line, so that the byte positions of later lines change."""
     path.write_bytes(path.read_bytes().replace(b'"step": 5', b'"step":   5'))
 
 
@@ -204,7 +204,7 @@ class Trap:
 
 
 def plant_pickle(path: Path) -> None:
-    """Let a checkpoint run a command when a reader without care loads it."""
+    """Add a pickle to a checkpoint; loading the pickle would run a command."""
     trap = io.BytesIO()
     np.save(trap, np.array([Trap()], object), allow_pickle=True)
     with zipfile.ZipFile(path) as archive:

@@ -1,4 +1,4 @@
-"""Named parts: each comes back, and one that does not fit is named with what differs."""
+"""Tests of named parts: each part is restored, or an error names it and the difference."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from trainkit.testing.refusals import refused
 
 
 class Numbers:
-    """A part of named arrays."""
+    """A part of a checkpoint that contains named arrays."""
 
     def __init__(self, **arrays: list[float]) -> None:
         self.arrays = {name: np.array(values) for name, values in arrays.items()}

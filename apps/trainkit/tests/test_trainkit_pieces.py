@@ -1,4 +1,4 @@
-"""Arrays in pieces: any range is read back, damage is found, and ranks write one checkpoint."""
+"""Tests of arrays in pieces: any range is read, damage is found, ranks write one checkpoint."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TYPES = ("bool", "uint8", "int16", "int32", "int64", "float16", "float32", "floa
 
 
 def cut(array: Any, rows: list[int], columns: list[int]) -> list[Piece]:
-    """Return the pieces of a matrix between the given rows and columns."""
+    """Divide a matrix at the rows `rows` and the columns `columns`, and return the pieces."""
     ends = [[0, *sorted(rows), array.shape[0]], [0, *sorted(columns), array.shape[1]]]
     return [
         Piece(array[top:bottom, left:right], array.shape, (top, left))
@@ -38,7 +38,7 @@ def cut(array: Any, rows: list[int], columns: list[int]) -> list[Piece]:
 
 
 def write_each(folder: Path, found: list[Piece]) -> list[pieces.File]:
-    """Write each piece to a file of its own."""
+    """Write each piece to a file of its own, and return the files."""
     return [
         pieces.write(folder / f"rank-{number:05d}.safetensors", {"w": piece})
         for number, piece in enumerate(found)
@@ -151,7 +151,7 @@ def test_hostile_headers_are_refused(tmp_path: Path, name: str) -> None:
 
 
 class Team:
-    """Ranks that are objects of this process; their background threads meet in a gather."""
+    """Ranks that are objects of this process; `gather` connects their background threads."""
 
     def __init__(self, folder: Path, size: int, keep: int = 2) -> None:
         self._barrier, self._box = threading.Barrier(size), [None] * size
@@ -168,7 +168,7 @@ class Team:
         return found
 
     def save(self, step: int, value: float) -> None:
-        """Write a checkpoint: an array of which each rank has a row, and progress on rank 0."""
+        """Write a checkpoint: each rank writes a row of an array, and rank 0 the progress."""
         for rank, store in enumerate(self.stores):
             row = np.full((1, 8), value + rank, np.float32)
             piece = Piece(row, (len(self.stores), 8), (rank, 0))
@@ -269,7 +269,7 @@ def test_an_abandoned_checkpoint_keeps_its_shards(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_does_not_count_and_is_removed(tmp_path: Path) -> None:
-    """Four ranks were killed before the file of step 2 was there; two ranks continue."""
+    """Four ranks were killed before they completed the checkpoint of step 2; two ranks continue."""
     team = Team(tmp_path, 2)
     team.save(1, 10)
     for step in (2, 9):

@@ -1,4 +1,4 @@
-"""What a process says and how it ends: exit codes, signals, atomic files, environment.json."""
+"""Tests of the end and output of a process: exit codes, signals, atomic files, environment.json."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Where a training stands: epochs, and steps within them, which need not be as many in each."""
+"""Tests of the progress of a training, whose epochs may have different numbers of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rank and size as each launcher tells them, and where the ranks meet."""
+"""Tests of rank and world size from each launcher, and of the address for connections."""
 
 import os
 

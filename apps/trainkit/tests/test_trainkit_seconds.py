@@ -1,7 +1,7 @@
-"""What a run says of its time, on a clock that stands still but where a test lets it pass.
+"""Tests of the times that a run logs, with a clock that moves only if a test advances it.
 
-No two steps take equally long, read equally long, or have equally many samples: so a sum over all
-steps, a mean of means, and the value of a last step are other numbers than those of a window.
+No two steps have the same duration, reading time and number of samples. Therefore a sum over all
+steps, a mean of means, and the value of the last step differ from the value of a window.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class Cost(NamedTuple):
-    """Of one step: seconds of reading, computing, waiting for gradients, and for its sums."""
+    """Samples of a step, and seconds of reading, computing, waiting for gradients and sums."""
 
     read: float
     compute: float
@@ -44,9 +44,9 @@ class Cost(NamedTuple):
 
 
 def cost(step: int) -> Cost:
-    """Return what a step costs; `step` counts from 0 over the whole training.
+    """Return the cost of a step; `step` counts from 0 over the whole training.
 
-    A checkpoint within a window waits for the sums of its step itself, after steps 3 and 9.
+    After the third and the ninth step, a checkpoint waits for the sums, so that the step does not.
     """
     sums = 0.0 if step in (2, 8) else 0.125 * (1 + step % 5)
     return Cost(0.5 + step % 3, 2.0 + step, 0.25 * (step % 4), sums, 3 + step % 2)
@@ -58,7 +58,7 @@ def losses(step: int) -> tuple[float, float]:
 
 
 class Clock:
-    """`time`, as far as a session asks it."""
+    """A substitute for `time`, with the functions that a session calls."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -71,7 +71,7 @@ class Clock:
 
 
 class Late:
-    """A sum that takes its time, once."""
+    """A sum whose result takes `seconds` to arrive."""
 
     def __init__(self, clock: Clock, seconds: float, values: list[float]) -> None:
         self.clock, self.seconds, self.values = clock, seconds, values
@@ -82,7 +82,7 @@ class Late:
 
 
 class Ranks3(Strategy):
-    """Rank 0 of three; the others have more and less memory."""
+    """Rank 0 of three ranks, which differ in their peak memory."""
 
     def peak_memory(self) -> int:
         return 1000
@@ -92,7 +92,7 @@ class Ranks3(Strategy):
 
 
 class Timed:
-    """A training of epochs of 5 steps, with a line each two."""
+    """A training with epochs of 5 steps, and a log line after every two steps."""
 
     def __init__(
         self, out: Path, clock: Clock, course: Course, resume: str = "never",
@@ -164,7 +164,7 @@ class Timed:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return the clock of session and strategy; a checkpoint takes longer than a training."""
+    """Return the clock of session and strategy; a checkpoint advances it by 10,000 s."""
     clock, write = Clock(), Checkpoints.start
     monkeypatch.setattr(session, "time", clock)
     monkeypatch.setattr(strategy, "time", clock)
@@ -187,11 +187,11 @@ def values(out: Path, key: str) -> list[Any]:
 
 
 WINDOWS = [(0, 1), (2, 3), (4,), (5,), (6, 7), (8, 9), (10, 11), (12, 13), (14,)]
-"""Steps of each line: after an even number of steps, and at the end of an epoch of five."""
+"""Steps of each log line: a line follows every second step and the last step of an epoch."""
 
 
 def check_windows(out: Path) -> None:
-    """Compare the lines of a run with what its steps cost, added up here."""
+    """Assert that the log lines of a run equal the costs of its steps, summed over each window."""
     whole = [[cost(step) for step in window] for window in WINDOWS]
     seconds = [sum(its.seconds for its in window) for window in whole]
     samples = [sum(its.samples for its in window) for window in whole]
@@ -264,7 +264,7 @@ def test_the_memory_is_the_most_that_a_rank_had(clock: Clock, tmp_path: Path) ->
 
 
 def test_the_memory_of_a_process_is_in_bytes() -> None:
-    """As Linux says it in another place, in KiB; both only grow."""
+    """Compare with the peak memory in /proc/self/status, in KiB; both values only grow."""
     before = Strategy().peak_memory()
     told = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()
     assert told[1] == "kB"
@@ -282,14 +282,14 @@ def test_waits_add_up(clock: Clock) -> None:
 
 
 class Drifting(Timed):
-    """Its weights are another rank's from its last step on."""
+    """A training whose digest of the weights changes with each step."""
 
     def digest(self) -> str:
         return f"{super().digest()} {self.session.progress.steps_done}"
 
 
 class Behind(Ranks3):
-    """What rank 0 shares is of the step before, but for the first."""
+    """Ranks of which rank 0 shares the digest after step 4 instead of step 5."""
 
     def share(self, value: Any) -> Any:
         return value.replace(" 5", " 4") if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""A run of any app, without a framework: losses, lines, checkpoints, stops, and going on."""
+"""Tests of a session without a framework: losses, log lines, checkpoints, stops, resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class There:
-    """A sum that is there already."""
+    """A sum whose result is available at once."""
 
     def __init__(self, *values: float) -> None:
         self.values = list(values)
@@ -36,7 +36,7 @@ class There:
 
 
 class Weights:
-    """A part of one array."""
+    """A part of a checkpoint that contains one array."""
 
     def __init__(self) -> None:
         self.array = np.zeros(2)
@@ -49,7 +49,7 @@ class Weights:
 
 
 class Adding:
-    """A training whose weights are the sum of its batches; `loss` says what a step loses."""
+    """A training whose weights are the sum of its batches; `loss` returns the loss of a batch."""
 
     course = Course(STEPS, EPOCHS * STEPS, EPOCHS * STEPS, 2, 3, 2)
 
@@ -113,7 +113,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 def told(out: Path) -> list[Any]:
-    """Return all metrics but those of time, and where the training went on."""
+    """Return key, value and step of all metrics, except times and the step of a resume."""
     timed = {"throughput", "data_wait_fraction", "communication_fraction", "training_seconds",
              "epoch_seconds", "peak_memory_bytes", "resumed_from_step", "not_readable"}
     return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
@@ -146,7 +146,7 @@ def test_a_run_tells_means_over_samples_and_ends_with_a_result(whole: Path) -> N
 
 
 def check_epoch_seconds(out: Path) -> None:
-    """Assert that each epoch was logged once, and that they took the time of the training."""
+    """Assert that each epoch was logged once, and that the epochs add up to the training time."""
     found = [(x["metadata"]["epoch_num"], x["value"]) for x in lines(out)
              if x["key"] == "epoch_seconds"]
     (total,) = (x["value"] for x in lines(out) if x["key"] == "training_seconds")
@@ -175,7 +175,7 @@ def test_it_goes_on_from_any_checkpoint_to_the_same_end(
 
 
 class Changing(Adding):
-    """Its epochs have 2, 4 and 3 steps, as with a batch that changes."""
+    """A training whose epochs have 2, 4 and 3 steps, as if the batch size changed."""
 
     counts = (2, 4, 3)
     course = Course(counts, 9, 9, 2, 3, 2)
@@ -198,7 +198,7 @@ def test_epochs_may_have_steps_of_their_own(step: int, tmp_path: Path) -> None:
 
 
 class Stopped(Adding):
-    """Is asked to stop at a number, or in an evaluation."""
+    """A training that gets a stop signal at the batch `at`, or in an evaluation if `at` is None."""
 
     at: float | None = None
 
@@ -229,7 +229,7 @@ def test_a_stop_leaves_a_checkpoint_and_the_run_goes_on_to_the_same_end(
 
 
 class Diverging(Adding):
-    """Its second loss of the step after 2 is none."""
+    """A training with an infinite loss for the batch 2."""
 
     def loss(self, number: float) -> float:
         return float("inf") if number == 2 else number
@@ -242,7 +242,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_step(tmp_path: Path) -> Non
 
 
 class Exploding(Adding):
-    """Its weights are none after the step `at`, whose loss is that of those before."""
+    """A training with finite losses, in which a weight becomes infinite at the batch `at`."""
 
     at = 0.0
 
@@ -256,7 +256,7 @@ class Exploding(Adding):
 def test_weights_that_are_not_finite_take_no_checkpoints_place(
     at: float, step: int, tmp_path: Path
 ) -> None:
-    """Neither within an epoch nor at its end, after which is an evaluation."""
+    """The training fails within an epoch, or at the end of an epoch before an evaluation."""
     out = tmp_path / "run"
     training = Exploding(out)
     training.at = at
@@ -271,7 +271,7 @@ def test_weights_that_are_not_finite_take_no_checkpoints_place(
 
 
 class Overflowing(Adding):
-    """Its weights are finite; what they make of what is held out is not."""
+    """A training with finite weights, whose evaluation returns NaN."""
 
     def evaluate(self) -> Evaluation | None:
         return Evaluation({"eval_sum": float("nan")}, {"sum": float("nan")}, "sum nan")
@@ -284,7 +284,7 @@ def test_an_evaluation_that_is_not_finite_ends_the_training(tmp_path: Path) -> N
 
 
 class Another(Strategy):
-    """A rank whose weights are not those of rank 0."""
+    """A rank whose weights differ from the weights of rank 0."""
 
     def share(self, value: Any) -> Any:
         return "another" if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""The form of a checkpoint file: all that it can hold comes back, and nothing else is believed."""
+"""Tests of the checkpoint format: supported values are restored, all others are refused."""
 
 import io
 import json
@@ -109,7 +109,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def lying() -> bytes:
-    """Return an array of 8 bytes that says it has 8 terabytes."""
+    """Return an array file with 8 bytes of data, whose header states 8 terabytes."""
     return npy(np.zeros(1)).replace(b"(1,), }            ", b"(999999999999,), } ")
 
 
@@ -152,7 +152,7 @@ def compressed(path: Path) -> None:
 
 
 def overlapping(path: Path) -> None:
-    """Let two entries be the same bytes: a small file with large content."""
+    """Write an archive with two entries for the same bytes, so that its content seems larger."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("state.json", json.dumps({"a": [{"$array": 0}, {"$array": 1}]}))
         archive.writestr("0.npy", npy(np.zeros(1000)))

@@ -1,4 +1,4 @@
-"""The contract's tests leave nothing out without a word."""
+"""Tests that the tests of the app contract cover every strategy of an app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that hang are noticed, named with the place in the code, and ended."""
+"""Tests of the watchdog: it reports where ranks hang in the code, and ends the ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainkit.watchdog import Watchdog, spans, summary
 
 
 class Clock:
-    """Seconds that a test sets."""
+    """A clock in seconds that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ def ends() -> list[int]:
 def dogs(
     folder: Path, clock: Clock, ends: list[int], size: int = 2, patience: float = 300
 ) -> list[Watchdog]:
-    """Return the watchdogs of a training in the midst of its steps."""
+    """Return the watchdogs of all ranks, after the first steps of a training."""
     ranks = [
         Watchdog(rank, size, folder, patience, end=ends.append, clock=clock)
         for rank in range(size)
@@ -98,7 +98,7 @@ def test_the_object_of_an_activity_is_named_and_makes_no_other_kind(
 def test_the_first_wait_of_each_kind_has_more_patience(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Code is compiled, and ranks meet."""
+    """In its first steps, a rank compiles code and connects to other ranks."""
     rank = Watchdog(0, 2, tmp_path / "hanging", 300, end=ends.append, clock=clock)
     rank.beat(STEP)
     rank.look(299)
@@ -128,7 +128,7 @@ def test_a_hang_is_noticed_within_the_seconds_that_were_asked_for(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str],
     waited: float,
 ) -> None:
-    """Whatever was waited for before: the first step was compiled, another one took long."""
+    """Earlier waits have no effect, for example a step with a compilation, or a long step."""
     [rank, _] = dogs(tmp_path / "hanging", clock, ends, patience=30)
     for _ in range(2):
         clock.now += waited

@@ -1,4 +1,4 @@
-"""The rates of networks, their shares of the ceiling, and networks that cannot be measured."""
+"""Tests of the rates of networks, their shares of the fastest matrix product, and failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CEILING = Ceiling(4e12, 1024)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return the clock by which `trainkit.zoo.measure` measures."""
+    """Return the clock that `trainkit.zoo.measure` reads."""
     found = Clock()
     monkeypatch.setattr(measure, "time", found)
     return found
@@ -81,7 +81,7 @@ def test_a_network_that_fails_has_a_reason(
 
 @pytest.mark.slow
 def test_memory_that_is_not_free_is_not_allocated() -> None:
-    """In another process, whose limit has no effect on the tests."""
+    """The limit is set in another process, so that it has no effect on other tests."""
     assert run.separately(limited_allocation, 10 << 20, 200 << 20) == "refused"
     assert run.separately(limited_allocation, 400 << 20, 200 << 20) == "granted"
 

@@ -1,6 +1,6 @@
 """Writers of samples with any number of classes or none, and of sequences of frames.
 
-By the table in `shards.formats`, and independent of the readers.
+They follow the table in `shards.formats`, and are independent of the readers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from written_shards import delimited, masked_crc32c, varint
 
 Sample = tuple[Sequence[int], Sequence[bytes]]
-"""Classes and image files."""
+"""The classes and the image files of a sample."""
 
 
 def webdataset(stem: Path, labels: str, sample: str, samples: Sequence[Sample]) -> Path:
@@ -90,7 +90,7 @@ WRITERS = {"webdataset": webdataset, "tfrecord": tfrecord, "hdf5": hdf5}
 def packed(
     folder: Path, form: str, labels: str, sample: str, samples: Sequence[Sample], classes: int = 5
 ) -> Path:
-    """Write `samples` as the one shard of the split "train" of a data set."""
+    """Write `samples` as a data set with one shard in the split "train", and return its folder."""
     folder.mkdir(parents=True)
     stem = folder / "train-00000"
     path = WRITERS[form](stem, labels, sample, samples)

@@ -1,4 +1,4 @@
-"""Writers of every format, from the public specifications and independent of the readers."""
+"""Writers of every format; they follow the public specifications, independently of the readers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def varint(value: int) -> bytes:
 
 
 def delimited(number: int, content: bytes) -> bytes:
-    """Return a protobuf field of bytes."""
+    """Return a length-delimited field of a protobuf message."""
     return varint(number << 3 | 2) + varint(len(content)) + content
 
 
@@ -43,7 +43,7 @@ def masked_crc32c(content: bytes) -> int:
 
 
 def example(image: bytes, label: int, name: str) -> bytes:
-    """Return a tf.train.Example."""
+    """Return a serialized tf.train.Example with an image, its class and its name."""
     integers = delimited(3, delimited(1, varint(label)))
     features = {
         b"image/class/label": integers,
@@ -69,7 +69,10 @@ def tfrecord(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path
 
 
 def recordio_frames(payload: bytes) -> bytes:
-    """Return a payload as dmlc-core writes it: split where the magic stands, aligned to 4."""
+    """Return a payload as a RecordIO record of dmlc-core.
+
+    The payload is split at magic numbers in aligned positions, and padded to 4 bytes.
+    """
     places = [i for i in range(0, len(payload) - 3, 4) if payload[i : i + 4] == RECORDIO_MAGIC]
     cuts = zip([0, *(p + 4 for p in places)], [*places, len(payload)], strict=True)
     parts = [payload[a:b] for a, b in cuts]
@@ -92,7 +95,7 @@ def recordio(stem: Path, images: Sequence[bytes], labels: Sequence[int]) -> Path
 
 
 def datum(image: bytes, label: int) -> bytes:
-    """Return a Caffe Datum; as proto2 writers do, with a label of 0 spelt out."""
+    """Return a Caffe Datum, which contains its label even if the label is 0, as in proto2."""
     return delimited(4, image) + varint(5 << 3) + varint(label) + varint(7 << 3) + varint(1)
 
 
@@ -123,7 +126,7 @@ FORMATS = ["webdataset", *WRITERS]
 
 
 def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
-    """Write the `samples` {split: (images, labels)} of the data set `source` in another format."""
+    """Write the data set `source`, with `samples` {split: (images, labels)}, in another format."""
     if kind == "webdataset":
         return Path(shutil.copytree(source, folder))
     folder.mkdir(parents=True)
@@ -150,7 +153,10 @@ def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
 
 
 def image_folder(folder: Path, samples: dict, classes: int) -> Path:
-    """Write `samples` as files, named so that their order is that of the classes, then theirs."""
+    """Write `samples` as image files in one folder per split and class, and return `folder`.
+
+    Sorted by path, the files have the order of the classes, then the order of the samples.
+    """
     for split, (images, labels) in samples.items():
         for name in range(classes):
             (folder / split / f"class {name}").mkdir(parents=True)
@@ -177,7 +183,7 @@ Convert = Callable[[Path, str], Path]
 
 @pytest.fixture(scope="session")
 def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
-    """Return a function that gives a data set in another format, made once."""
+    """Return a function that converts a data set to a format, only once per data set and format."""
     made: dict[tuple[Path, str], Path] = {}
 
     def run(source: Path, kind: str) -> Path:
@@ -190,7 +196,7 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
 
 
 def list_checksum(folder: Path, index: Path) -> None:
-    """Have `dataset.json` list the checksum of an index, as the tool writes it."""
+    """Write the checksum of an index into `dataset.json`, as the tool does."""
     document = json.loads((folder / "dataset.json").read_text())
     for split in document["splits"].values():
         for entry in split["shards"]:

@@ -38,7 +38,7 @@ OPSET = 18
 TOLERANCE = 1e-4
 """Largest accepted difference of two logits, divided by max(1, largest logit).
 
-It is about ten times the effect of another order of summation in fp32.
+Another order of summation in fp32 causes about a tenth of this difference.
 """
 BATCH = 8  # images per batch of the comparison
 IMAGES = 64  # number of images of --data in the comparison
@@ -55,8 +55,8 @@ def main(settings: ExportSettings) -> None:
 
     Raises:
         ArgumentError: a package is missing.
-        DataError: the run has no checkpoint, or the outputs of the export differ from the
-            original's. Nothing is written.
+        DataError: the run has no checkpoint, or the outputs of the exported network differ from
+            the outputs of the original network. Nothing is written.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     need(settings.format)
@@ -76,7 +76,9 @@ def main(settings: ExportSettings) -> None:
 
 
 def need(form: str) -> None:
-    """Raise an error if the packages for a format, which the images for GPUs lack, are missing.
+    """Raise an error if a package that exports to a format is missing.
+
+    Container images for GPUs do not contain these packages.
 
     Raises:
         ArgumentError: a package is missing; the message names it.
@@ -101,7 +103,7 @@ def graph(model: Restored) -> Any:
 
 
 def about(model: Restored) -> dict[str, Any]:
-    """Return the description of the network that the exported file contains for its user."""
+    """Return a description of the network, which the exported file contains for its users."""
     return {
         "model": model.network.name,
         "findings": model.findings,
@@ -140,7 +142,7 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Export a SavedModel, and yield it as a function; it gets its name `to` after the block."""
+    """Yield the exported SavedModel as a function; rename its folder to `to` after the block."""
     module = tf.Module()
     parts = (model.network.body, model.network.head)
     module.weights = [plain(one) for part in parts for one in part.variables]

@@ -45,7 +45,7 @@ class Batch:
 
 
 class Source(encoded.Source, Protocol):
-    """A numbered collection of labelled images."""
+    """A collection of labelled images with numbers from 0."""
 
     def vector(self, number: int) -> NDArray[np.float32]:
         """Return 1 for each finding of an image, else 0, (findings,)."""
@@ -74,7 +74,7 @@ class Synthetic:
         return found
 
     def describe(self, number: int) -> str:
-        """Return the location of an image in words."""
+        """Return a text that identifies an image, for messages."""
         return f"synthetic image {number}"
 
 

@@ -49,7 +49,7 @@ class Network:
         return self.head(self.features(images, training=training), training=training)
 
     def features(self, images: tf.Tensor, *, training: bool) -> tf.Tensor:
-        """Return the features of images; the channel of a grey image is used for each colour."""
+        """Return the features (n, h, w, C) of images; grey values are copied to three channels."""
         values = tf.cast(images, tf.float32)
         if values.shape[-1] == 1:
             values = tf.repeat(values, 3, -1)
@@ -57,12 +57,12 @@ class Network:
 
 
 def _normalize(images: Any) -> Any:
-    """Return normalized images, as torchvision's networks and Keras's DenseNet require them."""
+    """Return normalized images, as torchvision's networks and Keras's DenseNet require."""
     return layers.Rescaling(SCALE, OFFSET, name="normalized")(images)
 
 
 def _normalize_caffe(images: Any) -> Any:
-    """Return images in the order BGR minus their mean, as Keras's ResNet and VGG require them."""
+    """Return images in the order BGR minus their mean, as Keras's ResNet and VGG require."""
     turned = layers.Lambda(lambda found: found[..., ::-1], lambda shape: shape,
                            name="blue_green_red")(images)
     return layers.Rescaling(1.0, CAFFE_OFFSET, name="centred")(turned)

@@ -17,7 +17,7 @@ from trainkit.tensorflow.parts import Variables
 
 @dataclass(frozen=True)
 class Restored:
-    """A network in the state in which a checkpoint was written.
+    """A network with the weights of a checkpoint.
 
     Attributes:
         network: body and head.

@@ -76,7 +76,7 @@ def roc(labels: Array, values: Array) -> tuple[Array, Array]:
 
 
 def _counts(labels: Array, values: Array) -> tuple[Array, Array]:
-    """Return the true and false positives at each distinct value, in falling order."""
+    """Return true and false positives at each distinct value, from the largest value down."""
     order = np.argsort(-values, kind="stable")
     last = np.append(np.flatnonzero(np.diff(values[order])), len(values) - 1)
     true = np.cumsum(labels[order])[last]

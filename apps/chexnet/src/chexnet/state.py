@@ -83,7 +83,7 @@ class Trained:
         return tf.no_op()
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the parts of the training that change with the steps, by name."""
         return {
             "body": Variables(self.network.body.variables),
             "head": Variables(self.network.head.variables),
@@ -119,7 +119,7 @@ class Trained:
                 variable.assign(mean)
 
     def own_state(self) -> dict[str, Any]:
-        """Return a description of the network, and the rate that `--initial-rate` reads later."""
+        """Return a description of the network, and the learning rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

@@ -213,7 +213,7 @@ class Training:
         return self.ranks.total(tf.stack([total, stopping]))
 
     def evaluate(self) -> Evaluation | None:
-        """Return the scores on the evaluation images, or None if interrupted by a signal."""
+        """Return the scores on the evaluation images, or None after an interruption by a signal."""
         found = training_evaluation.evaluate(self.trained, self.session, self.data.evaluation)
         if found is not None:
             key = metrics.EVAL_ACCURACY if self.data.exclusive else "eval_auroc"

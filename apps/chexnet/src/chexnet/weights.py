@@ -41,11 +41,12 @@ def load(network: Network, file: Path, warn: Callable[[str], object] = print) ->
     Args:
         network: the network.
         file: a checkpoint, or a file of Keras or torchvision.
-        warn: function that prints a warning, for a file in Keras's format that is not published.
+        warn: function that prints a warning for a file in Keras's format that Keras has not
+            published.
 
     Raises:
-        DataError: the file belongs to another network, is damaged, or has the name of a published
-            file but not its checksum.
+        DataError: the file belongs to another network or is damaged, or the file has the name of a
+            published file but another checksum.
     """
     if file.suffix == ".npz":
         _from_checkpoint(network, file)

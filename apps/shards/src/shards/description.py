@@ -97,7 +97,7 @@ class PackedSplit:
 
 
 def _total(counts: list[int | None]) -> int | None:
-    """Return the sum of `counts`, or None if one of them is not known."""
+    """Return the sum of `counts`, or None if `counts` is empty or contains None."""
     known = [count for count in counts if count is not None]
     return sum(known) if counts and len(known) == len(counts) else None
 
@@ -161,7 +161,7 @@ class TextFacts:
 
     @property
     def faults(self) -> list[Fault]:
-        """The contradictions between these properties."""
+        """The faults of properties that contradict each other."""
         found = []
         largest = largest_vocabulary(self.token)
         if self.vocabulary > largest:
@@ -279,7 +279,7 @@ class Dataset:
 
 
 def parse(document: object, *, strict: bool) -> Dataset:
-    """Return the description in the parsed JSON of a `dataset.json`.
+    """Check the parsed JSON of a `dataset.json`, and return it as a `Dataset`.
 
     Args:
         document: the parsed JSON.

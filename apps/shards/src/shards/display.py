@@ -40,7 +40,7 @@ The stored point (p, q), with q downwards, is shown at (a p + c q, b p + d q).
 
 
 def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
-    """Return `image`, which was made from `frame`, in the orientation that a player shows.
+    """Return `image`, which was made from `frame`, rotated and mirrored as a player shows it.
 
     Raises:
         ValueError: the matrix does more than rotate by right angles and mirror.

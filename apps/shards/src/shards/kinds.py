@@ -12,10 +12,10 @@ FormatName = Literal[ImageFormat, "tokens"]
 """The format of a packed data set."""
 
 DocumentRule = Literal["file", "line", "blank-lines", "dictd"]
-"""What a document of a text is.
+"""The rule that divides the files of a text into documents.
 
-A whole file; each line that is not empty; the lines between empty lines; each entry of a
-dictionary of dictd. In a file of JSON lines, each line is a document, whatever the rule.
+A document is a whole file, a line that is not empty, the lines between two empty lines, or an entry
+of a dictd dictionary. In files of JSON lines, each line is a document under every rule.
 """
 
 TokenType = Literal["uint16", "uint32"]
@@ -31,7 +31,7 @@ An image; a sequence of frames, in order and of equal size; or a text, which is 
 """
 
 SampleWord = Literal["class", "multi", "none", "sequence", "text"]
-"""The kind of a data set in one word: the kind of its samples, or of the labels of its images."""
+"""One word for the kind of a data set: for images the kind of labels, else the kind of samples."""
 
 
 @dataclass(frozen=True)

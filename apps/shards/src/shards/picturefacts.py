@@ -16,13 +16,13 @@ class BadImage(Exception):  # noqa: N818 - it is collected as a fault of an imag
 
 
 def fault(text: object) -> BadImage:
-    """Return the error for a file that cannot be decoded; `text` is the cause."""
+    """Return the error for a file that cannot be decoded, with the cause `text`."""
     return BadImage(f"cannot be decoded: {text}")
 
 
 @contextmanager
 def decoding(failure: Callable[[Exception], Exception] = fault) -> Iterator[None]:
-    """Convert any error except BadImage and MemoryError to the error `failure(error)`.
+    """Convert an error in the block to `failure(error)`, except BadImage and MemoryError.
 
     On damaged files, decoders raise errors of nearly any class.
     """

@@ -1,10 +1,10 @@
-"""What the tests on TensorFlow share."""
+"""Settings that all tests on TensorFlow share."""
 
 
 def pytest_collection_finish() -> None:
-    """Set it after an app's tests have set another number (`pytest_collection_modifyitems`).
+    """Let TensorFlow run eight operations in parallel, whatever the tests of an app have set.
 
-    Ranks that are threads wait inside of operations, each in a thread of TensorFlow's own.
+    Ranks that are threads wait within operations; each waiting operation needs its own thread.
     """
     import tensorflow as tf  # the process that only hands out tests does not need it
 

@@ -18,7 +18,10 @@ PATIENCE = 30.0  # seconds until a rank that waits for a failed one gives up
 
 
 class ThreadHorovod:
-    """`horovod.tensorflow` for ranks that are threads; the n-th calls of a name meet."""
+    """A substitute for `horovod.tensorflow` whose ranks are threads.
+
+    The n-th call with a name is combined with the n-th call of each other rank with this name.
+    """
 
     Average, Sum = "average", "sum"
 
@@ -29,7 +32,7 @@ class ThreadHorovod:
         self._changed = threading.Condition()
 
     def enter(self, rank: int) -> None:
-        """Make the running thread a rank."""
+        """Make the current thread the rank `rank`."""
         self._here.rank = rank
 
     def shutdown(self) -> None: ...
@@ -73,7 +76,7 @@ class ThreadHorovod:
 
 
 def on_ranks(size: int, work: Callable[[Horovod], Any], hvd: ThreadHorovod | None = None) -> list:
-    """Return what `work` returns on each of `size` ranks; raise the first error of one."""
+    """Return the result of `work` on each of `size` ranks; raise the first error of a rank."""
     hvd = hvd or ThreadHorovod(size)
     results: list[Any] = [None] * size
     errors: list[BaseException] = []

@@ -1,4 +1,4 @@
-"""TF_CONFIG is made of any launcher's ranks, or checked if the user has set it."""
+"""Tests of TF_CONFIG, which follows from the ranks, or is checked if the user has set it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALID = {"cluster": {"worker": ["a:1", "b:2"]}, "task": {"type": "worker", "inde
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
-    """A free port of this machine, at which the ranks of a job meet."""
+    """The address and a free port of this machine, at which the ranks of a job connect."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -38,7 +38,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
 def joined(
     roles: list[str], given: str | None = None, *, connected: bool = False
 ) -> list[cluster.Task]:
-    """Return the tasks of all ranks, which are threads of this process."""
+    """Run each rank as a thread of this process, and return the task of each rank."""
 
     def one(rank: int) -> cluster.Task:
         ranks = Ranks("test", rank, len(roles), rank, len(roles))
@@ -78,7 +78,7 @@ SERVED = {"cluster": {"chief": ["127.0.0.1:1"], "ps": ["b:1"], "worker": ["c:1",
 def test_ranks_keep_their_connections_with_rank_0(
     address: tuple[str, int], given: str | None
 ) -> None:
-    """They end when either of their ends is closed; also if the user sets TF_CONFIG."""
+    """A connection ends when either side closes it, also if the user has set TF_CONFIG."""
     main, *others = joined(ROLES, given, connected=True)
     for rank, task in enumerate(others, 1):
         (connection,) = task.connections

@@ -1,4 +1,4 @@
-"""What TensorFlow's numbers rest on: seeds and order, averages, sums, and seconds of waiting."""
+"""Tests of the results of TensorFlow: seeds, order, averages, sums, and seconds of waiting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Return how many threads are asked for; put determinism back where it was."""
+    """Return the requested numbers of threads; restore determinism and random states at the end."""
     asked = {"intra": 0}
     exact = config.is_op_determinism_enabled()
     kept = random.getstate(), np.random.get_state()
@@ -94,7 +94,7 @@ def test_waiting_is_from_the_last_gradient_on_and_adds_up(monkeypatch: pytest.Mo
     monkeypatch.setattr(horovod, "time", clock)
 
     class Slow(ThreadHorovod):
-        """Each gradient takes two seconds."""
+        """A substitute for Horovod that takes two seconds for each gradient."""
 
         def allreduce(self, tensor: Any, *, op: str, name: str = "unnamed") -> Any:
             def wait(given: np.ndarray) -> np.ndarray:
@@ -152,7 +152,10 @@ def test_averages_and_sums_are_of_all_ranks_in_their_types() -> None:
 
 def test_networks_under_way_at_once_are_not_mixed() -> None:
     class Named(ThreadHorovod):
-        """Each name is that of one gradient: Horovod refuses a second while one is under way."""
+        """A substitute for Horovod that asserts that no two gradients have the same name.
+
+        Horovod refuses a second operation with the same name while the first is in progress.
+        """
 
         def __init__(self, size: int) -> None:
             super().__init__(size)
@@ -244,7 +247,10 @@ def test_the_waits_of_a_process_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_is_of_the_steps_after_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 2 + 3 + 4 s, 1.5 are for data, 2.25 for other ranks, 4.5 in products, 0.9 in sums."""
+    """The profiled steps take 2 + 3 + 4 s: 1.5 s for data, and 2.25 s for other ranks.
+
+    Matrix products take 4.5 s in total, and sums take 0.9 s.
+    """
     calls: list[str] = []
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda *_: calls.append("start"))
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))

@@ -1,4 +1,4 @@
-"""Variables come back from a checkpoint bit by bit, whatever their kind."""
+"""Tests of checkpoints of TensorFlow: variables of every kind are restored bit by bit."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A profile tells which operations the steps spent their time in."""
+"""Tests of the profile, which lists the operations that take most of the time of the steps."""
 
 from __future__ import annotations
 

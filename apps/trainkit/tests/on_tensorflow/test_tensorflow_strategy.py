@@ -1,4 +1,4 @@
-"""Ranks of TensorFlow: averages, sums, and the proof at the start that there are averages."""
+"""Tests of ranks in TensorFlow: averages, sums, and the check at the start that ranks average."""
 
 import os
 import shutil

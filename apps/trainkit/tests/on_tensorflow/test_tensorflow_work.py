@@ -1,4 +1,4 @@
-"""The work of Keras networks, which `trimaran plan` reads from work.json of the apps."""
+"""Tests of the counted operations of Keras networks, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mean over the ranks that gradients flow through: as of one process that has all samples."""
+"""Tests of a differentiable mean over the ranks, compared with one process with all samples."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from trainkit.torch.across import mean
 from trainkit.torch.strategy import TorchStrategy
 
 GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
-"""What each rank has."""
+"""The values of each rank."""
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return what a rank makes of its own and of the common values; each makes something else."""
+    """Return a scalar from a rank's own and the common values; its formula depends on the rank."""
     return ((1 + rank) * common**3 + own * common).sum()
 
 

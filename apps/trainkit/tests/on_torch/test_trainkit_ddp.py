@@ -1,4 +1,4 @@
-"""Ranks of torch.distributed that are not equally fast."""
+"""Tests of torch.distributed with ranks of different speed."""
 
 import json
 import os
@@ -85,7 +85,7 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("compression", ["none", "fp16"])
 def test_sums_means_and_gradients_are_those_of_all_ranks(compression: str) -> None:
-    """Started as Open MPI starts ranks: torchrun takes longer than the test."""
+    """The test starts the ranks as Open MPI does, because torchrun would take too long."""
     job = {"PMIX_NAMESPACE": f"{os.getpid()}-{compression}", "OMP_NUM_THREADS": "1"}
     children = [
         subprocess.Popen(

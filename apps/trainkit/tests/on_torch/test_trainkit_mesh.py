@@ -1,4 +1,4 @@
-"""Meshes of ranks: their sizes and random numbers, and digests and states of sharded weights."""
+"""Tests of meshes of ranks: sizes, random numbers, digests and states of sharded weights."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_mesh_that_is_not_the_number_of_ranks_is_refused(
 
 
 class Ranks(Mesh):
-    """A mesh of which only the digests of its ranks exist."""
+    """A substitute for a mesh, which only provides the digests of its ranks."""
 
     def __init__(self, digests: list[str]) -> None:
         self.digests = digests
@@ -75,7 +75,10 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
 def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
     rows: int, data: int, tensor: int
 ) -> None:
-    """Both divide the rows, in pieces of different sizes."""
+    """Tensor parallelism divides the rows of a weight, and FSDP divides each of these pieces.
+
+    The pieces differ in size.
+    """
     whole = torch.arange(rows * 3).view(rows, 3)
     how = [_StridedShard(0, split_factor=tensor), Shard(0)]
     for outer in range(tensor):
@@ -89,7 +92,7 @@ def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
 
 
 def test_the_norm_counts_each_piece_once() -> None:
-    """Two holders add half of a square each; the sum over the ranks is the whole."""
+    """If two ranks hold a piece, each rank adds half of the piece's squares to the sum."""
     weight, other = (torch.zeros(2, requires_grad=True) for _ in range(2))
     weight.grad, other.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 12.0])
     named = {"a": weight, "b": other}
@@ -130,7 +133,7 @@ def test_weights_and_optimizer_come_back_with_the_same_bits(tmp_path: Any) -> No
 
 
 def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> None:
-    """A checkpoint of one process is continued by the second of two ranks."""
+    """The second of two ranks resumes from a checkpoint of a single process."""
     strategy, whole, moments = TorchStrategy(), torch.randn(4, 3), torch.randn(4, 3)
     at = sharded.places({"a": whole}, strategy)
     states: dict[Tensor, Any] = {whole: {"step": torch.tensor(3.0), "mean": moments}}
@@ -149,7 +152,7 @@ def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> Non
 
 
 def test_one_of_the_holders_writes_a_piece() -> None:
-    """The ranks that hold a piece share the writing: a hash of its name selects the rank."""
+    """Several ranks hold each piece: a hash of the piece's name selects the rank that writes it."""
     weights = {f"weight {n}": torch.ones(2) for n in range(40)}
     at = dict.fromkeys(weights, Place((2,), (0,), (2,), (1, 3)))
     owned = []
@@ -164,7 +167,7 @@ def test_one_of_the_holders_writes_a_piece() -> None:
 
 
 def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
-    """The fused optimizers of PyTorch read the number of steps there, too."""
+    """PyTorch's fused optimizers read the number of steps from the device of the weight, too."""
     strategy, weight = TorchStrategy(), torch.randn(3)
     at = sharded.places({"a": weight}, strategy)
     states: dict[Tensor, Any] = {weight: {"step": torch.tensor(3.0), "mean": torch.zeros(3)}}

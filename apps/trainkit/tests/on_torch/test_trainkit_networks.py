@@ -1,5 +1,8 @@
-"""Several networks, passes through more than one, penalties on gradients, and growth: two ranks
-make the same steps as one process with the whole batch."""
+"""Tests that two ranks make the same steps as one process with the whole batch.
+
+The trainings have several networks, losses that pass through two networks, penalties on
+gradients, and a network that grows.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ def alone() -> Weights:
 
 
 def difference(found: Weights, expected: Weights) -> float:
-    """Return the largest; of single precision's sums in another order it is about 1e-6."""
+    """Return the largest difference between two sets of weights.
+
+    A different order of the sums in single precision causes about 1e-6.
+    """
     assert list(found) == list(expected)
     return max(float((found[name] - expected[name]).abs().max()) for name in found)
 
@@ -67,7 +73,7 @@ def test_processes_of_ddp_equal_one_process(
 def test_without_averages_the_weights_are_others(
     alone: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the tests above would not notice is that averages make no difference."""
+    """The other tests of this file would also pass if averages had no effect on the weights."""
     one, two = on_ranks(2, lambda ranks: two_networks.train(ranks, average=False), monkeypatch)
     assert difference(one, two) > 0.01
     assert difference(one, alone) > 0.01
@@ -100,7 +106,7 @@ def test_waiting_for_the_others_counts_as_communication(monkeypatch: pytest.Monk
 def test_large_gradients_of_all_networks_are_means_and_no_overflow(
     compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest number of fp16 is 65504: the sum of two ranks is beyond, their mean is not."""
+    """The largest number of fp16 is 65504: the sum of two ranks is larger, their mean is not."""
     def work(strategy: TorchStrategy) -> list[float]:
         networks = [nn.Linear(1, 1, bias=False) for _ in range(3)]
         for number, network in enumerate(networks):

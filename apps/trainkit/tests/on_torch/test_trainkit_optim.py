@@ -1,4 +1,4 @@
-"""LARS against its algorithm written out, parameter groups, and moving averages."""
+"""Tests of LARS against its algorithm written out, of parameter groups and moving averages."""
 
 import copy
 import math
@@ -13,10 +13,10 @@ from trainkit.torch import optim
 
 
 def by_hand(weight, gradients, rates, *, momentum: float, decay: float, trust: float | None):
-    """Return the weights after LARS by You et al., algorithm 1, in plain numbers.
+    """Return the weights after LARS (You et al., algorithm 1), computed with Python's numbers.
 
-    Where the rate changes, with the momentum correction of Goyal et al., equation 10 with
-    remark 2: the velocity, which has the rate in it, is taken times the new by the old one.
+    If the rate changes, the momentum is corrected as in Goyal et al., equation 10 with remark 2:
+    the velocity, which contains the rate, is multiplied by the new rate / the old rate.
     """
     velocity = [0.0] * len(weight)
     before = rates[0]
@@ -54,7 +54,10 @@ def test_lars_is_the_algorithm_of_the_paper(start, steps, trusted: bool) -> None
 
 
 def test_each_layer_has_a_rate_of_its_own_and_those_of_the_paper_unless_told() -> None:
-    """Three layers of one group, and a bias; trust 0.001 and momentum 0.9, section 5."""
+    """The three layers are in one group, and the bias is in another group.
+
+    Trust 0.001 and momentum 0.9 are the values in section 5 of the paper.
+    """
     start = [[3.0, 4.0, 0.0], [0.1, 0.0, 0.2], [50.0, -20.0, 10.0], [1.0, 2.0, 2.0]]
     slopes = [[[0.5, 0.5, -1.0], [8.0, 0.0, 6.0], [0.0, 0.1, 0.0], [3.0, 0.0, 4.0]],
               [[1.0, -0.5, 2.0], [0.3, 0.4, 0.0], [9.0, 0.0, 1.0], [0.0, 1.0, 0.0]]]

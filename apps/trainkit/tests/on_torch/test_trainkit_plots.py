@@ -1,4 +1,4 @@
-"""Runs of any length and state as one picture, or a reason why there is none."""
+"""Tests of the pictures of runs of any length and state, and of the errors of `plot`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOOK = Look(
 
 
 def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Path:
-    """Write the metrics of a run of 10 steps an epoch that has come through `epochs`."""
+    """Write the metrics of the epochs `epochs`, with 10 steps each, and return the folder."""
     folder.mkdir(parents=True)
     with MetricsLog(folder / "metrics.jsonl") as log:
         for epoch in epochs:
@@ -43,7 +43,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
 
 
 def panels(*folders: Path) -> dict[str, list[Curve]]:
-    """Return the title of each panel that is drawn, and its lines."""
+    """Return the lines of each drawn panel, by the title of the panel."""
     figure = plots.draw([curves.read(folder) for folder in folders], LOOK)
     return {
         axes.get_title(loc="left"): [
@@ -54,7 +54,7 @@ def panels(*folders: Path) -> dict[str, list[Curve]]:
 
 
 def draw(*runs: Path, to: Path | None = None) -> None:
-    """Draw as the command `plot` does."""
+    """Draw the curves of runs, as the command `plot` does."""
     settings = PlotSettings(list(runs), to)
     settings.check()
     plots.main(settings, LOOK)

@@ -1,4 +1,4 @@
-"""Which numbers a training computes in when it is left to its devices."""
+"""Tests of the precision that a training chooses for its devices, and of PyTorch's switches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class OtherRank(TorchStrategy):
-    """Two ranks; the other says what it is told to."""
+    """One of two ranks; the other rank contributes the value of `other`."""
 
     other = True
 
@@ -70,7 +70,7 @@ def test_a_precision_that_is_asked_for_is_taken(
 
 @pytest.fixture
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put PyTorch's switches back where they were."""
+    """Restore PyTorch's switches for determinism and TF32 after the test."""
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
     cuda, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn

@@ -1,4 +1,4 @@
-"""Ranks as they begin: which there are, on what they compute, and what is said of it."""
+"""Tests of the start of ranks: number of ranks, devices, threads, and environment.json."""
 
 import os
 import subprocess
@@ -41,7 +41,7 @@ def test_ranks_that_would_train_each_on_their_own_are_refused(
 def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
     environment: dict[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Horovod is made up: one whose MPI was started by a launcher of another kind."""
+    """The substitute for Horovod finds one rank, as if its MPI did not support the launcher."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     lonely = ModuleType("horovod.torch")
@@ -142,7 +142,7 @@ def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
 
 
 def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test needs no GPU: it replaces the functions of PyTorch that describe one."""
+    """The test needs no GPU: it replaces the functions of PyTorch that describe a GPU."""
     card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)

@@ -1,4 +1,4 @@
-"""What PyTorch has comes back from a checkpoint file bit by bit, as it lay in memory."""
+"""Tests of checkpoints of PyTorch: tensors are restored bit by bit, in the same memory layout."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.floa
 
 
 class Training:
-    """A network in channels_last, an optimizer, an average; `step` changes them all."""
+    """A channels_last network, its optimizer and moving average; `step` changes all of them."""
 
     def __init__(self, way: str = "sgd") -> None:
         self.network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.3))
@@ -83,7 +83,7 @@ def flat(value: Any) -> Any:
 
 
 def layouts(training: Training) -> list[tuple[int, ...]]:
-    """Return how the weights and what the optimizer keeps of them lie in memory."""
+    """Return the strides of the weights and of the optimizer's state."""
     kept = [t for state in training.optimizer.state.values() for t in state.values()]
     tensors = [*training.network.state_dict().values(), *kept]
     return [tensor.stride() for tensor in tensors if isinstance(tensor, Tensor)]
@@ -127,7 +127,7 @@ def test_parts_of_anything_are_refused(found: dict[str, Any]) -> None:
 
 
 class Second(TorchStrategy):
-    """Rank 1 of two; rank 0 has drawn with another seed."""
+    """Rank 1 of two ranks; the random state of rank 0 has another seed."""
 
     def gather(self, value: Any) -> list[Any]:
         return [{"cpu": torch.Generator().manual_seed(7).get_state().numpy()}, value]

@@ -1,4 +1,4 @@
-"""Which seconds of a step count as waiting for other ranks, on a clock that a test moves."""
+"""Tests of the seconds that count as waiting for other ranks, with a clock that the tests set."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
-    """Return one of two ranks that has met no other, and keeps what it would send."""
+    """Return one of two ranks without a connection: it appends each bucket to `sent`."""
     found = object.__new__(Ddp)
     TorchStrategy.__init__(found, Ranks("torchrun", 0, 2, 0, 2))
     found._last_bucket = 0.0
@@ -49,7 +49,7 @@ def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
 def test_ddp_waits_from_its_last_bucket_on_in_each_step_anew(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is sent while the backward pass computes is hidden, and costs nothing."""
+    """Communication during the backward pass does not count as waiting."""
     sent: list[Any] = []
     ranks = ranks_of_ddp(monkeypatch, sent)
     for waits, total in ((3.0, 3.0), (2.0, 5.0), (0.5, 5.5)):
@@ -80,7 +80,7 @@ def test_ddp_sends_nothing_before_the_last_part_and_halves_if_told(
 
 def test_horovod_waits_for_the_gradients_that_are_under_way(clock: Clock) -> None:
     class Slow:
-        """Each gradient takes two seconds, and comes back doubled."""
+        """A substitute for Horovod that takes two seconds per gradient and doubles it."""
 
         def synchronize(self, handle: torch.Tensor) -> torch.Tensor:
             clock.now += 2.0
@@ -119,7 +119,7 @@ def test_gradients_of_several_networks_are_waited_for(
 
 
 class Watching:
-    """In the place of PyTorch's profiler."""
+    """A substitute for PyTorch's profiler, which counts its starts and stops."""
 
     started = stopped = 0
 

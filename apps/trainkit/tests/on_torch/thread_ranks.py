@@ -1,7 +1,7 @@
 """Ranks that are threads of this process: Horovod's interface without MPI, Gloo and processes.
 
-Trainkit's strategy for Horovod and the loop of the app run on it as they are, several ranks in a
-fraction of a second. What a rank gives to a collective is kept until all have given theirs.
+Trainkit's strategy for Horovod and the loop of an app run on it unchanged; several ranks take a
+fraction of a second. A collective keeps what each rank contributes until all ranks have done so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PATIENCE = 20.0  # seconds until a rank that waits for a failed one gives up
 
 
 class World:
-    """What the ranks have given so far, by the name of the collective."""
+    """The contributions of the ranks so far, by the name of the collective."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -38,7 +38,7 @@ class World:
             self._changed.notify_all()
 
     def take(self, key: Any) -> list[Any]:
-        """Return what all ranks gave, in their order."""
+        """Wait for all ranks, and return their contributions in the order of the ranks."""
         with self._changed:
             all_there = self._changed.wait_for(
                 lambda: len(self._given.get(key, {})) == self.size, PATIENCE
@@ -48,7 +48,7 @@ class World:
 
 
 class Handle:
-    """A collective under way: its key, how it ends, where the result goes."""
+    """A collective in progress: its key, its operation, and the tensor for its result."""
 
     def __init__(self, key: Any, op: str, into: Tensor | None) -> None:
         self.key, self.op, self.into, self.done = key, op, into, False
@@ -67,7 +67,7 @@ class Half:
 
 
 class Full:
-    """Horovod's compression that is none."""
+    """Horovod's compression `none`, which leaves the values unchanged."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, Any]:
@@ -79,7 +79,7 @@ class Full:
 
 
 class ThreadHorovod(ModuleType):
-    """`horovod.torch` for the ranks of one `World`."""
+    """A substitute for `horovod.torch`, for the ranks of one `World`."""
 
     Average, Sum = "average", "sum"
 
@@ -91,7 +91,7 @@ class ThreadHorovod(ModuleType):
         self._world, self._here = world, threading.local()
 
     def enter(self, rank: int) -> None:
-        """Make the running thread a rank."""
+        """Make the current thread the rank `rank`."""
         self._here.rank, self._here.calls, self._here.under_way = rank, Counter(), set()
 
     def init(self) -> None: ...
@@ -110,7 +110,10 @@ class ThreadHorovod(ModuleType):
     local_rank, local_size = rank, size
 
     def _begin(self, name: str, value: Any) -> Any:
-        """Give `value`; the n-th collective of a name belongs to the n-th of the other ranks."""
+        """Contribute `value` to a collective, and return the key of the collective.
+
+        The n-th collective with a name is combined with the n-th one of each other rank.
+        """
         self._here.calls[name] += 1
         key = (name, self._here.calls[name])
         self._world.give(key, self._here.rank, value)
@@ -162,7 +165,7 @@ def on_ranks(
     size: int, work: Callable[[Horovod], Any], monkeypatch: pytest.MonkeyPatch,
     compression: str = "none",
 ) -> list[Any]:
-    """Return what `work` returns on each of `size` ranks; raise the first error of one."""
+    """Return the result of `work` on each of `size` ranks; raise the first error of a rank."""
     hvd = ThreadHorovod(World(size))
     package = ModuleType("horovod")
     package.torch = hvd  # type: ignore[attr-defined]

@@ -1,6 +1,7 @@
-"""Two networks against each other, with a penalty on gradients, one of which grows.
+"""A training of a generator and a critic, with a penalty on gradients; the generator grows.
 
-Run as a program it trains as a rank that Open MPI has started: STRATEGY COMPRESSION FOLDER.
+As a program, with the arguments STRATEGY COMPRESSION FOLDER, it trains as one rank that Open MPI
+has started.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ GROWS = 3  # the step before which it does
 
 
 def train(strategy: TorchStrategy, average: bool = True) -> dict[str, Tensor]:
-    """Return the weights after a few steps; `average` False leaves out the other ranks."""
+    """Return the weights after a few steps; gradients are averaged only if `average` is true."""
     draw = torch.Generator().manual_seed(strategy.rank)  # what is drawn differs: rank 0's counts
     generator, critic = Network(2, draw), Network(1, draw)
     networks = [generator, critic]
@@ -48,7 +49,10 @@ def train(strategy: TorchStrategy, average: bool = True) -> dict[str, Tensor]:
 
 
 class Network(nn.Module):
-    """From points to values; its first weights are not contiguous, and some have no gradient."""
+    """A network from points to values.
+
+    Its first weights are not contiguous in memory, and some of its weights get no gradient.
+    """
 
     def __init__(self, outputs: int, draw: torch.Generator) -> None:
         super().__init__()
@@ -63,7 +67,10 @@ class Network(nn.Module):
 
 
 def drawn(module: nn.Module, draw: torch.Generator) -> nn.Module:
-    """Draw the weights: PyTorch's own random state is one for all ranks that are threads."""
+    """Draw the weights of `module` from `draw`, and return `module`.
+
+    PyTorch's global random state cannot be used, because ranks that are threads share it.
+    """
     with torch.no_grad():
         for weight in module.parameters():
             weight.copy_(torch.randn(weight.shape, generator=draw) / 2)
@@ -76,9 +83,9 @@ def share(batch: Tensor, strategy: TorchStrategy) -> Tensor:
 
 
 def against(critic: nn.Module, generator: nn.Module, real: Tensor, noise: Tensor) -> Tensor:
-    """Return the critic's loss: Wasserstein's, with the penalty of its gradients.
+    """Return the critic's loss: Wasserstein loss with a penalty on gradients.
 
-    Gulrajani et al., arXiv:1704.00028, algorithm 1, at the real samples.
+    Gulrajani et al., arXiv:1704.00028, algorithm 1; the penalty is computed at the real samples.
     """
     made = generator(noise).detach().view_as(real)
     real = real.clone().requires_grad_()

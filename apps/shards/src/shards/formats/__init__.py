@@ -59,7 +59,7 @@ FORMATS: dict[FormatName, Traits] = {
 
 
 def load(name: ImageFormat) -> Format:
-    """Import the module of a format of images and its libraries, and return the module.
+    """Import and return the module of an image format, which imports the libraries of the format.
 
     Raises:
         ModuleNotFoundError: a library of the format is not installed.

@@ -152,7 +152,7 @@ class Reader:
         return found
 
     def describe(self, number: int) -> str:
-        """Return the shard, the record number and its byte position in `images`, for a message."""
+        """Return shard, record number and position in `images` as a text for an error message."""
         start = self._offsets[self._frames[number]]
         return f"{self.path}: record {number} (at byte {start} of 'images')"
 

@@ -2,7 +2,7 @@
 
 The Datum (caffe/src/caffe/proto/caffe.proto) has the image file in `data` (field 4), the
 class in `label` (5) and `encoded` = true (7). A shard is a folder with `data.mdb`. LMDB itself maps
-the file into memory; `Reader` keeps a transaction open so that its views stay valid.
+the file into memory; `Reader` keeps a transaction open so that the views of the file stay valid.
 """
 
 from __future__ import annotations
@@ -94,7 +94,10 @@ def _missing(database: lmdb.Environment, path: Path) -> tuple[int, int] | None:
 
 
 class _Environment:
-    """A database opened for reading; readers share it, because a process may open it only once."""
+    """A database that is open for reading; all readers of a process share it.
+
+    LMDB does not allow a process to open the same database twice.
+    """
 
     def __init__(self, path: Path) -> None:
         self._database = lmdb.open(
@@ -148,7 +151,7 @@ class Reader:
         return [signed(value)]
 
     def describe(self, number: int) -> str:
-        """Return the shard and the key of a record, for a message."""
+        """Return the shard and the key of a record as a text for an error message."""
         return f"{self.path}: record {self._key(number).decode()}"
 
     def _first_key(self) -> int:

@@ -15,7 +15,7 @@ from shards.formats.records import Bytes
 
 
 def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None) -> Path:
-    """Return the path of a shard after a check of its size.
+    """Check the size of a shard, and return its path.
 
     Args:
         folder: folder of the data set.
@@ -47,7 +47,10 @@ def check_size(folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
 def map_shard(
     folder: Path, entry: Shard, ends: NDArray[np.int64] | None = None
 ) -> tuple[Path, Bytes]:
-    """Return the path of a shard and its memory-mapped bytes, (size,); see `check_size`."""
+    """Check the size of a shard, and return its path and its memory-mapped bytes, (size,).
+
+    The arguments and errors are the same as in `check_size`.
+    """
     path = check_size(folder, entry, ends)
     try:
         return path, np.asarray(np.memmap(path, np.uint8, mode="r"))

@@ -101,7 +101,7 @@ class Reader:
         return [int(label)]
 
     def describe(self, number: int) -> str:
-        """Return the shard, the key and the byte position of a record, for a message."""
+        """Return shard, key and byte position of a record as a text for an error message."""
         return f"{self.path}: record {self._keys[number]} (at byte {self._starts[number]})"
 
     def _payload(self, number: int) -> Bytes:

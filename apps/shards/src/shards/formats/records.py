@@ -37,7 +37,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Read:
-    """A record as read from a shard, or its fault.
+    """A record that was read from a shard, or its fault.
 
     Attributes:
         name: name of the record in the shard; "" if the format has no names or the name is damaged.
@@ -77,10 +77,11 @@ class Writer(Protocol):
 
 
 class Reader(Protocol):
-    """The samples of one shard, numbered from 0, read in any order; checksums are not verified.
+    """A reader of the samples of one shard, in any order; samples have numbers from 0.
 
     The shard is mapped into memory, and a record is a view of its bytes. Opening a shard reads only
-    its index, or the table in it, for the positions of the records.
+    the positions of the records, from the index or from a table in the shard. Checksums are not
+    verified.
 
     Args:
         folder: folder of the data set.
@@ -105,7 +106,7 @@ class Reader(Protocol):
         ...
 
     def describe(self, number: int) -> str:
-        """Return the shard and record of a sample, for an error message; never raise."""
+        """Return the shard and record of a sample as a text for an error message; never raise."""
         ...
 
 

@@ -133,7 +133,7 @@ class Reader:
             raise ShardError(f"{self.describe(number)}: {_LABEL.decode()} has {error}") from error
 
     def describe(self, number: int) -> str:
-        """Return the shard, the number and the byte position of a record, for a message."""
+        """Return shard, number and byte position of a record as a text for an error message."""
         return f"{self.path}: record {number} (at byte {self._table[number, 0]})"
 
     def _length(self, number: int) -> int:

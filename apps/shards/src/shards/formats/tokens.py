@@ -78,7 +78,9 @@ def _stored(token: TokenType) -> np.dtype[np.unsignedinteger[Any]]:
 
 
 def _header(documents: int, count: int, token: TokenType) -> bytes:
-    """Return the size of the header and the header, padded with spaces.
+    """Return the first bytes of a file: the size of the header, and the header.
+
+    The header is padded with spaces.
 
     Args:
         documents: number of documents.

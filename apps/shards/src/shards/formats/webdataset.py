@@ -71,12 +71,12 @@ class Writer(IndexedWriter):
 
 @dataclass(frozen=True)
 class Positions:
-    """The positions of the files of all samples in a tar file: (position, size) in bytes.
+    """The positions and sizes, in bytes, of all sample files in a tar file.
 
     Attributes:
-        frames: image files, sample after sample, (images, 2).
+        frames: position and size of each image file, sample after sample, (images, 2).
         first: row of `frames` at which each sample begins, then the number of rows, (samples + 1,).
-        labels: `.cls` files, (samples, 2), or (0, 2) without labels.
+        labels: position and size of each `.cls` file, (samples, 2), or (0, 2) without labels.
     """
 
     frames: NDArray[np.int64]
@@ -122,12 +122,12 @@ class Reader:
             ) from error
 
     def describe(self, number: int) -> str:
-        """Return the shard, the name and the byte position of a record, for a message."""
+        """Return shard, name and byte position of a record as a text for an error message."""
         start = self._at.frames[self._at.first[number], 0]
         return f"{self.path}: record {self._name(start)} (at byte {start})"
 
     def _name(self, start: int) -> str:
-        """Return the name in the tar header that precedes the content at byte `start`."""
+        """Return the file name in the tar header before the content that begins at byte `start`."""
         header = self._bytes[max(0, start - BLOCK) : start].tobytes()
         return header[:100].split(b"\0")[0].decode(errors="replace")
 
