@@ -34,7 +34,7 @@ TRAINING = """
 
 @pytest.fixture(scope="session")
 def run(sequences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a run of two steps on grey frames of 16x16 pixels, with 3 input and 2 future frames."""
+    """Return a run of two steps on grey 16x16 frames, which predicts two frames from three."""
     out = tmp_path_factory.mktemp("looking") / "run"
     assert main(["train", "--data", str(sequences), "--out", str(out), *TRAINING.split()]) == 0
     return out

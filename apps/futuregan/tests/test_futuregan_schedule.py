@@ -93,7 +93,7 @@ PUBLISHED = {
     "stride": None, "epochs": None, "micro_batch": None, "max_steps": None, "synthetic": False,
     "eval_every": 1, "compression": "none", "strategy": "single", "seed": 17,
 }
-"""The settings of arXiv:1810.01325, section 4, and arXiv:1710.10196, appendix A.1. All extensions are
+"""The settings of arXiv:1810.01325, section 4, and arXiv:1710.10196, appendix A.1. Extensions are
 switched off."""
 
 

@@ -155,7 +155,7 @@ class LeakyPixelNorm(nn.Module):
     """
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the normalized features."""
+        """Return the normalized features, of the shape of `values`."""
         found = functional.leaky_relu(values, SLOPE)
         # A sum of squares in 16 bits would lose most of its precision.
         size = found.float().square().mean(1, keepdim=True).add(TINY).rsqrt()

@@ -1,4 +1,4 @@
-"""The keys and values of the tokens that a decoder has read, for its following passes."""
+"""A cache for the keys and values of earlier tokens, which a decoder reads in its later passes."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Sequences:
             yield self._batch(np.split(self._numbers(epoch, number), parts)[index])
 
     def _numbers(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Return the sequences of a batch; -1 fills the last batch of an epoch."""
+        """Return the numbers of the sequences of a batch; -1 fills the last batch of an epoch."""
         plan = self._plan
         if self._order[0] != epoch:
             self._order = epoch, plan.order(epoch)
@@ -152,7 +152,7 @@ class Sequences:
         return Batch(_tensor(tokens), _tensor(targets), positions, own)
 
     def _read(self, first: int, count: int) -> Ints:
-        """Return `count` tokens of the stream from `first` on.
+        """Return `count` tokens of the stream, beginning with the token at position `first`.
 
         Raises:
             DataError: a token is not in the vocabulary.
@@ -172,7 +172,7 @@ class Sequences:
         return found
 
     def _document_of(self, first: int, count: int) -> Ints:
-        """Return the number of the document of each of `count` tokens from `first` on."""
+        """Return the document number of each of `count` tokens, beginning at position `first`."""
         places = np.arange(first, first + count)
         shards = np.searchsorted(self._starts, places, "right") - 1
         found = np.empty(count, np.int64)
@@ -190,7 +190,7 @@ def _tensor(array: NDArray[np.int64]) -> Tensor:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A shard in memory; see `Shard`."""
+    """A shard whose tokens are arrays in memory; `Shard` describes the attributes."""
 
     tokens: Ints
     ends: Ints

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 FIRST = 65536.0
 GOOD_STEPS = 2000
-"""The defaults of `torch.amp.GradScaler`."""
+"""Number of good steps after which the factor is doubled. Like `FIRST`, the first factor, it is a
+default of `torch.amp.GradScaler`."""
 
 
 @dataclass
