@@ -115,7 +115,7 @@ class Moved:
 
 
 def seen(clips: Tensor, size: int, fade: float) -> Tensor:
-    """Return clips as input of the networks, (n, C, T, size, size), in a plain computation."""
+    """Return clips as input of the networks at one growth stage, (n, C, T, size, size)."""
     values = clips.double() * 2 / 255 - 1
     while values.shape[-1] > size:
         values = quarters(values)

@@ -45,7 +45,7 @@ def test_of_a_fast_camera_not_every_frame_is_taken(sequences: Path) -> None:
 
 
 class Lengths:
-    """A stand-in for packed records: sequences of given lengths, whose frames have no pixels."""
+    """A stand-in for packed records, in which the sequences have lengths, but no pixels."""
 
     def __init__(self, lengths: list[int]) -> None:
         self._lengths = lengths

@@ -193,7 +193,7 @@ def test_a_checkpoint_has_all_that_decides_how_it_goes_on(whole: Path) -> None:
 
 
 def test_scores_of_a_run_are_those_that_numpy_gives_its_average(whole: Path) -> None:
-    """NumPy computes clips, network and scores; without the average, the scores would differ."""
+    """NumPy computes clips, predictions and scores. The generator itself has other scores."""
     parts, evaluation = (checkpoint.load(reading.checkpoints(whole)[-1])["parts"],
                          reading.result(whole)["evaluation"])
     clips = np.moveaxis(np.stack(cut(HELD, 5, 10, 2)).astype(float), 4, 1) * 2 / 255 - 1
@@ -246,7 +246,7 @@ def test_ranks_that_differ_in_either_network_have_other_digests(name: str) -> No
 def test_a_training_that_goes_on_is_at_the_moment_of_its_last_step(
     at: tuple[int, int], size: int, fade: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A repeated evaluation uses the size and the fade factor of the last step."""
+    """An evaluation after the resume uses the size and the fade factor of the last step."""
     def stand(self: plain_steps.OneStep, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
 

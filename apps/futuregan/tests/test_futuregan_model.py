@@ -1,4 +1,4 @@
-"""The networks have the layers of the paper, grow continuously, and do not depend on the ranks."""
+"""The networks have the layers of the paper, grow continuously, and work on any number of ranks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip:
 
 
 def test_what_the_encoder_had_comes_to_the_decoder_from_all_frames_of_the_past() -> None:
-    """With zero weights between encoder and decoder, only skip connections reach a future pixel."""
+    """If the weights between encoder and decoder are 0, only skip connections affect a pixel."""
     generator = Generator(Shape(8, 3, 2, 1, 4, skip=5))
     for one in generator.middle.parameters():
         torch.nn.init.zeros_(one)

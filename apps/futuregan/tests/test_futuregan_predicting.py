@@ -55,7 +55,7 @@ def test_a_long_prediction_goes_on_from_the_frames_made_last(frames: int, fade: 
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace each checkpoint by the formula of `plain_future`, trained with every second frame."""
+    """Replace all checkpoints by the formula of `plain_future`, which uses every second frame."""
     model = plain_future.restored(every=2)
     monkeypatch.setattr(restore, "open_generator", lambda *_: model)
 

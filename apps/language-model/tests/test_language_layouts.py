@@ -72,7 +72,7 @@ def train(ranks: int, jobs: list[dict[str, Any]], folder: Path) -> list[Result]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the checkpoints and results of this module."""
+    """Return the folder for the checkpoints and results of this module."""
     folder = tmp_path_factory.mktemp("layouts")
     for name in ("two", "four"):
         (folder / name).mkdir()
@@ -112,7 +112,7 @@ def two(place: Path, four: dict[str, Result]) -> dict[str, Result]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Result]:
-    """Return the results of one process: for GPT-2, for Llama, and with a mask between documents."""
+    """Return the results of one process for GPT-2, for Llama, and with a mask between documents."""
     return {
         "gpt2": run(TorchStrategy(), Layout()),
         "llama": run(TorchStrategy(), Layout(), shape="llama-test"),
@@ -179,7 +179,7 @@ def test_one_process_continues_what_two_ranks_continued(
 
 
 def test_ranks_hold_only_their_share(two: dict[str, Result], four: dict[str, Result]) -> None:
-    """With Adam, weights and gradients are a quarter of the bytes each, optimizer state is half."""
+    """With Adam, weights and gradients are a quarter of the bytes each; optimizer state is half."""
     whole = four["ddp"]["bytes"][0]
     assert max(four["fsdp"]["bytes"]) <= 0.30 * whole
     assert max(four["fsdp-tp"]["bytes"]) <= 0.30 * whole

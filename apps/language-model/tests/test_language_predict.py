@@ -148,7 +148,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a short training. Do not change it."""
+    """Return the folder of a short training. Tests must not change it."""
     out = tmp_path_factory.mktemp("predict") / "run"
     assert main(["train", "--data", str(text), "--out", str(out), *TRAINING.split()]) == 0
     return out

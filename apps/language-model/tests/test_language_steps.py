@@ -60,7 +60,8 @@ Start = Callable[..., AbstractContextManager[Alone]]
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
     """Return a function that starts one rank of a mesh, in which collectives change nothing.
 
-    A process must have the same rank in all meshes of one shape, because PyTorch caches its pieces.
+    A process must have the same rank in all meshes of one shape, because PyTorch caches the pieces
+    of a rank.
     """
     connect = dist.init_process_group
 

@@ -39,7 +39,7 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences; their numbers do not depend on how many frames are predicted."""
+    """Clips of packed sequences, numbered independently of how many frames are predicted."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:

@@ -19,7 +19,7 @@ SIZES = (128,)
 """Sides of the frames, in pixels; all other options have their defaults."""
 
 PASSES = 3
-"""Operations of a training step in units of a forward pass, as `trimaran plan` assumes."""
+"""Operations of a training step divided by operations of a forward pass, as in `trimaran plan`."""
 
 
 PENALTY = "penalty"
@@ -62,8 +62,8 @@ def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
     A training step runs the discriminator several times. The operations and outputs of its layers
-    are multiplied by the equivalent number of training passes. The gradient penalty does not use
-    autocast; therefore its operations and outputs belong to separate layers.
+    are multiplied by the number of training passes that have as many operations in total. The
+    gradient penalty, which does not use autocast, has separate layers.
     """
     shape = Shape(size)
     with torch.device("meta"):

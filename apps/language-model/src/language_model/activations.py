@@ -1,4 +1,4 @@
-"""Formulas for the bytes that a rank keeps of a micro-batch until its backward pass.
+"""Formulas for the bytes that a rank keeps between forward and backward pass of a micro-batch.
 
 The method follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
 Models", arXiv:2205.05198: section 4.1 adds the tensors that each operation of a block keeps,
@@ -71,7 +71,8 @@ class Activations:
     def block(self) -> float:
         """The bytes that a block keeps for a token without recomputation.
 
-        They include both norms, the attention with all its layers, and the feed-forward network.
+        These are the bytes of both norms, the attention with all its layers, and the feed-forward
+        network.
         """
         return self._norms + self._attention + self._units * self.product * 2
 
@@ -91,8 +92,8 @@ class Activations:
     def _norms(self) -> float:
         """The bytes that both norms and the inputs of the matrix products need for a token.
 
-        Each tensor rank holds these inputs as a whole. For each product, autocast makes a copy of
-        its input if this is in fp32.
+        Each tensor rank holds these inputs as a whole. Autocast makes a copy of an fp32 input for
+        each product.
         """
         products = 4 if self.shape.family == "gpt2" else 5
         copies = products if self.product < self.hidden_state else 2
@@ -120,7 +121,7 @@ class Activations:
 
     @property
     def mask(self) -> float:
-        """The bytes of a token's mask; 0 unless `masked` is true or there are several context ranks."""
+        """The bytes of a token's mask; 0 if `masked` is false and there is one context rank."""
         explicit = self.masked or self.layout.context > 1
         return self.sequence * self.product if explicit else 0.0
 

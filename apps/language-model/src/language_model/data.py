@@ -48,7 +48,7 @@ class Split:
         name: name of the split.
         shards: its shards, in reading order.
         text_bytes: size of its text in bytes as UTF-8.
-        vocabulary: size of the vocabulary; each token is smaller.
+        vocabulary: size of the vocabulary; each token is a number below it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Sequences:
         seed: seed of the order.
         training: whether each epoch has a new order. The tokens after the last whole sequence are
             left out of a training; otherwise they form a shorter sequence with padding.
-        documents: whether the batches have the documents of the tokens.
+        documents: whether the batches contain the document number of each token.
 
     Raises:
         DataError: the split is shorter than one sequence.
@@ -118,7 +118,7 @@ class Sequences:
         Args:
             epoch: number of the epoch, from 0.
             step: number of the first batch in this epoch.
-            part: index and number of the parts of each batch; the parts are of equal size.
+            part: index of the part of each batch to yield, and number of equal parts.
         """
         index, parts = part
         for number in range(step, self.steps):

@@ -26,7 +26,7 @@ from trainkit.exits import DataError
 from trainkit.tensorfile import Source, write
 
 LARGEST_FILE = 5_000_000_000
-"""Largest size in bytes of the tensors of a file, as in versions of transformers before 5."""
+"""Largest total size of the tensors in a file in bytes, as in versions of transformers before 5."""
 
 
 def main(settings: ExportSettings) -> None:
