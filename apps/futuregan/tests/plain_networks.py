@@ -76,7 +76,7 @@ def encoded(
 ) -> list[Values]:
     """Return the final features of an encoder, followed by the features of each level.
 
-    The features of a level are taken before the layer that halves the frames, lowest level first.
+    The features of a level are taken before its frames are halved; the lowest level comes first.
     """
     after = rectified if discriminator else normalized
     level = round(math.log2(clip.shape[-1] / base))

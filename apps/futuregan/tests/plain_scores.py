@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 Table = dict[str, dict[str, list[float]]]
-"""Method -> measure -> one value per future frame, the mean over the clips."""
+"""Method -> measure -> the mean over the clips, one value for each future frame."""
 
 PUBLISHED = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
 """Weights of the scales in MS-SSIM, the finest scale first: Wang et al. 2003, section 3.2."""

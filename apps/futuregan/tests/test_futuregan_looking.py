@@ -244,7 +244,7 @@ def test_footage_that_cannot_be_used_is_named(
 def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     ending: str, codec: str, count: int, tmp_path: Path
 ) -> None:
-    """FFmpeg logs the same error again for files that are truncated at the same byte."""
+    """FFmpeg logs the same messages for all files that are truncated at the same byte."""
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
         with refused(DataError, "image-undecodable", path, "frame 7: "):

@@ -1,4 +1,4 @@
-"""The schedule of a training, compared with plain loops over its epochs; published settings."""
+"""The schedule of a training matches plain loops, and its defaults are the published settings."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_
 
 @pytest.fixture(scope="module")
 def program(sequences: Path) -> Program:
-    """Return the command `train` of a training that uses its discriminator from epoch 2 on."""
+    """Return the command `train` of a training that uses its discriminator after two epochs."""
     app = App(Path(__file__).parents[1], TRAINING, STEPS, "", "", "")
     return Program(app, sequences)
 

@@ -62,7 +62,7 @@ def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
     A training step runs the discriminator several times. The operations and outputs of its layers
-    are multiplied by the number of training passes that have as many operations in total. The
+    are multiplied by the number of training passes that have the same total of operations. The
     gradient penalty, which does not use autocast, has separate layers.
     """
     shape = Shape(size)
