@@ -52,7 +52,7 @@ def pack(
 
 
 def small(folder: Path) -> Path:
-    """Write a text that can be learned: 80 training documents in two shards, and 6 others."""
+    """Write a learnable text: two shards of 40 training documents, and 6 validation documents."""
     def documents(split: str, count: int) -> list[list[int]]:
         found = synthetic(split, count * 200, 128).shards[0].tokens  # each byte is a character
         return [part.tolist() for part in np.split(found, count)]
