@@ -163,7 +163,7 @@ def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -
 def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
     size: int, fade: float, batch: int, ranks: int, average: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An evaluation uses all validation clips, the current size and fade, and the average if any."""
+    """An evaluation uses all validation clips, the current size and fade, and any average."""
     stage = GrowthStage(size, 1, fade, batch)
     real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
     past, truth = numbers(*plain_steps.seen(real, size, fade).split([PAST, FUTURE], 2))
