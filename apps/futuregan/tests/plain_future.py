@@ -1,4 +1,4 @@
-"""A generator that is a formula, so that what is predicted can be computed by hand."""
+"""A generator that is a simple formula, so that tests can compute its predictions in NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ PAST, FUTURE = 3, 2
 
 
 def generator(past: Tensor, fade: float = 1.0) -> Tensor:
-    """Go on with the change over the whole past, times the fade; it leaves -1..1."""
+    """Return two frames: the last past frame, plus 1 or 2 times a change, plus 0.01.
+
+    The change is the last minus the first past frame, times `fade`. Values may leave -1..1.
+    """
     last, first = past[:, :, -1:], past[:, :, :1]
     times = past.new_tensor([1.0, 2.0]).view(-1, 1, 1)
     return last + (last - first) * fade * times + 0.01
@@ -25,7 +28,10 @@ def restored(size: int = 16, channels: int = 3, every: int = 1, fade: float = 0.
 def predicted(
     past: NDArray[np.float64], frames: int, fade: float = 0.25
 ) -> NDArray[np.float64]:
-    """Return so many frames that follow (n, C, T, H, W), two at a time, in a loop."""
+    """Return the `frames` frames after `past`, (n, C, frames, H, W), computed in a NumPy loop.
+
+    Each pass of the loop predicts two frames, and clips their values to -1..1.
+    """
     seen = [past[:, :, at] for at in range(PAST)]
     while len(seen) < PAST + frames:
         last, first = seen[-1], seen[-PAST]

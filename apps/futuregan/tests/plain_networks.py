@@ -1,7 +1,7 @@
-"""Both networks a second time, in NumPy and 64 bits: loops and sums, nothing of PyTorch or the app.
+"""Reference implementation of both networks in float64 NumPy, with plain loops and sums.
 
-Weights come by the names that the app's networks give them, without their scales: these are
-computed here.
+It uses neither PyTorch nor the code of the app. The weights have the names of the app's networks.
+They are not scaled; this module computes the scales of the equalized learning rate.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def convolved(
     values: Values, weights: Weights, name: str, *, gain: float = 2.0,
     stride: tuple[int, int, int] = (1, 1, 1), padding: int = 0,
 ) -> Values:
-    """Return a layer's convolution of (N, C, T, H, W), a place of its kernel after the other.
+    """Return the convolution of a layer, (N, F, T, H, W): a sum over the positions of its kernel.
 
-    Its weights are multiplied by the root of `gain` over the inputs of an output.
+    The weights are multiplied by sqrt(`gain` / number of inputs per output value).
     """
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     padded = np.pad(values, [(0, 0), (0, 0), *[(padding, padding)] * 3])
@@ -43,7 +43,7 @@ def convolved(
 
 
 def laid_out(values: Values, weights: Weights, name: str) -> Values:
-    """Return a layer's transposed convolution without overlap: each input makes a block."""
+    """Return a transposed convolution, (N, F, T, H, W): each input value fills one block."""
     kernel, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
     blocks = np.einsum("nithw,ioabc->notahbwc", values, kernel) * math.sqrt(2 / len(kernel))
     count, features, *sides = blocks.shape
@@ -56,13 +56,13 @@ def rectified(values: Values) -> Values:
 
 
 def normalized(values: Values) -> Values:
-    """Rectify, then divide each pixel's features by the root of the mean of their squares."""
+    """Return `values` after a leaky ReLU; the features of each pixel have a mean square of 1."""
     found = rectified(values)
     return found / np.sqrt((found**2).sum(1, keepdims=True) / found.shape[1] + 1e-8)
 
 
 def pooled(clip: Values) -> Values:
-    """Return frames of half the side, each pixel the mean of four."""
+    """Return frames of half the height and width; each new pixel is the mean of four pixels."""
     return (clip[..., ::2, ::2] + clip[..., 1::2, ::2] + clip[..., ::2, 1::2]
             + clip[..., 1::2, 1::2]) / 4
 
@@ -74,7 +74,10 @@ def doubled(clip: Values) -> Values:
 def encoded(
     clip: Values, weights: Weights, fade: float, base: int, *, discriminator: bool
 ) -> list[Values]:
-    """Return what an encoder makes of frames: its end first, then what it had on its way."""
+    """Return the final features of an encoder, followed by the features of each level.
+
+    The features of a level are taken before its frames are halved; the lowest level comes first.
+    """
     after = rectified if discriminator else normalized
     level = round(math.log2(clip.shape[-1] / base))
 
@@ -94,7 +97,7 @@ def encoded(
 def generated(
     past: Values, weights: Weights, fade: float, *, base: int = 4, residual: bool = False
 ) -> Values:
-    """Return the future that a generator makes of a past."""
+    """Return the future frames, (N, C, T, H, W), that a generator predicts from past frames."""
     values, *seen = encoded(past, weights, fade, base, discriminator=False)
     values = normalized(convolved(values, weights, "middle.0", padding=1))
     values = normalized(convolved(values, weights, "middle.2"))
@@ -117,7 +120,10 @@ def generated(
 
 
 def deviations(values: Values, group: int) -> Values:
-    """Return for each clip how much those of its group differ, groups being as equal as can be."""
+    """Return for each clip the mean standard deviation of the features in its group, (clips,).
+
+    A group has at most `group` clips; the sizes of two groups differ by at most 1.
+    """
     groups = np.array_split(values, max(1, math.ceil(len(values) / group)))
     return np.concatenate([
         np.full(len(one), np.sqrt(((one - one.mean(0)) ** 2).mean(0) + 1e-8).mean())
@@ -128,7 +134,10 @@ def deviations(values: Values, group: int) -> Values:
 def judged(
     batches: Sequence[Values], weights: Weights, fade: float, *, group: int, base: int = 4
 ) -> Values:
-    """Return the scores of batches of clips, each with groups of its own."""
+    """Return the scores of the discriminator for the clips of all batches, (clips,).
+
+    The groups of the minibatch standard deviation never contain clips of different batches.
+    """
     found = []
     for clips in batches:
         values = encoded(clips, weights, fade, base, discriminator=True)[0]

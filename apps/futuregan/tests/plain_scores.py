@@ -1,6 +1,6 @@
-"""What frames are measured by, a second time: NumPy, 64 bits, a window and a clip after the other.
+"""Reference implementation of the scores of predicted frames, in float64 NumPy.
 
-Clips are (n, C, T, H, W) in -1..1, as the app's scores take them.
+Clips are (n, C, T, H, W) with values in -1..1, as in `futuregan.scores`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 Table = dict[str, dict[str, list[float]]]
-"""Method -> measure -> the mean over clips of each frame of the future."""
+"""Method -> measure -> the mean over the clips, one value for each future frame."""
 
 PUBLISHED = (0.0448, 0.2856, 0.3001, 0.2363, 0.1333)
-"""Wang et al. 2003, section 3.2."""
+"""Weights of the scales in MS-SSIM, the finest scale first: Wang et al. 2003, section 3.2."""
 
 
 def window() -> Values:
-    """Return 11x11 weights of a normal distribution of deviation 1.5, whose sum is 1."""
+    """Return an 11x11 Gaussian window with standard deviation 1.5, normalized to a sum of 1."""
     row = np.exp(-np.arange(-5, 6) ** 2 / (2 * 1.5**2))
     return np.outer(row, row) / row.sum() ** 2
 
 
 def similar(one: Values, other: Values) -> tuple[float, float]:
-    """Return the structural similarity of frames (C, H, W) in 0..1, and it without brightness.
+    """Return the SSIM of two frames (C, H, W) in 0..1, with and without the luminance factor.
 
     Wang et al. 2004, equations 12 to 16, over all windows that lie within the frame.
     """
@@ -43,7 +43,10 @@ def similar(one: Values, other: Values) -> tuple[float, float]:
 
 
 def over_scales(one: Values, other: Values) -> float:
-    """Return the product of similarities over scales of which the last has 16 pixels or more."""
+    """Return the MS-SSIM of two frames (C, H, W) in 0..1.
+
+    At the coarsest scale, the sides of the frames have at least 16 pixels.
+    """
     count = min(5, int(np.log2(one.shape[-1] / 16)) + 1)
     weights = np.array(PUBLISHED[:count]) / sum(PUBLISHED[:count])
     found = 1.0
@@ -58,7 +61,7 @@ def over_scales(one: Values, other: Values) -> float:
 
 
 def steep(frame: Values, moved: Values) -> float:
-    """Return how steep a frame (C, H, W) is, between neighbours that have moved (H, W)."""
+    """Return the mean absolute gradient of a frame (C, H, W), weighted by its motion (H, W)."""
     total = []
     for axis in (0, 1):
         change = np.abs(np.diff(frame, axis=axis + 1))
@@ -68,7 +71,7 @@ def steep(frame: Values, moved: Values) -> float:
 
 
 def futures(made: Values, past: Values, frames: int) -> dict[str, Values]:
-    """Return what is compared, by its name."""
+    """Return the prediction and both baselines by name, each (n, C, frames, H, W) in -1..1."""
     last, before = past[:, :, -1], past[:, :, -2]
     return {
         "prediction": np.clip(made, -1, 1),
@@ -80,7 +83,7 @@ def futures(made: Values, past: Values, frames: int) -> dict[str, Values]:
 
 
 def table(made: Values, past: Values, truth: Values) -> Table:
-    """Return all scores of clips."""
+    """Return all scores of the prediction and of both baselines."""
     frames, unit = truth.shape[2], lambda values: (values + 1) / 2
     found: Table = {}
     for method, future in futures(made, past, frames).items():
@@ -109,6 +112,6 @@ def table(made: Values, past: Values, truth: Values) -> Table:
 
 
 def margin(scores: Table, measure: str) -> float:
-    """Return by how much the prediction is better than the better of what needs no training."""
+    """Return the mean score of the prediction minus the mean score of the better baseline."""
     means = {method: float(np.mean(rows[measure])) for method, rows in scores.items()}
     return means["prediction"] - max(means["copy_last"], means["linear"])

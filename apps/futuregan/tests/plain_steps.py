@@ -1,8 +1,8 @@
-"""One step of the training by hand, and a training whose steps are made one at a time.
+"""Reference implementation of one training step, and trainings that make single steps.
 
-By hand: PyTorch's autograd for the slopes, and each loss, penalty and average as a sum that is
-written out. Weights move against their slopes by the rate and no more, so that a slope of the wrong
-size shows, which Adam would hide.
+The reference step computes gradients with PyTorch's autograd, and each loss, penalty and average
+with an explicit formula. It updates the weights by plain gradient descent, because Adam would hide
+a gradient of the wrong size.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from trainkit.torch.strategy import TorchStrategy
 PAST, FUTURE = 2, 3
 SHAPE = Shape(size=8, past=PAST, future=FUTURE, channels=3, width=3)
 PLACES = {4: 0, 8: 1}
-"""Side of the frames -> the newest level of the networks."""
+"""Side of the frames in pixels -> highest level of the networks that is used."""
 
 
 class OneStep:
-    """A session that stands somewhere, and keeps what it is told."""
+    """A stand-in for a training session that records the arguments of each finished step."""
 
     def __init__(self, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1, steps_done=0)
@@ -48,7 +48,7 @@ class OneStep:
 
 
 class Descent:
-    """An optimizer that moves weights against their slopes by the rate."""
+    """A gradient descent optimizer: it subtracts learning rate times gradient from the weights."""
 
     def __init__(self, network: nn.Module) -> None:
         self.param_groups = [{"params": list(network.parameters()), "lr": 1.0}]
@@ -66,13 +66,13 @@ class Descent:
 
 @pytest.fixture
 def by_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have trainings move their weights against the slopes, and end after each step."""
+    """Make all trainings use the optimizer `Descent` and the session `OneStep`."""
     monkeypatch.setattr(train, "Session", OneStep)
     monkeypatch.setattr(method, "optimizer", lambda network, _: Descent(network))
 
 
 def batch(counts: list[int], rank: int = 0, size: int = 8) -> Batch:
-    """Return a rank's part of a batch of so many clips on each rank."""
+    """Return the share of `rank` in a batch; rank i has `counts[i]` clips."""
     draw = np.random.default_rng(11)
     clips = draw.integers(0, 256, (sum(counts), 3, PAST + FUTURE, size, size), np.uint8)
     between = draw.random(sum(counts), np.float32)
@@ -81,7 +81,10 @@ def batch(counts: list[int], rank: int = 0, size: int = 8) -> Batch:
 
 
 def training(settings: TrainSettings, strategy: TorchStrategy | None = None) -> Training:
-    """Return a training of random weights, the same for the same seed; `by_slopes` is asked for."""
+    """Return a training whose networks have the same random weights in each call.
+
+    The calling test must use the fixture `by_slopes`.
+    """
     strategy = strategy or TorchStrategy()
     plan = SimpleNamespace(steps=4)
     data = SimpleNamespace(shape=SHAPE, train=SimpleNamespace(plan=lambda _: plan))
@@ -94,7 +97,7 @@ def training(settings: TrainSettings, strategy: TorchStrategy | None = None) -> 
 
 
 def scatter(network: nn.Module, seed: int) -> None:
-    """Give all weights other values than they begin with, small ones to biases."""
+    """Set the weights of a network to random values; biases get smaller values."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for one in network.parameters():
@@ -103,7 +106,7 @@ def scatter(network: nn.Module, seed: int) -> None:
 
 @dataclass
 class Moved:
-    """What a step by hand has made: networks, and sums over its clips."""
+    """The networks after one reference step, and the sums over the clips of the step."""
 
     generator: Generator
     discriminator: Discriminator
@@ -112,7 +115,7 @@ class Moved:
 
 
 def seen(clips: Tensor, size: int, fade: float) -> Tensor:
-    """Return clips as the networks see them, by sums of neighbours."""
+    """Return clips as input of the networks at one growth stage, (n, C, T, size, size)."""
     values = clips.double() * 2 / 255 - 1
     while values.shape[-1] > size:
         values = quarters(values)
@@ -125,7 +128,7 @@ def quarters(values: Tensor) -> Tensor:
 
 
 def losses(kind: str, real: Tensor, made: Tensor) -> tuple[Tensor, Tensor]:
-    """Return what each pair of scores costs the discriminator, and the generator."""
+    """Return the losses of discriminator and generator for each pair of scores, each (n,)."""
     if kind == "wgan-gp":
         return made - real, -made
     if kind == "lsgan":
@@ -138,7 +141,7 @@ def step(
     began: Training, one: Batch, size: int, fade: float, rate: float, *, judged: bool,
     keep: float,
 ) -> Moved:
-    """Return what one step makes of a training's networks, which are left as they are."""
+    """Return the result of one reference step; the networks of `began` do not change."""
     settings = began.settings
     generator, critic = copy.deepcopy((began.generator, began.discriminator))
     average = copy.deepcopy(began.trained.average or began.generator)
@@ -169,7 +172,10 @@ def criticised(
     critic: Discriminator, real: Tensor, false: Tensor, between: Tensor, settings: TrainSettings,
     fade: float,
 ) -> tuple[Tensor, float, float]:
-    """Return what each clip costs the discriminator, the distance and the penalty."""
+    """Return the discriminator loss of each clip, (n,), and the summed distances and penalties.
+
+    The distance is the score of the real clip minus the score of the fake clip.
+    """
     true_score, false_score = critic(real, fade)[:, 0], critic(false, fade)[:, 0]
     cost = losses(settings.loss, true_score, false_score)[0]
     distance = (true_score - false_score).sum().item()
@@ -191,7 +197,7 @@ def descend(network: nn.Module, weights: list[nn.Parameter], cost: Tensor, rate:
 
 
 def apart(found: nn.Module, expected: nn.Module, began: nn.Module) -> float:
-    """Return how far weights are from those expected, as a part of how far these have moved."""
+    """Return the distance between found and expected weights, divided by their expected change."""
     @torch.no_grad()
     def distance(one: nn.Module, other: nn.Module) -> float:
         pairs = zip(one.parameters(), other.parameters(), strict=True)

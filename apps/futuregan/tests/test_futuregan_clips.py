@@ -1,4 +1,4 @@
-"""Windows of sequences: each once in an epoch, in an order that ranks do not change."""
+"""Clips: each clip occurs once per epoch, in an order that does not depend on the ranks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_of_a_fast_camera_not_every_frame_is_taken(sequences: Path) -> None:
 
 
 class Lengths:
-    """Sequences of so many frames, and nothing else of them."""
+    """A stand-in for packed records, in which the sequences have lengths, but no pixels."""
 
     def __init__(self, lengths: list[int]) -> None:
         self._lengths = lengths
@@ -58,7 +58,7 @@ class Lengths:
 
 
 def test_kitti_has_658_clips_of_twelve_frames_one_after_the_other() -> None:
-    """Frames of its training sequences, by evaluate_tracking.seqmap of its development kit."""
+    """The sequence lengths come from `evaluate_tracking.seqmap` in KITTI's development kit."""
     lengths = [154, 447, 233, 144, 314, 297, 270, 800, 390, 803, 294, 373, 78, 340, 106, 376, 209,
                145, 339, 1059, 837]
     assert (len(lengths), sum(lengths)) == (21, 8008)
@@ -149,7 +149,7 @@ def test_images_are_no_sequences(tiny: Path) -> None:
 def test_frames_are_seen_as_by_the_packer(
     case: Case, channels: int, tmp_path: Path
 ) -> None:
-    """Grey of 16 bits is scaled and not clipped to white; what EXIF says is done."""
+    """16-bit grey is scaled instead of clipped to white, and the EXIF orientation is applied."""
     folder = pack(tmp_path / "odd", {"train": [[case.content] * 4]})
     found = clips.open_clips(folder, "train", 2, 2, 24, channels).read(0)[0]
     image = Image.fromarray(case.pixels).convert("RGB").convert("L" if channels == 1 else "RGB")

@@ -1,4 +1,4 @@
-"""The app obeys the contract, also where it grows in the middle of a run."""
+"""The app contract, also for trainings whose networks grow in the middle of a run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TRAINING = f"""
     {NETWORK} --stride 4 --transition-epochs 1 --stabilization-epochs 1 --epochs 4
     --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 5 --checkpoint-every 4 --threads 1
 """
-"""Of 9 clips: 3 steps at 8 pixels, 5 that fade in 16 pixels, and 10 more."""
+"""With 9 clips: 3 steps at 8 pixels, 5 steps that fade in 16 pixels, and 10 more steps."""
 FEW = "--eval-every 0 --stddev-group 2 --log-every 1 --base-lr 1e-4"
-"""Of a larger rate Adam makes more of how sums are rounded."""
+"""Options with a small learning rate, because Adam amplifies rounding errors at a larger rate."""
 
 
 class TestContract(Contract):
@@ -55,7 +55,7 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
         self, program: Program, whole: Path, tmp_path: Path, begins: int
     ) -> None:
-        """Step 3 is the last one of 8 pixels, 8 the last one in which 16 are faded in."""
+        """Step 3 is the last step at 8 pixels; step 8 is the last step that fades in 16 pixels."""
         out = tmp_path / "run"
         program.train(tmp_path / "begun", "--checkpoint-every", str(begins), "--keep", "20")
         begun = {file.name: file for file in reading.checkpoints(tmp_path / "begun")}
@@ -66,10 +66,10 @@ class TestContract(Contract):
     def test_one_clip_on_each_of_two_ranks_trains_as_two_do_on_one(
         self, strategy: str, program: Program, tmp_path: Path
     ) -> None:
-        """Its deviation is that from the other rank's clip; over the growth, too.
+        """The standard deviation includes the clip of the other rank, also after the growth.
 
-        Adam makes whole steps of what is rounded, so it is the losses that are compared; that
-        both ranks have the same weights, a training sees to itself.
+        The test compares losses instead of weights, because Adam amplifies rounding errors. The
+        training itself checks that both ranks have the same weights.
         """
         few = FEW.split()
         program.train(tmp_path / "alone", *few, "--batch-size-per-rank", "2", "--max-steps", "12")
@@ -94,7 +94,7 @@ class TestContract(Contract):
     def test_half_precision_begins_as_fp32_does(
         self, program: Program, tmp_path: Path, half: str
     ) -> None:
-        """The slopes of the penalty are computed in fp32; only the clips that are made differ."""
+        """The gradient penalty is computed in fp32, but the generated clips have half precision."""
         for precision in ("fp32", half):
             program.train(tmp_path / precision, "--precision", precision, "--max-steps", "1",
                           "--log-every", "1")
@@ -110,7 +110,7 @@ class TestContract(Contract):
     def test_fp16_goes_on_over_a_growth_to_the_same_bits_and_skips_steps_out_of_range(
         self, program: Program, tmp_path: Path
     ) -> None:
-        """The scale of the losses is in the checkpoint; it falls where gradients leave fp16."""
+        """The checkpoint contains the loss scale, which falls when a gradient overflows in fp16."""
         words = ["--precision", "fp16", "--reconstruction", "1e5", "--max-steps", "12"]
         program.train(tmp_path / "whole", *words, "--checkpoint-every", "1", "--keep", "20")
         files = reading.checkpoints(tmp_path / "whole")
@@ -131,7 +131,7 @@ class TestContract(Contract):
         self, program: Program, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        """The generator's step 8 is infinite, and what it lost before is not."""
+        """Step 8 makes the generator's weights infinite, although the loss of step 8 is finite."""
         update = Training.update
 
         def too_far(self: Training, name: str, rate: float) -> None:

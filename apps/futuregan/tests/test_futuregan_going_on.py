@@ -1,4 +1,4 @@
-"""What a training is given, and that one that goes on from a checkpoint is the one before."""
+"""The clips of a training, and trainings that are resumed from a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from trainkit.torch.strategy import TorchStrategy
 
 TRAIN = [coloured(17, 16, 16, 1), coloured(14, 16, 16, 2)]
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""The sequences of the fixture `colours`."""
+"""The validation sequences of the fixture `colours`; `TRAIN` has its training sequences."""
 SEED = 23
 ALONE = TorchStrategy()
 
 
 def cut(sequences: list[NDArray[Any]], length: int, stride: int, every: int) -> list[NDArray[Any]]:
-    """Return the clips of sequences, (T, H, W, C), in a loop."""
+    """Return the clips of all sequences, each (length, H, W, C), computed in a plain loop."""
     found = []
     for frames in sequences:
         at = 0
@@ -57,7 +57,7 @@ def opened(data: Path | None, strategy: Any = ALONE, **more: Any) -> Inputs:
 
 
 def epoch(loader: Loader, number: int, batch: int, first: int = 0) -> tuple[Any, Any]:
-    """Return the clips of an epoch, (n, T, H, W, C), and the points between."""
+    """Return the clips of an epoch, (n, T, H, W, C), and their interpolation positions, (n,)."""
     batches = list(loader.epoch(number, first, batch))
     clips = torch.cat([one.clips for one in batches]).permute(0, 2, 3, 4, 1)
     return clips.numpy(), torch.cat([one.interpolation for one in batches]).numpy()
@@ -83,7 +83,7 @@ def test_clips_to_learn_from_may_overlap_and_those_held_out_do_not(
 
 
 def test_each_clip_of_each_step_and_epoch_has_a_point_of_its_own(colours: Path) -> None:
-    """Where the slope is looked at: anywhere in 0..1, as NumPy draws by seed, epoch and step."""
+    """NumPy draws the interpolation positions in 0..1 from the seed, the epoch and the step."""
     found = opened(colours, stride=1)  # 13 + 10 clips
     points = []
     for number in range(3):
@@ -143,7 +143,7 @@ TRAINING = """
     --batch-size-per-rank 4:4,16:2 --stddev-group 2 --log-every 1 --threads 1 --ema-decay 0.7
     --every 2 --lr-decay 0.5 --eval-every 1
 """
-"""Of 3 + 2 clips: 2 steps at 8 pixels, 3 and 3 that fade in 16 pixels, 3 more."""
+"""With 5 clips: 2 steps at 8 pixels, 6 steps that fade in 16 pixels, and 3 more steps."""
 
 
 def train(colours: Path, out: Path, *more: str) -> Path:
@@ -154,7 +154,7 @@ def train(colours: Path, out: Path, *more: str) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(colours: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training of eight steps, with the checkpoints of all of them. Do not change it."""
+    """Return a run of eight steps with a checkpoint of each step. Tests must not change it."""
     out = tmp_path_factory.mktemp("going_on") / "whole"
     return train(colours, out, "--max-steps", "8", "--checkpoint-every", "1", "--keep", "20")
 
@@ -193,7 +193,7 @@ def test_a_checkpoint_has_all_that_decides_how_it_goes_on(whole: Path) -> None:
 
 
 def test_scores_of_a_run_are_those_that_numpy_gives_its_average(whole: Path) -> None:
-    """All of it by hand: clips, network and scores; the generator's errors are others."""
+    """NumPy computes clips, predictions and scores. The generator itself has other scores."""
     parts, evaluation = (checkpoint.load(reading.checkpoints(whole)[-1])["parts"],
                          reading.result(whole)["evaluation"])
     clips = np.moveaxis(np.stack(cut(HELD, 5, 10, 2)).astype(float), 4, 1) * 2 / 255 - 1
@@ -246,7 +246,7 @@ def test_ranks_that_differ_in_either_network_have_other_digests(name: str) -> No
 def test_a_training_that_goes_on_is_at_the_moment_of_its_last_step(
     at: tuple[int, int], size: int, fade: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An evaluation that was cut short sees what the last step saw."""
+    """An evaluation after the resume uses the size and the fade factor of the last step."""
     def stand(self: plain_steps.OneStep, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=at[0], step=at[1], steps_per_epoch=4, steps_done=9)
 

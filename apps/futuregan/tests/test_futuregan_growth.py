@@ -1,4 +1,4 @@
-"""Which resolution comes when; and batches by resolution."""
+"""The schedule of the growth: the resolution of each epoch, and the batch sizes."""
 
 from __future__ import annotations
 

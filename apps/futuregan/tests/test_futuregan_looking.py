@@ -1,4 +1,4 @@
-"""`evaluate`, `predict` and `plot` of a trained generator, and what they refuse."""
+"""The commands `evaluate`, `predict` and `plot` on a trained generator, and invalid inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TRAINING = """
 
 @pytest.fixture(scope="session")
 def run(sequences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of two steps on grey frames of 16x16 pixels: two frames from three."""
+    """Return a run of two steps on grey 16x16 frames, which predicts two frames from three."""
     out = tmp_path_factory.mktemp("looking") / "run"
     assert main(["train", "--data", str(sequences), "--out", str(out), *TRAINING.split()]) == 0
     return out
@@ -42,7 +42,7 @@ def run(sequences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A video of ten frames of 32x24 pixels."""
+    """Return a video file with ten frames of 32x24 pixels."""
     file = tmp_path_factory.mktemp("video") / "street.mp4"
     shown = [Image.new("RGB", (32, 24), (25 * at, 60, 60)) for at in range(10)]
     with file.open("wb") as opened:
@@ -51,7 +51,7 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def film(path: Path, codec: str, count: int) -> Path:
-    """Write a video of so many frames of 32x24 pixels."""
+    """Write a video of `count` frames of 32x24 pixels, and return its path."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=5)
         stream.width, stream.height = 32, 24
@@ -65,7 +65,7 @@ def film(path: Path, codec: str, count: int) -> Path:
 
 
 def cut(path: Path, frame: int, more: int = 10) -> Path:
-    """End a video some bytes after the beginning of a frame."""
+    """Truncate a video file `more` bytes after the start of frame `frame`, and return its path."""
     with av.open(str(path)) as container:
         at = [packet.pos for packet in container.demux(video=0) if packet.size][frame]
     path.write_bytes(path.read_bytes()[: at + more])
@@ -73,7 +73,7 @@ def cut(path: Path, frame: int, more: int = 10) -> Path:
 
 
 def command(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
-    """Return exit code, output and errors of a command."""
+    """Run a command; return its exit code, its standard output and its standard error."""
     code = main([str(word) for word in words])
     said = capsys.readouterr()
     return code, said.out, said.err
@@ -149,7 +149,7 @@ def test_what_follows_a_video_is_predicted_beyond_its_end(
 def test_a_clip_begins_with_the_same_frame_however_long_it_is_gone_on_with(
     frames: int, there: int, run: Path, sequences: Path
 ) -> None:
-    """The clip has fewer frames of the real future if the sequence ends earlier."""
+    """The clip has fewer true future frames if the sequence ends earlier."""
     model = restore.open_generator(run, None, torch.device("cpu"))
     clip = video_input.open_video_input(sequences, "train", model, frames, 1).read(4)
     assert np.array_equal(clip[..., 0], moving(16, 16, 1)[5 : 5 + there])
@@ -184,7 +184,7 @@ def test_files_of_a_folder_that_are_not_read_are_named(
 
 
 def spoilt(kind: str, place: Path, video: Path) -> Path:
-    """Return video_input that is not as it should be."""
+    """Return the path of an invalid input for `predict`: a video or a folder of images."""
     if "video" in kind:
         return spoilt_video(kind, place, video)
     folder = place / "frames"
@@ -201,7 +201,7 @@ def spoilt(kind: str, place: Path, video: Path) -> Path:
 
 
 def spoilt_video(kind: str, place: Path, video: Path) -> Path:
-    """Return a video that is not as it should be; that of the kind "no video" does not exist."""
+    """Return the path of an invalid video; for the kind "no video", the file does not exist."""
     file = place / "street.mp4"
     if kind == "cut video":
         file.write_bytes(video.read_bytes()[:-400])
@@ -244,7 +244,7 @@ def test_footage_that_cannot_be_used_is_named(
 def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     ending: str, codec: str, count: int, tmp_path: Path
 ) -> None:
-    """Of files cut at the same byte, FFmpeg says the same words again."""
+    """FFmpeg logs the same messages for all files that are truncated at the same byte."""
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
         with refused(DataError, "image-undecodable", path, "frame 7: "):
@@ -259,11 +259,14 @@ def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Pa
 
 
 ONE, LAST = 1 << 16, 1 << 30
-"""1.0 as a display matrix has it: in its first two columns, and in the last one."""
+"""The fixed-point number 1.0 in a display matrix: in the first two columns, and in the last one."""
 
 
 def with_matrix(place: Path, *matrix: float) -> Path:
-    """Write three frames, red, green, blue, white in their corners, with a matrix of a, b, c, d."""
+    """Write a video of three equal frames with the display matrix (a, b, c, d); return its path.
+
+    The quarters of a frame are red and green at the top, blue and white at the bottom.
+    """
     file = place / "turned.mp4"
     corners = Image.new("RGB", (2, 2))
     corners.putdata([(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)])
@@ -287,7 +290,7 @@ def with_matrix(place: Path, *matrix: float) -> Path:
 def test_a_video_is_seen_as_a_player_shows_it(
     matrix: tuple[int, ...], seen: str, tmp_path: Path
 ) -> None:
-    """Turned and mirrored by its display matrix; zeros, which some writers write, say nothing."""
+    """The display matrix turns and mirrors frames. Some programs write zeros, with no effect."""
     for image in video_input.video_frames(with_matrix(tmp_path, *matrix)):
         assert image.size == ((48, 64) if seen[:2] in ("rb", "br", "wg", "gw") else (64, 48))
         quarters = [image.getpixel((image.width * x // 4, image.height * y // 4))
@@ -339,7 +342,7 @@ def test_pictures_that_are_too_large_for_their_form_are_refused(
 
 
 class Full(io.BytesIO):
-    """A file on a disk that is full after some bytes."""
+    """A file on a disk that becomes full after 300 bytes."""
 
     def write(self, content: Any) -> int:
         if self.tell() + len(content) > 300:
@@ -378,7 +381,7 @@ def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_colours_are_predicted_too(
     tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A generator of grey frames sees a data set of other frames as grey ones."""
+    """The frames of another data set are converted to the size and channels of the generator."""
     data = pack(tmp_path / "own", {"train": [moving(8, 24, 0)], "val": [moving(8, 24, 1)]})
     words = ["--data", data, "--out", run, "--device", "cpu", "--json"]
     assert json.loads(command(capsys, "evaluate", *words)[1])["size"] == 16

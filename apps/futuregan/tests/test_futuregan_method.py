@@ -1,4 +1,4 @@
-"""The formulas of the method, against others written down or computed another way."""
+"""The formulas of the method, compared with values that are computed in another way."""
 
 from __future__ import annotations
 

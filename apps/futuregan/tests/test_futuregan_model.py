@@ -1,4 +1,4 @@
-"""The networks have the layers of the paper, grow without a jump, and agree over ranks."""
+"""The networks have the layers of the paper, grow continuously, and work on any number of ranks."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip:
 
 
 def test_what_the_encoder_had_comes_to_the_decoder_from_all_frames_of_the_past() -> None:
-    """With nothing in the middle, a pixel of the future sees its neighbours in all of them."""
+    """If the weights between encoder and decoder are 0, only skip connections affect a pixel."""
     generator = Generator(Shape(8, 3, 2, 1, 4, skip=5))
     for one in generator.middle.parameters():
         torch.nn.init.zeros_(one)
@@ -104,7 +104,7 @@ def test_the_discriminator_grows_without_a_jump() -> None:
 
 
 def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
-    """Also of the gradients of a penalty's gradients."""
+    """The comparison includes the second-order gradients of a gradient penalty."""
     found = []
     for layout in (torch.contiguous_format, torch.channels_last_3d):
         torch.manual_seed(1)
@@ -153,7 +153,7 @@ def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
 def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
     clips: int, group: int, most: int
 ) -> None:
-    """Also those of the last batch of an epoch, which has the clips that are left."""
+    """The cases include the last batch of an epoch, which may have fewer clips."""
     values = torch.randn(clips, 2, 1, 3, 3)
     in_parts = spread(group, str(most))
     sizes = in_parts.split_sizes(clips, 12, 8)
@@ -163,7 +163,7 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 
 
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
-    """With many clips on a rank, the groups do not extend over ranks."""
+    """If a rank processes enough clips at once, its groups contain no clips of other ranks."""
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
     assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
     assert not spread(4, "1").is_global(64)
@@ -175,7 +175,10 @@ WEIGHTS = critic().state_dict()
 
 
 def scores_and_slopes(strategy: TorchStrategy) -> tuple[Tensor, Tensor]:
-    """Return scores of four clips, one or all at a rank, and gradients of a penalty's gradients."""
+    """Return the scores of this rank's clips, and the mean gradient of a penalty over all ranks.
+
+    The ranks divide four clips. The gradient is taken with respect to the weights of one layer.
+    """
     discriminator = critic(strategy=strategy, part=4 // strategy.size)
     discriminator.load_state_dict(WEIGHTS)  # ranks that are threads share the random numbers
     mine = clips(4, 5).chunk(strategy.size)[strategy.rank].requires_grad_()
@@ -193,7 +196,7 @@ def scores_and_slopes(strategy: TorchStrategy) -> tuple[Tensor, Tensor]:
 def test_clips_alone_on_their_ranks_differ_from_those_of_the_others(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scores, and what a penalty on slopes makes of the weights, are those of one process."""
+    """Scores and gradients of a gradient penalty are the same as in one process."""
     expected, gradient = scores_and_slopes(ALONE)
     found = on_ranks(ranks, scores_and_slopes, monkeypatch)
     assert torch.allclose(torch.cat([scores for scores, _ in found]), expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The networks make what NumPy makes of the same weights, at all levels and in all fades."""
+"""The networks match their NumPy reference for equal weights, at all levels and fade factors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ALONE = TorchStrategy()
 
 
 def drawn(network: nn.Module, seed: int) -> dict[str, plain.Values]:
-    """Give a network other weights than it begins with, and return them; biases, too."""
+    """Set all weights and biases of a network to random values, and return them by name."""
     draw = torch.Generator().manual_seed(seed)
     for one in network.parameters():
         torch.nn.init.normal_(one, 0.1 if one.ndim == 1 else 0.0, generator=draw)
@@ -53,7 +53,7 @@ def test_the_generator_makes_what_numpy_makes(
 ])
 @pytest.mark.parametrize("group", [2, 4])
 def test_the_discriminator_makes_what_numpy_makes(size: int, fade: float, group: int) -> None:
-    """Of two batches of five clips at once, each with groups of its own."""
+    """One call gets two batches of five clips; no group contains clips of both batches."""
     critic = Discriminator(Shape(16, 3, 2, 3, 4), MinibatchStddev(group, batch_sizes("8"), ALONE))
     weights = drawn(critic, 2)
     batches = [clips(5, 5, size, seed) * scale for seed, scale in ((1, 1), (2, 0.3))]
@@ -91,7 +91,7 @@ def test_a_layer_is_scaled_once_whether_it_or_its_inputs_are_the_larger(
 
 
 def test_all_weights_begin_as_normal_numbers_and_all_biases_at_0() -> None:
-    """Only a generator of changes ends in zeros."""
+    """Only the output layers of a residual generator have initial weights of 0."""
     torch.manual_seed(3)
     shape = Shape(16, 3, 2, 3, 32, residual=True, skip=4)
     stddev = MinibatchStddev(4, batch_sizes("8"), ALONE)
@@ -124,13 +124,13 @@ def test_groups_of_a_rank_differ_as_numpy_says(group: int, count: int) -> None:
 
 
 PARTS = ([2, 1], [1, 1, 1], [3, 0])
-"""Clips on each rank, of three."""
+"""Three clips, divided over two or three ranks: number of clips on each rank."""
 VALUES = torch.randn(3, 2, 1, 4, 4, generator=torch.Generator().manual_seed(5)).double()
 TURNED = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(6)).double()
 
 
 def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the slopes of something of the deviation, and what a penalty on them makes of it."""
+    """Return a gradient with respect to `values` and a second-order gradient, of the same shape."""
     (slopes,) = torch.autograd.grad((added * turned).sum(), values, create_graph=True)
     (again,) = torch.autograd.grad((slopes * slopes * values).sum(), values)
     return slopes.detach(), again
@@ -140,7 +140,7 @@ def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]
 def test_over_ranks_the_deviation_and_its_slopes_are_those_of_all_clips(
     parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also the slopes of slopes, by a formula that PyTorch derives; ranks have unequal parts."""
+    """The comparison includes second-order gradients, and ranks with unequal numbers of clips."""
     alone = VALUES.clone().requires_grad_()
     deviation = alone.sub(alone.mean(0)).square().mean(0).add(1e-8).sqrt().mean()
     assert deviation.item() == pytest.approx(plain.deviations(VALUES.numpy(), 4)[0])

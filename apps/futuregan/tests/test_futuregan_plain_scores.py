@@ -1,4 +1,4 @@
-"""Scores are those of NumPy, frame by frame: of batches, of ranks, and in the training."""
+"""Scores match their NumPy reference for each frame: in batches, over ranks, and in a training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ PAST, FUTURE = 3, 2
 
 
 def clips(count: int, size: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Return pasts, futures and what is made of them, all different, with values at the ends."""
+    """Return random past, true future and predicted frames, each (n, C, T, H, W).
+
+    Past and true frames are clipped to -1..1; predicted values may exceed this range.
+    """
     draw = np.random.default_rng(seed)
     coarse = draw.normal(0, 0.6, (count, 3, PAST + FUTURE, size // 4, size // 4))
     real = coarse.repeat(4, 3).repeat(4, 4) + draw.normal(0, 0.1, (count, 3, 5, size, size))
@@ -76,7 +79,7 @@ def test_scores_are_those_of_numpy(
 
 @pytest.mark.parametrize("still", [True, False])
 def test_the_margin_is_over_whichever_needs_no_training_and_is_better(still: bool) -> None:
-    """Of what stands still the last frame is, of what changes evenly the linear one."""
+    """The repeated last frame is better for still frames, linear extrapolation for even changes."""
     first, truth, _ = clips(1, 8)
     change = torch.zeros_like(truth[:, :, :1]) if still else torch.full((1, 3, 1, 8, 8), 0.05)
     noise = 0.02 * torch.randn(1, 3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -112,7 +115,7 @@ def test_ranks_with_unequal_parts_have_the_scores_of_all_clips(
 
 
 class Held:
-    """Clips to evaluate on, in colours; `read` gives (T, H, W, C)."""
+    """Coloured clips to evaluate on; the method `read` returns an array (T, H, W, C)."""
 
     def __init__(self, count: int, size: int, seed: int = 4) -> None:
         draw = np.random.default_rng(seed)
@@ -127,7 +130,7 @@ class Held:
 
 
 class Looking:
-    """A session in which an evaluation runs."""
+    """A stand-in for the training session in which an evaluation runs."""
 
     stop_asked = False
 
@@ -139,7 +142,10 @@ class Looking:
 
 
 def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -> Trained:
-    """Return a training whose average is a formula, and whose generator is none."""
+    """Return a training whose moving average is the generator of `plain_future`.
+
+    If `average` is false, there is no moving average, and this formula is the generator.
+    """
     def loader(seed: int, training: bool) -> Loader:
         return Loader(Held(5, 32, seed), training=training, seed=1, strategy=strategy, threads=1)
 
@@ -157,7 +163,7 @@ def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -
 def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
     size: int, fade: float, batch: int, ranks: int, average: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all held-out clips, at the present size and fade, by the average where there is one."""
+    """An evaluation uses all validation clips, the current size and fade, and any average."""
     stage = GrowthStage(size, 1, fade, batch)
     real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
     past, truth = numbers(*plain_steps.seen(real, size, fade).split([PAST, FUTURE], 2))

@@ -1,4 +1,4 @@
-"""Predictions, scores by command, and pictures of a generator that is a formula: all by hand."""
+"""Predictions, scores and pictures of a generator that is a formula, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from futuregan.settings import EvaluateSettings
 PAST, FUTURE = plain_future.PAST, plain_future.FUTURE
 CPU = torch.device("cpu")
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""The held-out sequences of the fixture `colours`."""
+"""The validation sequences of the fixture `colours`."""
 
 
 def seen(frames: NDArray[Any]) -> NDArray[np.float64]:
@@ -33,7 +33,7 @@ def seen(frames: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def windows(frames: int, every: int, stride: int | None = None) -> NDArray[np.float64]:
-    """Return all clips of the held-out sequences, in a loop."""
+    """Return all validation clips, (n, C, T, H, W) in -1..1, computed in a plain loop."""
     span, found = (frames - 1) * every + 1, []
     for sequence in HELD:
         at = 0
@@ -55,7 +55,7 @@ def test_a_long_prediction_goes_on_from_the_frames_made_last(frames: int, fade: 
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have checkpoints be the formula, which was trained with every second frame."""
+    """Replace all checkpoints by the formula of `plain_future`, which uses every second frame."""
     model = plain_future.restored(every=2)
     monkeypatch.setattr(restore, "open_generator", lambda *_: model)
 
@@ -107,7 +107,7 @@ def test_batches_of_clips_have_them_as_they_lie_in_the_data() -> None:
 
 
 def some_scores(frames: int) -> scores.Scores:
-    """Return scores of so many frames, no two alike."""
+    """Return scores of `frames` future frames, in which all values differ."""
     number = iter(range(1, 1000))
     return scores.Scores(4, 16, {
         method: {measure: [next(number) / 100 for _ in range(frames)]
@@ -205,13 +205,13 @@ def test_a_clip_of_a_folder_begins_with_the_frame_asked_for(
 
 
 def shown(known: int, channels: int = 3) -> PredictedClip:
-    """Return a clip of two frames given and three made, of which some are known."""
+    """Return a clip with two input frames, three predicted frames and `known` true frames."""
     frames = np.random.default_rng(9).integers(0, 256, (8, 4, 4, channels), np.uint8)
     return PredictedClip(frames[:2], frames[2:5], frames[5 : 5 + known])
 
 
 def enlarged(frame: NDArray[Any], scale: int) -> NDArray[Any]:
-    """Return a frame whose pixels are squares, in three colours."""
+    """Return a frame in three channels, in which each pixel is a square of side `scale`."""
     colours = np.broadcast_to(frame, (*frame.shape[:2], 3))
     return colours.repeat(scale, 0).repeat(scale, 1)
 
@@ -280,7 +280,7 @@ def test_a_video_is_read_in_the_order_in_which_it_was_written(tmp_path: Path) ->
 def test_a_checkpoint_is_opened_as_it_says(
     parts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the average's weights where it has one; past and future, size and fade are told."""
+    """The weights come from the average if it exists; all sizes come from the checkpoint."""
     shape = {"size": 16, "past": 3, "future": 2, "channels": 3, "width": 2, "residual": False,
              "base": 4, "skip": 0}
     about = {"shape": shape, "size": 8, "fade": 0.375, "every": 5}
@@ -303,7 +303,7 @@ def test_a_checkpoint_is_opened_as_it_says(
 
 
 def test_frames_that_are_not_square_are_cut_to_their_centre(tmp_path: Path) -> None:
-    """Pillow's Lanczos filter, over the square in the middle."""
+    """The expected frame is the central square, scaled with Pillow's Lanczos filter."""
     wide = coloured(6, 16, 24, 7)
     folder = pack(tmp_path / "wide", {"train": [wide], "val": [wide]})
     model = plain_future.restored(size=8)

@@ -1,4 +1,4 @@
-"""The loop does what a second one does, written down step by step without parts or ranks."""
+"""The training loop matches a reference loop without micro-batches and ranks."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ WORDS = {
     "base-lr": 0.0005, "reconstruction": 5, "drift": 0.01, "ema-decay": 0.8, "lr-decay": 0.5,
 }
 SCHEDULE = [(0, 8, 1.0, 3, 3), (1, 16, None, 2, 5), (2, 16, 1.0, 2, 5)]
-"""Epoch, side, fade, batch and steps."""
+"""Epoch, side of the frames in pixels, fade factor (None: rising), batch size, number of steps."""
 
 
 def reference(
     data: Path, group: int, alone: int
 ) -> tuple[list[State], Generator, Generator, Discriminator]:
-    """Train with the app's networks and batches, and nothing else of it; also the first weights."""
+    """Train with a reference loop, which uses only the networks and the batches of the app.
+
+    Return the initial states of all networks, the generator, its average and the discriminator.
+    """
     settings = TrainSettings(
         data=data, past=3, future=3, size="16", first_size="8", width=4, stride=4, seed=17,
         device="cpu", precision="fp32", stddev_group=group,
@@ -81,7 +84,7 @@ def critic_step(
     made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
     between: Tensor, fade: float,
 ) -> None:
-    """The discriminator's step, by WGAN-GP and drift."""
+    """Update the discriminator with the WGAN-GP loss and the drift term."""
     past = real[:, :, :3]
     adams[1].zero_grad()
     with torch.no_grad():
@@ -101,7 +104,7 @@ def generator_step(
     made: Generator, critic: Discriminator, adams: list[torch.optim.Adam], real: Tensor,
     fade: float, judged: bool,
 ) -> None:
-    """The generator's step."""
+    """Update the generator with the reconstruction loss and, if `judged`, the adversarial loss."""
     past, right = real[:, :, :3], real[:, :, 3:]
     adams[0].zero_grad()
     future = made(past, fade)
@@ -114,7 +117,7 @@ def generator_step(
 
 
 def keep_active(network: Generator | Discriminator, clips: Tensor) -> None:
-    """Layers that are faded out stay as they are."""
+    """Remove the gradients of all layers that the current level does not use."""
     active = {id(one) for one in network.active({8: 1, 16: 2}[clips.shape[-1]])}
     for parameter in network.parameters():
         if id(parameter) not in active:
@@ -127,7 +130,7 @@ def keep_active(network: Generator | Discriminator, clips: Tensor) -> None:
 def test_the_loop_does_what_a_second_one_does(
     sequences: Path, tmp_path: Path, part: int, group: int, alone: int
 ) -> None:
-    """With a batch that is taken whole and in parts, and with an epoch without discriminator."""
+    """The cases are whole batches, micro-batches, and a first epoch without discriminator."""
     words = {**WORDS, "data": sequences, "out": tmp_path / "run", "micro-batch": part,
              "stddev-group": group, "pretraining-epochs": alone}
     argv = ["train", *(f"--{key}={value}" for key, value in words.items())]

@@ -1,4 +1,4 @@
-"""What is trained when, told epoch by epoch and step by step in a loop; and published settings."""
+"""The schedule of a training matches plain loops, and its defaults are the published settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from futuregan.settings import TrainSettings
 def plan(
     first: int, last: int, transition: int, stabilization: int, epochs: int | None
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Yield for each epoch: side, how often it has grown, epochs of its fade, and which it is."""
+    """Yield four numbers for each epoch, computed in a plain loop.
+
+    They are the side in pixels, the number of growths, the number of epochs of the fade, and the
+    index of the epoch in the fade.
+    """
     side, grown, told = first, 0, 0
     while side <= last:
         for number in range(transition if grown else 0):
@@ -59,7 +63,7 @@ def test_each_step_has_its_side_batch_and_fade(
 def test_a_training_has_the_steps_of_each_epoch_by_its_batch(
     more: dict[str, int], last_step: int
 ) -> None:
-    """Of 12 clips: two epochs of 8 pixels in batches of 12, and three of 16 and 32 in smaller."""
+    """With 12 clips, an epoch has 1 batch at 8 pixels, 2 batches at 16, and 3 batches at 32."""
     settings = TrainSettings(
         first_size="8", size="32", transition_epochs=1, stabilization_epochs=2, epochs=7,
         batch_size_per_rank=batch_sizes("4:12,16:6,32:4"), eval_every=3, checkpoint_every=None,
@@ -89,7 +93,8 @@ PUBLISHED = {
     "stride": None, "epochs": None, "micro_batch": None, "max_steps": None, "synthetic": False,
     "eval_every": 1, "compression": "none", "strategy": "single", "seed": 17,
 }
-"""arXiv:1810.01325, section 4, and arXiv:1710.10196, appendix A.1; extensions are off."""
+"""The settings of arXiv:1810.01325, section 4, and arXiv:1710.10196, appendix A.1. Extensions are
+switched off."""
 
 
 def test_without_options_it_is_the_published_method() -> None:

@@ -1,4 +1,4 @@
-"""Scores of frames are those of scikit-image, and sums over batches and ranks are means."""
+"""Scores of frames match scikit-image, and their means over batches and ranks are correct."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from futuregan.scores import ScoreSums
 from trainkit.torch.strategy import TorchStrategy
 
 WINDOW = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-"""Of Wang et al. 2004, in scikit-image's words."""
+"""The SSIM window of Wang et al. 2004, as arguments of scikit-image."""
 
 
 def pairs(size: int, channels: int = 3, count: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return smooth frames and noisy ones of them, in 0..1."""
+    """Return noisy frames and the smooth frames without the noise, (count, C, H, W) in 0..1."""
     draw = torch.Generator().manual_seed(size)
     small = torch.rand(count, channels, 4, 4, generator=draw)
     truth = torch.nn.functional.interpolate(small, size, mode="bilinear")
@@ -29,7 +29,7 @@ def pairs(size: int, channels: int = 3, count: int = 2) -> tuple[torch.Tensor, t
 
 
 def similarity(one: NDArray[np.float32], other: NDArray[np.float32], **more: float) -> float:
-    """Return scikit-image's SSIM of frames (C, H, W) in 0..1."""
+    """Return scikit-image's SSIM of two frames (C, H, W) in 0..1."""
     return float(structural_similarity(
         one, other, data_range=1.0, channel_axis=0, **WINDOW, **more
     ))
@@ -72,14 +72,14 @@ def test_equal_frames_have_the_best_scores() -> None:
 
 
 def sharpness(made: torch.Tensor, past: torch.Tensor, truth: torch.Tensor) -> float:
-    """Return the sharpness of frames (1, C, T, H, W) in -1..1."""
+    """Return the sharpness score of predicted frames; all frames are (1, C, T, H, W) in -1..1."""
     sums = ScoreSums(truth.shape[-1], truth.shape[2], torch.device("cpu"))
     sums.add(made, past, truth)
     return sums.mean_over(TorchStrategy()).mean("prediction", "sharpness")
 
 
 def street(place: int) -> torch.Tensor:
-    """Return a frame (1, 1, 1, 32, 32): a bar of four pixels moves over a street of stripes."""
+    """Return a frame (1, 1, 1, 32, 32) with a bar at column `place` above a striped street."""
     frame = torch.zeros(1, 1, 1, 32, 32)
     frame[..., 20:, ::2] = 0.8
     frame[..., 4:12, place : place + 4] = 1
@@ -87,7 +87,7 @@ def street(place: int) -> torch.Tensor:
 
 
 def test_sharpness_is_that_of_what_moves_and_not_of_what_stands_still() -> None:
-    """A mean of two futures, and a blur, are less sharp however sharp the street is."""
+    """The mean of two futures and a blurred bar are less sharp, although the stripes are sharp."""
     past, truth = street(4).expand(-1, -1, 2, -1, -1), street(14)
     blurred = truth.clone()
     blurred[..., :16, :] = torch.nn.functional.avg_pool3d(
@@ -121,7 +121,7 @@ def test_what_needs_no_training_repeats_the_last_frame_or_goes_on_with_its_chang
 
 
 def clips(count: int, seed: int) -> torch.Tensor:
-    """Return clips (count, C, T, H, W) in -1..1 of six frames."""
+    """Return random clips of six frames, (count, 1, 6, 16, 16) in -1..1."""
     draw = torch.Generator().manual_seed(seed)
     return torch.rand(count, 1, 6, 16, 16, generator=draw) * 2 - 1
 
@@ -144,7 +144,7 @@ def test_batches_of_any_size_have_the_same_means() -> None:
 
 
 class TwoRanks(TorchStrategy):
-    """Both ranks have the same clips."""
+    """The strategy of two ranks that have the same clips."""
 
     def sum(self, values: list[float]) -> list[float]:
         return [2 * value for value in values]

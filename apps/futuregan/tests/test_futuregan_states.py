@@ -1,4 +1,4 @@
-"""What a training shares with the one that goes on with it, and ranks of which one hangs."""
+"""The settings that a resumed training must not change, and the report of a rank that hangs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ TRAINING = """
     --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 1 --checkpoint-every 1 --threads 1
     --residual --skip 4 --reconstruction 400 --pretraining-epochs 2
 """
-"""As the quickstart, small. Of 9 clips: 3 steps at 8 pixels, 5 that fade in 16 pixels; then 10 with
-the discriminator."""
+"""A small version of the quickstart. With 9 clips: 3 steps at 8 pixels and 5 steps that fade in 16
+pixels, both without discriminator, and then 10 steps with the discriminator."""
 STEPS, PRETRAINED = 18, 8
 PATIENCE = 10
 
@@ -49,14 +49,14 @@ def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_
 
 @pytest.fixture(scope="module")
 def program(sequences: Path) -> Program:
-    """The command `train`, of a training whose discriminator comes later."""
+    """Return the command `train` of a training that uses its discriminator after two epochs."""
     app = App(Path(__file__).parents[1], TRAINING, STEPS, "", "", "")
     return Program(app, sequences)
 
 
 @pytest.fixture(scope="module")
 def whole(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A training that was not interrupted, with the checkpoints of all steps. Do not change it."""
+    """Return an uninterrupted run with a checkpoint of each step. Tests must not change it."""
     out = tmp_path_factory.mktemp("whole") / "run"
     program.train(out, "--keep", str(STEPS))
     return out
@@ -79,7 +79,7 @@ def test_the_discriminator_is_trained_from_the_end_of_the_pretraining_on(whole: 
 def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pretraining(
     program: Program, whole: Path, tmp_path: Path, begins: int
 ) -> None:
-    """Trainings from step 2 or 3 also grow to 16x16 pixels, in networks with skip connections."""
+    """Trainings that resume from step 2 or 3 also grow to 16x16 pixels, with skip connections."""
     out = tmp_path / "run"
     program.train(out, "--resume", reading.checkpoints(whole)[begins - 1])
     assert reading.values(out, metrics.RESUMED) == [(begins, begins)]
@@ -109,7 +109,10 @@ def test_kill_9_before_and_behind_the_end_of_the_pretraining_ends_with_the_same_
 
 @contextlib.contextmanager
 def two_ranks(program: Program, out: Path, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start two ranks without a launcher, which would end one when the other has ended."""
+    """Start two ranks, and yield their processes.
+
+    No launcher is used, because a launcher would end one rank when the other rank has ended.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

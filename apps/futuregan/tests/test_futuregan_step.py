@@ -1,4 +1,4 @@
-"""One step of the training makes what one by hand makes: slopes, weights, average and sums."""
+"""A training step matches the reference step: gradients, weights, moving average and sums."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ SETTINGS = TrainSettings(
     device="cpu", base_lr=0.02, lr_decay=0.5, reconstruction=2.0, penalty=7.0, drift=0.3,
     ema_decay=0.6,
 )
-"""An epoch of 4 pixels, two that fade in 8, then one; four steps each."""
+"""One epoch at 4 pixels, two epochs that fade in 8 pixels, and one more; four steps per epoch."""
 MOMENTS = {
     (0, 1): (4, 1.0, 0.02), (1, 1): (8, 0.25, 0.01), (2, 2): (8, 0.875, 0.01), (3, 0): (8, 1, 0.01),
 }
-"""Epoch and steps made in it -> side, fade and rate of the step that comes."""
+"""(epoch, steps done in this epoch) -> side in pixels, fade and learning rate of the next step."""
 
 
 def stepped(
     settings: TrainSettings, at: tuple[int, int], counts: list[int], done: int = 100
 ) -> tuple[Training, Training]:
-    """Return a training before and after one step."""
+    """Make one step; return a copy of the training before the step, and the training after it."""
     found = plain.training(settings)
     began = kept(found)
     go(found, at, counts, done)
@@ -45,7 +45,7 @@ def stepped(
 
 
 def kept(found: Training) -> Training:
-    """Return a training as it is now, whose networks do not change with it."""
+    """Return a copy of a training, whose networks do not change when the original makes steps."""
     began: Any = copy.copy(found)
     began.generator, began.discriminator = copy.deepcopy((found.generator, found.discriminator))
     began.trained = dataclasses.replace(
@@ -54,7 +54,7 @@ def kept(found: Training) -> Training:
 
 
 def go(found: Training, at: tuple[int, int], counts: list[int], done: int = 100) -> None:
-    """Have a training make one step, of which its rank has its part."""
+    """Make a training run one step on its rank's share of a batch."""
     place = found.session.progress
     place.epoch, place.step, place.steps_per_epoch, place.steps_done = *at, 4, done
     found.train_step(iter([plain.batch(counts, found.strategy.rank)]))
@@ -72,7 +72,7 @@ def check(began: Training, found: Training, right: plain.Moved, near: float = 1e
 @pytest.mark.parametrize("loss", ["wgan-gp", "lsgan", "gan"])
 @pytest.mark.parametrize("at", MOMENTS)
 def test_a_step_is_one_by_hand(loss: str, at: tuple[int, int]) -> None:
-    """Of three clips in colours: a group of two, and one alone."""
+    """The step has three coloured clips: a group of two clips, and a group of one clip."""
     settings, (size, fade, rate) = dataclasses.replace(SETTINGS, loss=loss), MOMENTS[at]
     began, found = stepped(settings, at, [3])
     right = plain.step(began, plain.batch([3]), size, fade, rate, judged=True, keep=0.6)
@@ -107,7 +107,7 @@ def test_without_an_average_the_generator_is_evaluated() -> None:
 
 @pytest.mark.parametrize("part", [1, 2, 3])
 def test_a_batch_in_parts_makes_the_step_of_the_whole(part: int) -> None:
-    """Also the points between clips, and the sums told: of five clips, two, two and one."""
+    """The comparison includes the interpolation positions and the reported sums of five clips."""
     settings = dataclasses.replace(
         SETTINGS, batch_size_per_rank=batch_sizes("5"), micro_batch=part, stddev_group=1)
     began, found = stepped(settings, (1, 1), [5])
@@ -168,7 +168,7 @@ def test_ranks_make_the_step_of_one_process(
 
 
 def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() -> None:
-    """The penalty is computed in fp32, between clips that the generator made in bf16."""
+    """The penalty is computed in fp32, between real clips and clips that were generated in bf16."""
     settings = dataclasses.replace(SETTINGS, precision="bf16")
     began, found = stepped(settings, (1, 1), [3])
     one = plain.batch([3])
@@ -187,7 +187,7 @@ def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() ->
 
 
 def test_losses_that_are_scaled_for_half_precision_make_a_step_of_their_own_size() -> None:
-    """Also where the two networks have different scales."""
+    """The two networks have different loss scales."""
     found = plain.training(dataclasses.replace(SETTINGS, precision="fp16"))
     assert all(scaler.is_enabled() for scaler in found.scalers.values())
     found.scalers = {
@@ -209,7 +209,10 @@ def test_a_signal_is_told_with_the_sums() -> None:
 
 
 def test_adam_is_adam_written_down() -> None:
-    """Kingma and Ba, arXiv:1412.6980, algorithm 1, with 0 and 0.99; small slopes are not damped."""
+    """The reference is Kingma and Ba, arXiv:1412.6980, algorithm 1, with betas 0 and 0.99.
+
+    Small gradients show that epsilon does not reduce the steps.
+    """
     draw = np.random.default_rng(3)
     layer = torch.nn.Linear(4, 3)
     adam = REAL_OPTIMIZER(layer, dataclasses.replace(SETTINGS, base_lr=0.02))

@@ -1,4 +1,4 @@
-"""The work of a training step, which `trimaran plan` reads from work.json."""
+"""The operations of a training step, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def test_a_step_has_the_operations_that_the_layers_have_in_three_passes() -> Non
 
 
 def test_the_discriminator_works_for_more_passes_than_one_training_pass() -> None:
-    """Real and generated clips (2), the penalty (more than 1), and the generator's loss."""
+    """The passes are real and fake clips, the gradient penalty, and the generator's loss.
+
+    Real and fake clips are two passes. The penalty takes the operations of more than one pass.
+    """
     with torch.device("meta"):
         judge, clip = Discriminator(SHAPE, work.Feature()), torch.empty(1, 3, 12, 16, 16)
     once = sum(layer[2] for layer in layers.layers(judge, clip, operations=work.operations))

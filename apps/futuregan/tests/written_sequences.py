@@ -1,4 +1,4 @@
-"""Sequences of frames, packed without the tool that packs."""
+"""Write sequences of frames as packed data sets, without the packing tool."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def moving(count: int, size: int, seed: int) -> Frames:
 
 
 def coloured(count: int, height: int, width: int, seed: int) -> Frames:
-    """Return frames (count, height, width, 3) in which no two, and no sides, are alike."""
+    """Return random frames (count, height, width, 3), which are all different and not symmetric."""
     draw = np.random.default_rng(seed)
     patches = draw.integers(0, 256, (count, -(-height // 4), -(-width // 4), 3), np.uint8)
     return patches.repeat(4, 1).repeat(4, 2)[:, :height, :width]
 
 
 def pack(folder: Path, splits: Mapping[str, Sequence[Sequence[Frames | bytes]]]) -> Path:
-    """Write sequences, of pixels or of the bytes of PNG files, as a data set; return its folder.
+    """Write a packed data set of sequences, and return its folder.
 
-    Frames are grey, (H, W), or all in colours, (H, W, 3).
+    A frame is the content of a PNG file or an array: all grey, (H, W), or all coloured, (H, W, 3).
     """
     folder.mkdir()
     grey = not any(np.ndim(frame) == 3 for sequences in splits.values() for frames in sequences

@@ -59,10 +59,10 @@ def run(
         shape: name of the shape.
         documents: whether tokens see only tokens of their own document.
         first: number of the first step.
-        steps: number of steps.
+        steps: number of the step at which the training ends.
         load: checkpoint to begin with.
         save: folder for a checkpoint, which is written in the background.
-        at: number of steps after which it is written.
+        at: number of steps after which the checkpoint is written.
         lora: rank of a low-rank adaptation; 0: all weights are trained.
 
     Returns:

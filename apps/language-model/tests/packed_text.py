@@ -19,9 +19,10 @@ Documents = Sequence[Sequence[int]]
 def pack(
     folder: Path, splits: Mapping[str, Sequence[Documents]], tokenizer: str = '{"model": "bytes"}'
 ) -> Path:
-    """Write a text with the documents of the shards of each split; each token is one byte.
+    """Write a packed text in which each token is one byte, and return its folder.
 
-    Each document gets the token `END` at its end. `tokenizer` is the content of the tokenizer file.
+    The token `END` is added to each document. `splits` has the documents of each shard of a split;
+    `tokenizer` is the content of the tokenizer file.
     """
     folder.mkdir(parents=True)
     (folder / "tokenizer.json").write_text(tokenizer)
@@ -51,7 +52,7 @@ def pack(
 
 
 def small(folder: Path) -> Path:
-    """Write a text that can be learned: two shards of 40 documents, and 6 documents to evaluate."""
+    """Write a learnable text: two shards of 40 training documents, and 6 validation documents."""
     def documents(split: str, count: int) -> list[list[int]]:
         found = synthetic(split, count * 200, 128).shards[0].tokens  # each byte is a character
         return [part.tolist() for part in np.split(found, count)]
@@ -76,7 +77,7 @@ def written(folder: Path, splits: Mapping[str, Sequence[Sequence[str]]]) -> Path
 
 
 def of_bytes() -> str:
-    """Return the file of a tokenizer whose token is the value of a byte, and `END`."""
+    """Return the content of a tokenizer file with one token for each byte, and the token `END`."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -1,4 +1,4 @@
-"""Yardsticks of a packed text: its bytes are exact, and a training compares itself with them."""
+"""The yardsticks of a packed text: exact bytes, and the comparison of a training with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app contract, kept by trainings of a small network on a small text."""
+"""The app contract, tested with trainings of a small network on a small text."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from trainkit.testing.refusals import refused
 
 
 def counted(lengths: list[int]) -> Split:
-    """Return a split whose tokens are their own positions, in shards of some documents."""
+    """Return a split whose tokens are their own positions, in shards of `lengths` tokens."""
     shards, first = [], 0
     for length in lengths:
         ends = np.append(np.arange(3, length, 3), length)

@@ -1,4 +1,4 @@
-"""Products in fp8: exact where the format is, close to bf16 in a training, refused elsewhere."""
+"""Matrix products in fp8: exact for powers of two, similar to bf16 in a training, or refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_layer_has_the_gradients_of_its_product() -> None:
 
 
 def losses(kind: str, recompute: str = "none") -> list[float]:
-    """Train on one batch that can be learned by heart; return the losses."""
+    """Train for 20 steps on a single batch; return the loss of each step."""
     torch.manual_seed(1)
     network = Network(SHAPE, Layout(precision=kind, recompute=recompute), TorchStrategy(), 17)
     optimizer = method.make_optimizer(network, method.AdamW(3e-3))
@@ -97,7 +97,7 @@ def test_a_training_in_fp8_learns_as_in_bf16() -> None:
 
 @pytest.mark.slow
 def test_two_ranks_train_in_fp8_nearly_as_one_process(tmp_path: Path) -> None:
-    """Nearly: each rank scales its own values."""
+    """The results differ a little, because each rank scales its own values."""
     layouts = [{}, {"data_parallel": "zero1"}, {"data_parallel": "zero2"},
                {"data_parallel": "fsdp", "recompute": "selective"}, {"context": 2},
                {"pipeline": 2, "micro_batches": 2}]

@@ -1,4 +1,4 @@
-"""Every layout trains like one process, needs the memory that it promises, and can be resumed."""
+"""Every layout trains like one process, holds only its share of the memory, and can be resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TWO: dict[str, dict[str, Any]] = {
     "cp": {"layout": {"context": 2}, **LLAMA},
     "cp-documents": {"layout": {"context": 2}, "documents": True},
 }
-"""Name -> layout of two ranks, and the network."""
+"""Name -> job for two ranks: its layout and its network."""
 FOUR: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"layout": {"data_parallel": "fsdp"}},
@@ -42,7 +42,7 @@ FOUR: dict[str, dict[str, Any]] = {
     "cp-tp": {"layout": {"context": 2, "tensor": 2, "recompute": "selective"}, **LLAMA},
     "fsdp-cp": {"layout": {"context": 2, "data_parallel": "fsdp", "recompute": "full"}},
 }
-"""Name -> layout of four ranks, and the network."""
+"""Name -> job for four ranks: its layout and its network."""
 SAVED = 15
 """The number of steps after which each layout writes a checkpoint."""
 CHECKPOINT = f"step-{SAVED:08d}.npz"
@@ -52,7 +52,7 @@ TO_TWO = {
     "fsdp-pp -> tp": ("fsdp-pp", "tp"), "zero1-pp -> interleaved": ("zero1-pp", "interleaved"),
     "tp-pp-llama -> cp": ("tp-pp-llama", "cp"),
 }
-"""Name -> layout of four ranks whose checkpoint a layout of two ranks loads."""
+"""Name -> layout of four ranks that writes a checkpoint, layout of two ranks that loads it."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the fixtures train all layouts
 
 
@@ -72,7 +72,7 @@ def train(ranks: int, jobs: list[dict[str, Any]], folder: Path) -> list[Result]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the checkpoints and results of this module."""
+    """Return the folder for the checkpoints and results of this module."""
     folder = tmp_path_factory.mktemp("layouts")
     for name in ("two", "four"):
         (folder / name).mkdir()
@@ -112,7 +112,7 @@ def two(place: Path, four: dict[str, Result]) -> dict[str, Result]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Result]:
-    """The results of one process: of GPT-2, of Llama, and with a mask at documents."""
+    """Return the results of one process for GPT-2, for Llama, and with a mask between documents."""
     return {
         "gpt2": run(TorchStrategy(), Layout()),
         "llama": run(TorchStrategy(), Layout(), shape="llama-test"),
@@ -161,7 +161,7 @@ def test_four_ranks_resume_with_the_same_bits(name: str, four: dict[str, Result]
 def test_another_layout_continues_with_the_same_losses(
     label: str, two: dict[str, Result], four: dict[str, Result]
 ) -> None:
-    """The loss of the first step shows the weights, those of the others the optimizer's state."""
+    """The first loss depends on the loaded weights, later losses also on the optimizer state."""
     name, _ = TO_TWO[label]
     expected = four[name]["losses"][SAVED : SAVED + 4]
     assert two[label]["losses"] == pytest.approx(expected, abs=1e-5)
@@ -179,7 +179,7 @@ def test_one_process_continues_what_two_ranks_continued(
 
 
 def test_ranks_hold_only_their_share(two: dict[str, Result], four: dict[str, Result]) -> None:
-    """Bytes of weights, gradients and optimizer: with Adam, a quarter each, and half is state."""
+    """With Adam, weights and gradients are a quarter of the bytes each; optimizer state is half."""
     whole = four["ddp"]["bytes"][0]
     assert max(four["fsdp"]["bytes"]) <= 0.30 * whole
     assert max(four["fsdp-tp"]["bytes"]) <= 0.30 * whole

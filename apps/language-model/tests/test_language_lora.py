@@ -1,4 +1,4 @@
-"""A low-rank adaptation trains its products only, in every layout, and can be merged."""
+"""A low-rank adaptation trains only its products, in every layout, and can be merged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LORA = Lora(4, 8.0)
 
 
 def adapted(name: str, lora: Lora = LORA) -> Network:
-    """Return a network with the weights of `network_of`, and products of 0."""
+    """Return an adapted network with the weights of `network_of`, and with products B A of 0."""
     network, base = Network(SHAPES[name], Layout(), TorchStrategy(), 3, lora=lora), network_of(
         SHAPES[name])
     with torch.no_grad():
@@ -72,7 +72,7 @@ def test_only_the_products_are_trained(name: str) -> None:
 
 
 def test_a_product_is_scaled_by_alpha_over_rank(tokens: Tensor) -> None:
-    """The weights of the paper: W + (alpha / rank) B A."""
+    """The adapted weights are W + (alpha / rank) B A, as in the paper."""
     network, plain = adapted("llama-test"), network_of(SHAPES["llama-test"])
     with torch.no_grad():
         for key, b in network.parameters.items():
@@ -98,7 +98,7 @@ def test_a_merged_weight_has_its_product_in_each_part() -> None:
 
 
 def test_an_adaptation_needs_fewer_operations() -> None:
-    """The products of gradients of frozen weights are not computed: 4 instead of 6 per weight."""
+    """A frozen weight has no gradient, and needs 4 instead of 6 operations per token."""
     shape = SHAPES["llama-test"]
     whole, small = (method.operations_per_token(shape, 64, one) for one in (None, LORA))
     outside = shape.width * shape.vocabulary  # the table of tokens is in no product
@@ -179,7 +179,7 @@ def test_two_ranks_adapt_like_one_process_and_resume(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_four_ranks_adapt_like_one_process(tmp_path: Path) -> None:
-    """Two kinds of parallelism at a time; their checkpoints have the same merged weights."""
+    """Each layout combines two kinds of parallelism. All layouts have the same merged weights."""
     layouts = [{"data_parallel": "fsdp", "tensor": 2},
                {"tensor": 2, "pipeline": 2, "micro_batches": 2}]
     jobs = [{"layout": layout, "shape": "llama-test", "lora": 4, "steps": 4, "at": 4,

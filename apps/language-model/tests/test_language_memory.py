@@ -1,4 +1,4 @@
-"""The memory that `estimate` computes is that of the papers, and that which two steps need."""
+"""The memory that `estimate` computes equals published numbers and the memory of two steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ ONE = {
 
 
 def test_llama_2_7b_needs_the_published_memory() -> None:
-    """About 112 GB to train, 28 GB for inference, for 7 billion parameters; it has 6.74 billion."""
+    """A model of 7 billion parameters needs about 112 GB to train, and 28 GB for inference.
+
+    Llama 2 7B has 6.74 billion parameters.
+    """
     [found] = memory.of_ranks(Job(SHAPES["llama2-7b"], Layout(), 1, 4096, 1))
     assert found.states == 16 * 6_738_415_616
     assert found.states / 1e9 == pytest.approx(112, rel=0.04)
@@ -57,7 +60,7 @@ def test_llama_2_7b_needs_the_published_memory() -> None:
 
 
 def test_an_adaptation_needs_no_gradients_of_the_weights() -> None:
-    """4 bytes for each weight, and 16 for each weight of the products."""
+    """A frozen weight takes 4 bytes, and a trained weight of the adaptation takes 16 bytes."""
     lora = Lora(16, 16)
     [found] = memory.of_ranks(Job(SHAPES["llama3-8b"], Layout(), 1, 4096, 1, lora=lora))
     added = lora.parameters(SHAPES["llama3-8b"])
@@ -156,7 +159,10 @@ def test_the_time_is_the_operations_by_the_rate(capsys: pytest.CaptureFixture[st
 
 
 def test_pipelines_keep_the_published_number_of_micro_batches() -> None:
-    """Narayanan et al., arXiv:2104.04473, section 2.2: GPipe all, 1F1B at most the depth."""
+    """Narayanan et al., arXiv:2104.04473, section 2.2.
+
+    GPipe keeps all micro-batches, and 1F1B at most the number of stages.
+    """
     gpipe, plain = (Layout(pipeline=4, micro_batches=8, schedule=name) for name in
                     ("gpipe", "1f1b"))
     assert [memory.in_flight(gpipe, rank) for rank in range(4)] == [[8]] * 4
@@ -172,7 +178,7 @@ ESTIMATES = json.loads(Path(__file__).parents[1].joinpath("estimates.json").read
 def test_the_estimates_of_recipes_are_up_to_date(
     recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`make generate-apps` writes them."""
+    """The command `make generate-apps` writes these estimates."""
     known = ESTIMATES[recipe]
     assert main(["estimate", *known["arguments"], "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == known["estimate"]

@@ -1,4 +1,4 @@
-"""Schedules, clipping, AdamW, the factor of the loss, and layouts that are refused."""
+"""Learning rates, clipping, AdamW, the loss scale, and layouts that are refused."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def test_tied_weights_are_one_parameter() -> None:
 
 
 def test_operations_of_a_token_are_those_of_its_matrix_products() -> None:
-    """Count the products of a forward pass, and three times as many with the backward pass."""
+    """The test counts the forward pass; forward and backward pass take three times this number."""
     for name in FAMILIES:
         shape, length = SHAPES[name], 16
         network = Network(shape, Layout(), TorchStrategy()).stages[0]
@@ -182,7 +182,7 @@ def test_dropout_acts_in_a_training_only() -> None:
 
 
 class Schedule:
-    """The schedule of a pipeline, of which only the arguments are recorded."""
+    """A stand-in for the schedule of a pipeline, which records one argument of each call."""
 
     def __init__(self) -> None:
         self.kept: list[bool] = []

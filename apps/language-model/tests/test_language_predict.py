@@ -1,4 +1,4 @@
-"""Predictions: equal to those without a cache, for each prompt alone, by the probabilities."""
+"""Predictions equal those of each prompt alone without a cache, and follow the probabilities."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def plain(network: Network, prompt: list[int], method: Method, number: int) -> l
 def test_prompts_of_different_lengths_are_continued_like_each_alone_without_a_cache(
     name: str, temperature: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if a long prompt takes several passes, in which short ones have no further tokens."""
+    """Long prompts may take several passes, in which short prompts have no further tokens."""
     monkeypatch.setattr(sampling, "PASS", most)
     network, method = network_of(name), Method(12, temperature, 30)
     found = continue_prompts(network, PROMPTS, method, first=4)
@@ -148,7 +148,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a short training. Do not change it."""
+    """Return the folder of a short training. Tests must not change it."""
     out = tmp_path_factory.mktemp("predict") / "run"
     assert main(["train", "--data", str(text), "--out", str(out), *TRAINING.split()]) == 0
     return out
@@ -247,7 +247,7 @@ def test_missing_options_are_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_tokenizer_is_that_of_the_run_or_of_the_data(
     run: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A checkpoint file has its tokenizer in the folder of its run."""
+    """The tokenizer of a checkpoint file is in the folder of the run that wrote the file."""
     assert (run / "tokenizer.json").read_bytes() == (text / "tokenizer.json").read_bytes()
     copy = tmp_path / "copy"
     (copy / "checkpoints").mkdir(parents=True)

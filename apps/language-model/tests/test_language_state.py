@@ -1,4 +1,4 @@
-"""What a checkpoint says of its network is checked before anything is built."""
+"""The network that a checkpoint describes is checked before it is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps: an update by hand, and the share of a rank in a mesh, of which one rank exists."""
+"""The training step: an update computed by hand, and one rank of a mesh without the other ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ assert fake_pg  # its import adds the backend "fake" to PyTorch
 
 
 class Alone(Mesh):
-    """A rank of a mesh whose other ranks do not exist: they seem to have the same values."""
+    """A mesh with only one real rank; all other ranks seem to have the values of this rank."""
 
     def gather(self, value: Any) -> list[Any]:
         return [value] * self.size
@@ -58,9 +58,10 @@ Start = Callable[..., AbstractContextManager[Alone]]
 
 @pytest.fixture
 def start(monkeypatch: pytest.MonkeyPatch) -> Start:
-    """A function that starts one rank of a mesh; collectives change nothing.
+    """Return a function that starts one rank of a mesh, in which collectives change nothing.
 
-    A process must be the same rank of all meshes of one shape: PyTorch keeps its pieces in a cache.
+    A process must have the same rank in all meshes of one shape, because PyTorch caches the pieces
+    of a rank.
     """
     connect = dist.init_process_group
 

@@ -83,7 +83,7 @@ def write(folder: Path, network: Network) -> Path:
 
 
 def logits(network: Network, tokens: Tensor) -> Tensor:
-    """Return the logits of a network."""
+    """Return the logits that this app computes, (batch, tokens, vocabulary)."""
     with torch.no_grad():
         found: Tensor = network.stages[0].eval()(
             tokens, torch.arange(tokens.shape[1]).expand(tokens.shape)
@@ -92,7 +92,7 @@ def logits(network: Network, tokens: Tensor) -> Tensor:
 
 
 def theirs(folder: Path, tokens: Tensor) -> Tensor:
-    """Return the logits of transformers."""
+    """Return the logits that transformers computes, (batch, tokens, vocabulary)."""
     network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.no_grad():
         found: Tensor = network(tokens).logits
@@ -182,7 +182,7 @@ def test_large_weights_have_several_files(
 
 
 def test_names_without_their_first_part_and_buffers_are_read(tmp_path: Path) -> None:
-    """OpenAI's GPT-2 as published has such names, the causal masks, and a tied output layer."""
+    """OpenAI's published files of GPT-2 have such names, causal masks, and a tied output layer."""
     network = network_of(KINDS["gpt2"])
     folder = write(tmp_path / "out", network)
     found = initial._tensors([folder / "model.safetensors"])
@@ -215,7 +215,7 @@ Change = Callable[[Path], object]
 
 
 def edited(**entries: Any) -> Change:
-    """Return a change of the entries of config.json."""
+    """Return a function that changes entries of the config.json in a folder."""
     def change(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | entries))
@@ -224,7 +224,7 @@ def edited(**entries: Any) -> Change:
 
 
 def index(**names: Any) -> Change:
-    """Return a change that writes an index."""
+    """Return a function that writes an index of weight files into a folder."""
     def change(folder: Path) -> None:
         text = json.dumps({"weight_map": {f"t{n}": name for n, name in names.items()}})
         (folder / "model.safetensors.index.json").write_text(text)
@@ -233,7 +233,7 @@ def index(**names: Any) -> Change:
 
 
 def weights_changed(change: Callable[[dict[str, np.ndarray[Any, Any]]], object]) -> Change:
-    """Return a change of the tensors of the folder."""
+    """Return a function that applies `change` to all tensors in a folder."""
     def changed(folder: Path) -> None:
         path = folder / "model.safetensors"
         found = {k: np.array(v.read()) for k, v in initial._tensors([path]).items()}
@@ -327,7 +327,7 @@ def test_the_shape_is_that_of_the_configuration(kind: str) -> None:
 def test_a_checkpoint_of_four_ranks_is_exported(
     name: str, job: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Both programs compute the same logits from the weights of a checkpoint in pieces."""
+    """The app and transformers compute the same logits from a checkpoint that four ranks wrote."""
     train(4, [{**job, "steps": 3, "save": str(tmp_path / name), "at": 3}], tmp_path)
     state = checkpoint.load(tmp_path / name / "step-00000003.npz")
     shape = SHAPES[job.get("shape", "gpt2-test")]

@@ -1,1 +1,1 @@
-"""FutureGAN: the next frames of a video, by a progressively grown GAN; see the README."""
+"""FutureGAN: a progressively grown GAN that predicts the next frames of a video; see the README."""

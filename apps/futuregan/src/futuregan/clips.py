@@ -157,8 +157,8 @@ class Clips:
     def read_frames(self, number: int, frames: int) -> Frame:
         """Return at most `frames` frames from the start of clip `number`, (T, H, W, C).
 
-        If `frames` is larger than the clip, the result includes frames after the clip. It has fewer
-        than `frames` frames if the sequence ends before.
+        If `frames` is larger than the clip, the result includes frames after the clip. If the
+        sequence ends earlier, the result has fewer than `frames` frames.
 
         Raises:
             DataError: one of the frames cannot be decoded.
@@ -173,13 +173,13 @@ class Clips:
         ])
 
     def describe(self, number: int) -> str:
-        """Return a text that describes the location of a clip."""
+        """Return a text that names the sequence of a clip, and its first and last frame."""
         sequence, first = self._windows[number]
         return f"{self._records.describe(sequence)}, frames {first} to {first + self._span - 1}"
 
 
 class Synthetic:
-    """Random clips, to measure the throughput of compute only."""
+    """Random clips in memory, to measure the throughput without reading a data set."""
 
     def __init__(self, size: int, channels: int, length: int, samples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)

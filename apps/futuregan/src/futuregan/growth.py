@@ -13,7 +13,7 @@ STAGE = re.compile(r"(\d{1,5}):(\d{1,7})")
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Number of clips per step and rank for each side of the frames.
+    """Numbers of clips per step and rank, which depend on the side of the frames.
 
     Attributes:
         stages: pairs (smallest side in pixels, number of clips), in ascending order of the sides.
@@ -26,7 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return a copy in which each number of clips is at most `most`, unless this is None."""
+        """Return a copy in which each number of clips is at most `most`; None means no limit."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:
@@ -36,7 +36,7 @@ class BatchSizes:
 
 
 def batch_sizes(text: str) -> BatchSizes:
-    """Parse `COUNT`, or `SIZE:COUNT,…` with ascending sizes from 4.
+    """Return the batch sizes in a text: `COUNT`, or `SIZE:COUNT,…` with ascending sizes from 4.
 
     Raises:
         argparse.ArgumentTypeError: the text is malformed.

@@ -63,7 +63,7 @@ def check_groups(settings: TrainSettings, phases: Growth, ranks: int) -> None:
 
 
 def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int]) -> Course:
-    """Return the length of the training and its intervals.
+    """Return the number of steps, and the intervals of logs, checkpoints and evaluations.
 
     Args:
         settings: options of the training.

@@ -33,7 +33,7 @@ class MinibatchStddev(nn.Module):
         self._group, self._micro_batch_sizes, self._strategy = group, micro_batch_sizes, strategy
 
     def is_global(self, size: int) -> bool:
-        """Return whether groups of frames of `size` pixels span the clips of all ranks."""
+        """Return whether each group contains clips of all ranks, for frames of `size` pixels."""
         return self._strategy.size > 1 and self._micro_batch_sizes.at(size) < self._group
 
     def split_sizes(self, clips: int, batch: int, size: int) -> list[int]:
@@ -79,7 +79,7 @@ class MinibatchStddev(nn.Module):
         return split_evenly(clips, max(1, -(-clips // self._group)))
 
     def _deviation(self, values: Tensor, is_global: bool) -> Tensor:
-        """Return the standard deviation of a feature over the clips, averaged over all features."""
+        """Return the standard deviation over the clips, averaged over all features, as a scalar."""
         mean = self._mean(values, is_global)
         return self._mean((values - mean).square(), is_global).add(TINY).sqrt().mean()
 

@@ -37,8 +37,8 @@ class Shape:
         past: number of input frames.
         future: number of predicted frames.
         channels: number of channels of a frame.
-        width: number of features for frames of up to 32 pixels; halved with each doubling of the
-            side beyond that.
+        width: number of features for frames of up to 32 pixels; each doubling of the side above
+            32 pixels halves this number.
         residual: whether the generator predicts the difference from the last input frame.
         base: side of the frames of level 0, in pixels.
         skip: number of features of the skip connection from encoder to decoder at each level; 0 for
@@ -155,7 +155,7 @@ class LeakyPixelNorm(nn.Module):
     """
 
     def forward(self, values: Tensor) -> Tensor:
-        """Return the normalized features."""
+        """Return the normalized features, of the shape of `values`."""
         found = functional.leaky_relu(values, SLOPE)
         # A sum of squares in 16 bits would lose most of its precision.
         size = found.float().square().mean(1, keepdim=True).add(TINY).rsqrt()

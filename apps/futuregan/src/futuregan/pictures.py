@@ -18,7 +18,7 @@ LABEL = 96  # pixels of the column with the names of the rows
 HEAD = 20  # pixels above each picture, for text
 ERRORS = 4  # amplification factor of the errors
 LARGEST = {".gif": 65_535, ".mp4": 16_384}
-"""Suffix of the file -> largest side in pixels: limit of the format (GIF) or encoder (libx264)."""
+"""File suffix -> largest side of a picture in pixels, a limit of the GIF format or of libx264."""
 INK, PAPER, MADE = (30, 30, 30), (255, 255, 255), (213, 94, 0)
 
 
@@ -49,7 +49,7 @@ class PredictedClip:
 def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
     """Return a picture of all frames: for each clip a row of input, truth, prediction and error.
 
-    `scale` is the side of a frame's pixel in the picture.
+    Each pixel of a frame becomes a square with a side of `scale` pixels.
     """
     rows: list[tuple[str, Frame]] = []
     for clip in clips:
@@ -75,8 +75,8 @@ def sheet(clips: Sequence[PredictedClip], scale: int) -> Image.Image:
 def animation_frames(clips: Sequence[PredictedClip], scale: int) -> list[Image.Image]:
     """Return the frames of an animation with a row for each clip: the truth and the prediction.
 
-    Both begin with the input frames; predicted frames have a coloured border. `scale` is the side
-    of a frame's pixel in the animation.
+    Both begin with the input frames; predicted frames have a coloured border. Each pixel of a frame
+    becomes a square with a side of `scale` pixels.
     """
     side, size = clips[0].prediction.shape[1] * scale + 2 * GAP, animation_size(clips, scale)
     font = ImageFont.load_default(13)

@@ -40,9 +40,9 @@ class TrainSettings:
     """Options of `train`.
 
     The defaults are the values of arXiv:1810.01325. Values that this paper does not give come from
-    arXiv:1710.10196, on which it is based: the decay of the moving average from appendix A.1, and
-    the groups of four clips from the published program. `--precision auto` trains faster on devices
-    for which it selects bf16.
+    arXiv:1710.10196, on which the paper is based: the decay of the moving average from appendix
+    A.1, and the groups of four clips from the published program. `--precision auto` trains faster
+    on devices for which it selects bf16.
     """
 
     data: Path | None = common_options.data("sequences")

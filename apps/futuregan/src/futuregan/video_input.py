@@ -39,7 +39,7 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences; the number of a clip does not depend on the predicted frames."""
+    """Clips of packed sequences, numbered independently of how many frames are predicted."""
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:
@@ -134,7 +134,7 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
 
 
 def ignored(path: Path) -> list[str]:
-    """Return the names of the files in a folder of frames that are not images, for a warning.
+    """Return the names of those files in the folder `path` that are not images, for a warning.
 
     Hidden files, which are metadata of file systems, are left out. The result is empty if `path` is
     a video or packed sequences.

@@ -1,4 +1,4 @@
-"""The work of a training step of both networks: `python -m futuregan.work` prints work.json."""
+"""The operations of a training step: `python -m futuregan.work` prints the file work.json."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SIZES = (128,)
 """Sides of the frames, in pixels; all other options have their defaults."""
 
 PASSES = 3
-"""Work of a training step in forward passes, as `trimaran plan` takes it for each layer."""
+"""Operations of a training step divided by operations of a forward pass, as in `trimaran plan`."""
 
 
 PENALTY = "penalty"
-"""Beginning of the names of the layers of the gradient penalty; the app card names it, too."""
+"""Prefix of the layers of the gradient penalty in work.json; the app card contains it, too."""
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """A context manager that counts operations by PyTorch's formulas.
+    """A context manager that counts floating-point operations by PyTorch's formulas.
 
-    PyTorch's own `FlopCounterMode` also follows the modules, which fails in a gradient penalty.
+    PyTorch's own `FlopCounterMode` also tracks the modules, which fails in a gradient penalty.
 
     Attributes:
-        total: operations so far.
+        total: number of operations so far.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, operation: Any, types: Sequence[type], args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Run an operation, and add its operations."""
+        """Run a PyTorch operation, and add its number of floating-point operations to `total`."""
         result = operation(*args, **(kwargs or {}))
         formula = flop_registry.get(operation._overloadpacket)
         if formula is not None:
@@ -61,9 +61,9 @@ class Feature(nn.Module):
 def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
-    The discriminator takes part in several passes of a step. Its operations and outputs are
-    multiplied by the number of training passes that have the same operations as all of them; those
-    of the gradient penalty, which has no autocast, are layers of their own.
+    A training step runs the discriminator several times. The operations and outputs of its layers
+    are multiplied by the number of training passes that have the same total of operations. The
+    gradient penalty, which does not use autocast, has separate layers.
     """
     shape = Shape(size)
     with torch.device("meta"):
@@ -99,10 +99,10 @@ def operations(module: nn.Module, output: Tensor) -> int:
 def step_operations(
     generator: Generator, discriminator: Discriminator, clip: Tensor, *, penalty: bool = True
 ) -> int:
-    """Return the operations of a training step with one clip, which PyTorch counts.
+    """Return the number of operations of a training step with one clip, counted by PyTorch.
 
-    They are those of `train.py`: generation, the loss of the discriminator for a real and a
-    generated clip, the gradient penalty, and the loss of the generator.
+    The step is the same as in `train.py`: generation, the loss of the discriminator for a real and
+    a generated clip, the gradient penalty, and the loss of the generator.
     """
     for network in (generator, discriminator):
         network.train()

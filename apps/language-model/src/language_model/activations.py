@@ -1,9 +1,9 @@
-"""The bytes that a micro-batch keeps on a rank from its forward to its backward pass, by formula.
+"""Formulas for the bytes that a rank keeps between forward and backward pass of a micro-batch.
 
 The method follows Korthikanti et al., "Reducing Activation Recomputation in Large Transformer
 Models", arXiv:2205.05198: section 4.1 adds the tensors that each operation of a block keeps,
 section 4.2 divides them by the tensor ranks, and section 5 leaves out the tensors that the backward
-pass computes again. The paper counts 16-bit hidden states, and attention that keeps its products.
+pass computes again. The paper assumes 16-bit hidden states, and attention that keeps its products.
 This module counts the operations of `model.py`: fused attention (Dao et al., arXiv:2205.14135)
 keeps no products, the hidden states between the blocks are in fp32 except with FSDP, and autocast
 makes copies in the type of the matrix products.
@@ -50,19 +50,19 @@ class Activations:
     def hidden_state(self) -> int:
         """The size of one element of the hidden states between the blocks in bytes.
 
-        FSDP casts the weights including the token embedding, so the hidden states have this type,
-        too. Autocast casts only the inputs of matrix products.
+        FSDP casts all weights, including the token embedding, so that the hidden states have the
+        type of the matrix products. Autocast casts only the inputs of matrix products.
         """
         return self.product if self.layout.divides_weights else FULL
 
     @property
     def boundary(self) -> float:
-        """The bytes of the hidden state of a token between two blocks; tensor ranks divide it."""
+        """The bytes of a token's hidden state between two blocks, divided by the tensor ranks."""
         return self.shape.width * self.hidden_state / self.layout.tensor
 
     @property
     def kept(self) -> float:
-        """The bytes that a block keeps for a token with the chosen --recompute."""
+        """The bytes that a block keeps for a token, which depend on the option `--recompute`."""
         return {"none": self.block, "selective": self._products, "full": self.boundary}[
             self.layout.recompute
         ]
@@ -71,7 +71,8 @@ class Activations:
     def block(self) -> float:
         """The bytes that a block keeps for a token without recomputation.
 
-        They belong to both norms, the attention with all its layers, and the feed-forward network.
+        These are the bytes of both norms, the attention with all its layers, and the feed-forward
+        network.
         """
         return self._norms + self._attention + self._units * self.product * 2
 
@@ -89,11 +90,10 @@ class Activations:
 
     @property
     def _norms(self) -> float:
-        """The bytes of the norms and of the inputs of matrix products.
+        """The bytes that both norms and the inputs of the matrix products need for a token.
 
-        Each tensor rank holds these inputs as a whole.
-
-        Autocast makes a copy of the fp32 input for each product.
+        Each tensor rank holds these inputs as a whole. Autocast makes a copy of an fp32 input for
+        each product.
         """
         products = 4 if self.shape.family == "gpt2" else 5
         copies = products if self.product < self.hidden_state else 2
@@ -101,7 +101,7 @@ class Activations:
 
     @property
     def _units(self) -> float:
-        """The number of values per token and rank of the hidden layer.
+        """The number of values in the hidden layer of the feed-forward network, per token and rank.
 
         Llama computes two matrices for this layer, and the values of both count.
         """
@@ -110,7 +110,7 @@ class Activations:
 
     @property
     def _attention(self) -> float:
-        """The bytes of queries, keys, values and results, and of each head's log-sum-exp in fp32.
+        """The bytes of queries, keys, values, results, mask, and log-sum-exp in fp32, for a token.
 
         Llama also keeps a copy of the results in the memory order that its output layer reads.
         """
@@ -121,7 +121,7 @@ class Activations:
 
     @property
     def mask(self) -> float:
-        """The bytes of the mask of a token: 0 unless `masked` is true or sequences are divided."""
+        """The bytes of a token's mask; 0 if `masked` is false and there is one context rank."""
         explicit = self.masked or self.layout.context > 1
         return self.sequence * self.product if explicit else 0.0
 

@@ -42,7 +42,7 @@ class Batch:
         )
 
     def parts(self, number: int) -> list[Batch]:
-        """Return the batch in `number` micro-batches."""
+        """Return the batch, divided into `number` micro-batches."""
         documents = [None] * number if self.documents is None else self.documents.chunk(number)
         return [
             Batch(*parts) for parts in zip(

@@ -1,4 +1,4 @@
-"""The keys and values of the tokens that a decoder has read, for its following passes."""
+"""A cache for the keys and values of earlier tokens, which a decoder reads in its later passes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cache:
         Args:
             layer: the attention layer.
             key: keys of the tokens of this pass, (batch, heads, tokens, width).
-            value: their values, of the same shape.
+            value: values of the same tokens, of the same shape as `key`.
         """
         if layer not in self._kept:
             shape = (*key.shape[:2], self._slots, key.shape[3])

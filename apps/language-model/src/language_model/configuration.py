@@ -50,10 +50,10 @@ class Config:
         self._entries = entries
 
     def count(self, name: str, default: int | None = None) -> int:
-        """Return a whole number from 1 to 2^31 - 1.
+        """Return the entry `name`, a whole number from 1 to 2^31 - 1, or else `default`.
 
         Raises:
-            ValueError: the entry is missing or something else.
+            ValueError: the entry is not such a number, or is missing without a default.
         """
         found = self._entries.get(name)
         found = default if found is None else found
@@ -65,7 +65,7 @@ class Config:
         """Return a text: the first entry among `names` that exists, or else `default`.
 
         Raises:
-            ValueError: the entry is something else.
+            ValueError: the entry is not a text.
         """
         for name in names:
             found = self._entries.get(name)
@@ -76,10 +76,10 @@ class Config:
         return default
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Return a number above 0.
+        """Return the entry `name`, a number above 0, or else `default`.
 
         Raises:
-            ValueError: the entry is missing or something else.
+            ValueError: the entry is not such a number, or is missing without a default.
         """
         found = self._entries.get(name)
         found = default if found is None else found
@@ -90,10 +90,10 @@ class Config:
         return float(found)
 
     def switch(self, name: str, default: bool) -> bool:
-        """Return an entry that is true or false.
+        """Return the entry `name`, which is true or false, or else `default`.
 
         Raises:
-            ValueError: the entry is something else.
+            ValueError: the entry is neither true nor false.
         """
         found = self._entries.get(name, default)
         if not isinstance(found, bool):
@@ -101,10 +101,10 @@ class Config:
         return found
 
     def part(self, name: str) -> Config | None:
-        """Return an entry that is a JSON object, or None if the entry is missing or null.
+        """Return the entry `name`, a JSON object, or None if the entry is missing or null.
 
         Raises:
-            ValueError: the entry is something else.
+            ValueError: the entry is not an object.
         """
         found = self._entries.get(name)
         if found is not None and not isinstance(found, dict):

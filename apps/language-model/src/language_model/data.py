@@ -48,7 +48,7 @@ class Split:
         name: name of the split.
         shards: its shards, in reading order.
         text_bytes: size of its text in bytes as UTF-8.
-        vocabulary: size of the vocabulary; each token is smaller.
+        vocabulary: size of the vocabulary; each token is a number below it.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Sequences:
         seed: seed of the order.
         training: whether each epoch has a new order. The tokens after the last whole sequence are
             left out of a training; otherwise they form a shorter sequence with padding.
-        documents: whether the batches have the documents of the tokens.
+        documents: whether the batches contain the document number of each token.
 
     Raises:
         DataError: the split is shorter than one sequence.
@@ -118,14 +118,14 @@ class Sequences:
         Args:
             epoch: number of the epoch, from 0.
             step: number of the first batch in this epoch.
-            part: index and number of the parts of each batch; the parts are of equal size.
+            part: index of the part of each batch to yield, and number of equal parts.
         """
         index, parts = part
         for number in range(step, self.steps):
             yield self._batch(np.split(self._numbers(epoch, number), parts)[index])
 
     def _numbers(self, epoch: int, step: int) -> NDArray[np.int64]:
-        """Return the sequences of a batch; -1 fills the last batch of an epoch."""
+        """Return the numbers of the sequences of a batch; -1 fills the last batch of an epoch."""
         plan = self._plan
         if self._order[0] != epoch:
             self._order = epoch, plan.order(epoch)
@@ -152,7 +152,7 @@ class Sequences:
         return Batch(_tensor(tokens), _tensor(targets), positions, own)
 
     def _read(self, first: int, count: int) -> Ints:
-        """Return `count` tokens of the stream from `first` on.
+        """Return `count` tokens of the stream, beginning with the token at position `first`.
 
         Raises:
             DataError: a token is not in the vocabulary.
@@ -172,7 +172,7 @@ class Sequences:
         return found
 
     def _document_of(self, first: int, count: int) -> Ints:
-        """Return the number of the document of each of `count` tokens from `first` on."""
+        """Return the document number of each of `count` tokens, beginning at position `first`."""
         places = np.arange(first, first + count)
         shards = np.searchsorted(self._starts, places, "right") - 1
         found = np.empty(count, np.int64)
@@ -190,7 +190,7 @@ def _tensor(array: NDArray[np.int64]) -> Tensor:
 
 @dataclass(frozen=True)
 class Tokens:
-    """A shard in memory; see `Shard`."""
+    """A shard whose tokens are arrays in memory; `Shard` describes the attributes."""
 
     tokens: Ints
     ends: Ints

@@ -28,7 +28,7 @@ LINES = {
     "pipeline": "buffers for hidden states and gradients of other stages",
     "working": "values in between of the backward pass of a block",
 }
-"""Field of `Memory` -> its meaning."""
+"""Field of `Memory` -> the text that describes it in the table."""
 
 
 def main(settings: EstimateSettings) -> None:
@@ -57,7 +57,7 @@ def main(settings: EstimateSettings) -> None:
 def described(
     settings: EstimateSettings, job: Job, memories: list[Memory]
 ) -> dict[str, Any]:
-    """Return all numbers, as --json prints them; memory in bytes, time in seconds."""
+    """Return all estimates, as --json prints them; memory in bytes, time in seconds."""
     found: dict[str, Any] = {
         "model": settings.model, "parameters": job.shape.parameters,
         "inference_bytes": FULL * job.shape.parameters, "ranks": job.ranks,
@@ -78,7 +78,7 @@ def described(
 
 
 def table(document: dict[str, Any], memories: list[Memory]) -> str:
-    """Return the numbers as text for a terminal."""
+    """Return the estimates as a table for a terminal."""
     largest = max(memories, key=lambda one: one.peak)
     ranks = f"{document['ranks']} ranks, " if document["ranks"] > 1 else ""
     rows = [

@@ -1,8 +1,8 @@
 """The command `export`: write the weights of a checkpoint for Hugging Face `transformers`.
 
 The folder has `config.json`, the weights in fp32 in safetensors files, and the tokenizer if the
-run or the data set has it. It appears under its name when it is complete. The products of a
-low-rank adaptation are added to the weights.
+run or the data set has it. The folder gets its name when it is complete. The products of a low-rank
+adaptation are added to the weights.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainkit.exits import DataError
 from trainkit.tensorfile import Source, write
 
 LARGEST_FILE = 5_000_000_000
-"""Largest size in bytes of the tensors of a file, as in versions of transformers before 5."""
+"""Largest total size of the tensors in a file in bytes, as in versions of transformers before 5."""
 
 
 def main(settings: ExportSettings) -> None:
@@ -70,7 +70,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write_weights(folder: Path, shape: Shape, weights: Mapping[str, Readable]) -> None:
-    """Write all weights; several files have an index.
+    """Write all weights, and an index if they need several files.
 
     Raises:
         DataError: a weight is missing.

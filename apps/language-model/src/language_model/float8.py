@@ -17,7 +17,7 @@ FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16
 """The sizes of the operands are multiples of this number (cuBLAS, requirements of fp8 products)."""
 SMALLEST = 1e-12
-"""A largest value below it counts as this value, so that an operand of zeros has a scale."""
+"""Lower limit of the largest value of an operand, so that the scale of zeros is finite."""
 
 
 def convert(blocks: nn.Module) -> None:
@@ -79,7 +79,7 @@ def product(a: Tensor, b: Tensor, kind: torch.dtype, result: torch.dtype) -> Ten
 
 
 def scaled(values: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return `values` in fp8, row by row in memory, and the factor that restores them, ()."""
+    """Return `values` in fp8, contiguous in memory, and the factor that restores them, a scalar."""
     most = values.detach().abs().amax().float().clamp(min=SMALLEST)
     factor = torch.finfo(kind).max / most
     return (values.float() * factor).to(kind).contiguous(), 1 / factor

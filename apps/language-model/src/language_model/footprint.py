@@ -31,7 +31,7 @@ RING: dict[str, Callable[[int], float]] = {
     "broadcast_": lambda n: (n - 1) / n,
     "send": lambda _: 1,
 }
-"""Operation -> the share of its first tensors that a rank of `n` sends.
+"""Operation -> function of `n`: the share of its first tensors that each of `n` ranks sends.
 
 For collectives, this is what a ring of the ranks sends: Thakur, Rabenseifner and Gropp,
 "Optimization of Collective Communication Operations in MPICH", 2005; for a broadcast, the mean over

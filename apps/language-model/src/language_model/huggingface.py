@@ -43,7 +43,8 @@ INSIDE = {
         "feed_forward.down": "mlp.down_proj",
     },
 }
-"""Family -> our name of a layer -> its name in transformers, within a block or outside of it."""
+"""Family -> name of a layer in this app -> its name in transformers. `OUTSIDE` contains the layers
+outside of the blocks, and `INSIDE` the layers of a block."""
 BUFFERS = re.compile(r"\.attn\.(masked_)?bias$|\.rotary_emb\.inv_freq$")
 """Names of constants, such as the causal mask, that older versions of transformers stored."""
 
@@ -115,7 +116,7 @@ class View:
 
 
 def tensors(shape: Shape) -> dict[str, Tensor]:
-    """Return the tensors of a decoder in a folder of transformers, by their names there."""
+    """Return the tensors in which transformers stores a decoder, by their names in transformers."""
     with torch.device("meta"):
         decoder = Decoder(shape)
     found: dict[str, Tensor] = {}

@@ -58,7 +58,7 @@ class Initial:
     tokenizer: str | None = None
 
     def fit(self, data: Inputs) -> Shape:
-        """Return the shape for the data.
+        """Return the shape of the network; random weights get the vocabulary of the data.
 
         Raises:
             DataError: the initial weights belong to another vocabulary or tokenizer.

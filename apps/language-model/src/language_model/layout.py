@@ -15,8 +15,8 @@ from trainkit.exits import ArgumentError
 from trainkit.torch.mesh import REST
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
-"""Precision -> type of matrix products; the weights that are updated stay in fp32. With fp8, it is
-the type of the products outside of the blocks, and of the results within them."""
+"""Precision -> type of matrix products; the weights that are updated stay in fp32. With fp8, the
+products outside of the blocks and the results inside the blocks have this type."""
 STAGES_PER_RANK = 2  # in an interleaved pipeline
 
 
@@ -25,7 +25,7 @@ def without_training(chosen: str | None, trained: str) -> str:
 
     Args:
         chosen: precision that the user chose; None for the precision of the training, or bf16 if
-            that was fp8.
+            the training used fp8.
         trained: precision of the training.
     """
     return chosen or ("bf16" if trained == "fp8" else trained)

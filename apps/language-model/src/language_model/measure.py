@@ -20,7 +20,7 @@ from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
 TIMED = 5
-"""Number of timed steps. Memory and traffic are not counted in them: counting takes time."""
+"""Number of timed steps. They do not count memory and traffic, because counting takes time."""
 
 
 def run(settings: EstimateSettings) -> tuple[Job, dict[str, Any]] | None:

@@ -11,8 +11,8 @@ from trainkit.journal import Words
 
 PACKAGES = ("torch", "numpy", "trainkit", "language-model")
 GRADIENT_NORM = "gradient_norm"
-"""The mean of the norms of the steps since the last line, before they are clipped; 0 for a step
-that is skipped in fp16."""
+"""The mean gradient norm of the steps since the last line of the log, before clipping. A step that
+is skipped in fp16 counts as 0."""
 EVAL_PERPLEXITY = "eval_perplexity"
 EVAL_BITS_PER_BYTE = "eval_bits_per_byte"
 

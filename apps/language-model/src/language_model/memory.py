@@ -5,9 +5,9 @@ et al., "ZeRO", arXiv:1910.02054, section 3.1, count them, and section 5 divides
 `activations.py`. The number of micro-batches in flight: Narayanan et al., arXiv:2104.04473, section
 2.2.
 
-The peak is the largest of the sums at four moments of a step. The formulas describe PyTorch 2.13 on
-CPUs, where tests compare them with counted bytes. They do not contain the buffers inside of an
-operation or of a library, such as NCCL's, or unused memory of an allocator.
+The peak is the largest sum of bytes at one of four moments of a step. The formulas describe PyTorch
+2.13 on CPUs, where tests compare them with counted bytes. They do not contain the buffers inside of
+an operation or of a library, such as NCCL's, or unused memory of an allocator.
 """
 
 from __future__ import annotations
@@ -70,17 +70,17 @@ class Memory:
 
     @property
     def states(self) -> int:
-        """Weights, gradients and optimizer state, which are needed even with one token."""
+        """The bytes of weights, gradients and optimizer state, which do not depend on the batch."""
         return self.weights + self.gradients + self.optimizer
 
     @property
     def peak(self) -> int:
-        """The largest sum of the values that exist at the same time."""
+        """The largest number of bytes that exist at one of the four moments of a step."""
         return max(self.moments.values())
 
     @property
     def moment(self) -> str:
-        """The moment of the peak."""
+        """The name of the moment at which the memory has its peak."""
         return max(self.moments, key=lambda name: self.moments[name])
 
 
@@ -195,7 +195,7 @@ class Stage:
 
     @property
     def trained(self) -> list[int]:
-        """The number of elements of the piece of each trained weight."""
+        """The number of elements on a rank, for each trained weight."""
         return [self.own[name] for name in self._trained]
 
     def _elements(self, start: str, *, trained: bool = False) -> int:
@@ -312,7 +312,7 @@ def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
 
 
 def _largest_part(sizes: list[int], parts: int) -> int:
-    """Return the elements of the largest of the parts of ZeRO-1.
+    """Return the number of elements in the largest part of the weights that ZeRO-1 makes.
 
     `ZeroRedundancyOptimizer` assigns the weights in order of size, each to the smallest part so
     far.

@@ -142,7 +142,10 @@ def check(settings: TrainSettings, steps: int) -> None:
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the length of the training and its intervals, for `steps` steps per epoch."""
+    """Return the number of steps, and the intervals of logs, checkpoints and evaluations.
+
+    An epoch has `steps` steps.
+    """
     planned = settings.steps or settings.epochs * steps
     last = min(planned, settings.max_steps or planned)
     return Course(

@@ -1,4 +1,4 @@
-"""Every kind of parallelism of the app, each as a few lines on one mesh of ranks.
+"""All kinds of parallelism of the app, which divide the work over one mesh of ranks.
 
 The mesh has the axes pipeline, data, context and tensor. Ranks that differ on
 
@@ -141,10 +141,9 @@ def split_tensors(stage: Decoder, mesh: DeviceMesh) -> None:
 def split_context(stage: Decoder, mesh: DeviceMesh) -> None:
     """Divide each sequence over the context ranks.
 
-    Each rank has the queries of consecutive tokens.
-
-    The attention gathers keys and values of all tokens, and masks the later ones. Ring attention of
-    PyTorch (`context_parallel`) needs kernels that exist on GPUs only (PyTorch 2.13).
+    Each rank has the queries of consecutive tokens. The attention gathers the keys and values of
+    all tokens, and masks the tokens after each query. Ring attention of PyTorch
+    (`context_parallel`) needs kernels that exist on GPUs only (PyTorch 2.13).
     """
     stage.gather = partial(gather, mesh=mesh)
 

@@ -122,7 +122,7 @@ def write(
 def show(
     settings: PredictSettings, texts: list[dict[str, Any]], tokens: int, seconds: float
 ) -> None:
-    """Print all texts, as text or in JSON.
+    """Print the prompts with their continuations, as plain text or in JSON.
 
     The rate counts the added tokens, and its time includes the passes that read the prompts.
 

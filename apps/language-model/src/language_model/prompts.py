@@ -67,9 +67,9 @@ def _of_line(path: Path, number: int, line: bytes) -> str:
 def tokens_of(text: str, words: Tokenizer, end: int, *, masked: bool) -> list[int]:
     """Return the tokens of a prompt, which begins a document.
 
-    In the training text, the token that ended a document precedes the next document. So it also
-    precedes a prompt, unless the network was trained with a mask between documents (`masked`), so
-    that no document sees the end of another document. An empty prompt always has this token.
+    In the training text, the token that ends a document precedes the next document. Therefore this
+    token also precedes a prompt, unless a mask separated the documents in the training (`masked`).
+    An empty prompt always has this token.
     """
     tokens = words.encode(text)
     return tokens if masked and tokens else [end, *tokens]

@@ -97,8 +97,8 @@ def _read(
 ) -> tuple[Tensor, Tensor]:
     """Read prompts, in several passes if they are long.
 
-    The last token of a shorter prompt is read again and again, at its position, while longer
-    prompts have further tokens.
+    While longer prompts have further tokens, the last token of a shorter prompt is read repeatedly
+    at the same position.
 
     Args:
         network: the network, whose cache is empty.

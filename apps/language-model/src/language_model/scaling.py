@@ -3,8 +3,8 @@
 Micikevicius et al., "Mixed Precision Training", arXiv:1710.03740, section 3.2: small gradients
 would be 0 in fp16, so the loss is multiplied by a factor. If a gradient overflows, the step is
 skipped and the factor is halved; after many good steps it is doubled. The overflow is seen in the
-norm over all ranks, so that all ranks skip the same steps; `torch.amp.GradScaler` looks at the
-gradients of its own rank.
+norm over all ranks, so that all ranks skip the same steps; `torch.amp.GradScaler` checks only
+the gradients of its own rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 FIRST = 65536.0
 GOOD_STEPS = 2000
-"""The defaults of `torch.amp.GradScaler`."""
+"""Number of good steps after which the factor is doubled. Like `FIRST`, the first factor, it is a
+default of `torch.amp.GradScaler`."""
 
 
 @dataclass

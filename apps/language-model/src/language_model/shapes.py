@@ -7,8 +7,8 @@ from typing import Literal
 
 Family = Literal["gpt2", "llama"]
 RotaryScaling = tuple[float, float, float, int]
-"""How rotary positions are stretched for sequences longer than those of the first training: the
-factor, the factors of the lowest and the highest frequency in between, and the first length."""
+"""The arguments of `model.stretched`: factor, low, high, length. They stretch rotary positions for
+sequences that are longer than in the first training."""
 
 
 @dataclass(frozen=True)
@@ -94,4 +94,4 @@ SHAPES = {
     "gpt2-test": gpt2(4, 4, 32, vocabulary=257, positions=64),
     "llama-test": Shape("llama", 4, 32, 4, 2, 96, 257, 64, tied=False),
 }
-"""Name -> shape. The vocabulary of a training is that of its data."""
+"""Name -> shape. A training with another vocabulary uses the vocabulary of its data instead."""

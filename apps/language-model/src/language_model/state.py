@@ -39,7 +39,7 @@ Another layout gives the same training up to rounding, and up to the random draw
 """
 
 ABOUT = {"document_mask", "end", "model", "precision", "sequence", "tokenizer"}
-"""The entries of `about` in a checkpoint that the commands read, beside the shape."""
+"""The entries of `about` in a checkpoint that the commands read, in addition to the shape."""
 
 
 def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The work of the networks for one token: `python -m language_model.work` prints work.json."""
+"""The operations of the networks per token: `python -m language_model.work` prints work.json."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class NGrams:
 
 
 def grams_of(text: NDArray[np.uint8], length: int) -> NDArray[np.uint64]:
-    """Return each n-gram of `length` bytes as a number; the last byte is the lowest one."""
+    """Return each n-gram of `length` bytes as a number; its last byte is the least significant."""
     count = len(text) - length + 1
     grams = np.zeros(count, np.uint64)
     for at in range(length):
@@ -162,7 +162,7 @@ def _starts(values: NDArray[np.uint64]) -> NDArray[np.int64]:
 def _found(
     known: NDArray[np.uint64], values: NDArray[np.uint64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the position of each value in the sorted array `known`, and whether it is in it.
+    """Return the position of each value in the sorted array `known`, and whether the array has it.
 
     The position of a value that is missing is any valid index.
     """
