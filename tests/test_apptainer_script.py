@@ -1,4 +1,4 @@
-"""`scripts/apptainer.py`: what it does before and around the download."""
+"""`scripts/apptainer.py`: its checks before the download, and its work around the download."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import shown_scripts
 
 STRATEGIES = shown_scripts.ROOT / "apps/keras-resnet/src/keras_resnet"
 LONGEST = 120
-"""Largest number of lines of the file of a strategy of keras-resnet."""
+"""Largest number of lines of the file for a strategy in keras-resnet."""
 
 
 @pytest.mark.parametrize("document", shown_scripts.DOCUMENTS)

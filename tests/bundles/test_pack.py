@@ -108,7 +108,7 @@ def test_an_image_that_changed_in_the_cache_is_not_packed(
 
 
 def spoil(request: Request):
-    """Return a stand-in for `prepare_image` that changes the image afterwards."""
+    """Return a stand-in for `prepare_image` that finds the image, and then changes its file."""
     def prepare(*_: object):
         built = request.engine.find(image())
         assert built is not None

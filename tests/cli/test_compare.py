@@ -1,4 +1,4 @@
-"""`trimaran compare`: tables, JSON, a page; exit codes."""
+"""`trimaran compare`: tables, JSON, an HTML page, and exit codes."""
 
 from __future__ import annotations
 

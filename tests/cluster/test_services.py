@@ -81,7 +81,7 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
 
 
 def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None:
-    """A cluster with PBS may provide Open MPI as a module; the stand-in is that for Lmod."""
+    """A cluster with PBS may provide Open MPI as a module; the stand-in replaces Lmod."""
     cluster = Cluster(scheduler="pbs", modules=("apptainer/1.4", "openmpi/4.1"))
     place = make(tmp_path / "p", cluster=cluster)
     (place.root / "sw").mkdir()

@@ -1,4 +1,4 @@
-"""Whatever a server does is an answer or a RequestException, in time and within bounds."""
+"""Whatever a server sends is returned, or raises RequestException, within limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the toys share: as those of the apps, in the environment of a framework."""
+"""Fixtures that the tests of the toy apps share with the tests of the reference apps."""
 
 import signal
 
