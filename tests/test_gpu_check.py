@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_check.py`: valid evidence, a time limit, and failures that stay separate."""
+"""`benchmarks/gpu_check.py`: valid evidence, a time limit, and parts that fail independently."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FRAMEWORKS = {"torch", "tensorflow", "nvidia"}
 
 
 BELOW: dict[str, set[str]] = {"ground": set()}
-"""Package -> the packages below it, which it may import; siblings and packages above are not."""
+"""Package -> the packages below it, the only other packages that it may import."""
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),

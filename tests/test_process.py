@@ -53,7 +53,7 @@ def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process is running and no zombie; wait until it has had time to end."""
+    """Return False as soon as a process has ended or is a zombie; True if it runs for a minute."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:

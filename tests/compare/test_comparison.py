@@ -159,7 +159,7 @@ def test_a_published_efficiency_is_judged_if_both_throughputs_are(
 
 
 def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
-    """The rates for each rank are 1000, 900 and 720: 72 % of one rank's, and 80 % of two ranks'."""
+    """The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900."""
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1800.0], size=2, cores=2),
                              make("four", speeds=[2880.0], size=4, cores=4)])
@@ -192,7 +192,7 @@ def test_scaling_may_begin_at_several_ranks_and_nodes_do_not_count(make: Make) -
 
 
 def test_means_and_deviations_are_of_all_runs_of_a_group(make: Make) -> None:
-    """The values are 90, 92, 97 and 81 %: the mean is 90, the squares add up to 0 + 4 + 49 + 81."""
+    """The values are 90, 92, 97, 81 %: the mean is 90, the squared deviations 0, 4, 49, 81."""
     paths = [make(f"a{seed}", (value,), seed=seed)
              for seed, value in enumerate((0.90, 0.92, 0.97, 0.81))]
     top1 = metric(compare([*paths, make("b", (0.45,), epochs=9)])[0], "val_top1")

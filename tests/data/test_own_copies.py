@@ -195,7 +195,7 @@ def test_damaged_raw_files_are_taken_from_the_copy_without_a_download(
 def test_the_error_of_a_folder_that_cannot_be_written_is_the_first_one(
     contract: AnyContract, copy: Path
 ) -> None:
-    """The missing unfinished file must not cause a second error when it is removed."""
+    """The unfinished file does not exist, so its removal must not cause a second error."""
     unpack(copy, "binary")
     assert isinstance(contract, Contract)
     content = contract.files["test_batch.bin"]

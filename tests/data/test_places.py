@@ -1,4 +1,4 @@
-"""A data set in several formats: `data get` packs each into its own folder, and hints name it."""
+"""A data set in several formats: `data get` packs each into its own folder; hints explain this."""
 
 from __future__ import annotations
 

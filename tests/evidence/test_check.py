@@ -41,7 +41,7 @@ def judged(path: Path, today: date = TODAY) -> Checked:
 
 
 def edit(path: Path, change: Callable[[Any], object], *, seal: bool = True) -> None:
-    """Change evidence; with `seal`, its hash is updated to the new content."""
+    """Change evidence; with `seal`, update its hash to the new content."""
     whole = json.loads(path.read_text())
     change(whole)
     path.write_text(json.dumps(content.sealed(whole) if seal else whole, indent=2))

@@ -93,7 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def require_engines(request: pytest.FixtureRequest) -> None:
-    """Fail a test whose engine is required and missing; otherwise it has a skip mark already."""
+    """Fail a test whose engine is missing; without TRIMARAN_REQUIRE_ENGINES=1, it was skipped."""
     for marker in request.node.iter_markers("engine"):
         reason = missing(str(marker.args[0]))
         if reason:
@@ -181,7 +181,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path) -> tinyapp.Trimaran:
-    """Return a function that runs `trimaran` in `place`; its keyword arguments are variables."""
+    """Return a function that runs `trimaran` in `place`; keyword arguments set variables."""
     return lambda *words, **env: tinyapp.call(
         list(words), tinyapp.environment(place, engine_cache, **env)
     )

@@ -29,7 +29,7 @@ TWO = "hello/cpu-2core-2nodes-smoke"
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> Trimaran:
-    """Return `trimaran` on a login node of the cluster; the site file sets `mpi` for srun."""
+    """Return a function that runs `trimaran` on a login node; the site file sets `mpi` for srun."""
     site = tmp_path / "site.yaml"
     site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "main", "mpi": "pmi2"}}}))
     tinyapp.write_recipe(

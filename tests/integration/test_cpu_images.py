@@ -21,7 +21,7 @@ LARGEST = {"torch-cpu": 1.3e9}
 ADDED_BY_AN_APP = 20e6
 """Largest size in bytes that an app adds to its framework image, besides its own packages."""
 BYTECODE = 1.1
-"""Size of installed packages divided by the size of their wheels, because of compiled bytecode."""
+"""Largest size of installed packages relative to their wheels, because bytecode adds to it."""
 
 
 @pytest.mark.engine("apptainer")

@@ -155,7 +155,7 @@ def test_it_does_not_change_what_was_installed(
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder of the user with a small app, its images, and the base images of these."""
+    """Return a folder of the user with a small app, its images, and their base images."""
     folder = tmp_path / "own"
     for name in ("recipes/data", "containers", "apps"):
         (folder / name).mkdir(parents=True)

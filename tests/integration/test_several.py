@@ -41,7 +41,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> tinyapp.Trimaran:
-    """Return `trimaran` on a login node; jobs copy image and data to the disk of their node."""
+    """Return a function that runs `trimaran`; its jobs copy image and data to the node's disk."""
     shutil.copy(paths.repository() / "recipes/targets/cpu-2node.yaml", place / "recipes/targets")
     site = tmp_path / "site.yaml"
     own = {"partition": "main", "local_storage": str(tmp_path / "disk"), "stage_data": True}

@@ -47,7 +47,7 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """Earlier commands without an engine run, too, because the others depend on them."""
+    """Earlier commands without an engine run, too, because commands with an engine need them."""
     shown = [block for block in blocks(page) if block.how == "executed" or block in REAL[page]]
     last = max(place for place, block in enumerate(shown) if block in REAL[page])
     try:

@@ -68,7 +68,7 @@ def sif(tiny: definition.Image, cache: Path) -> BuiltImage:
 
 @pytest.fixture(scope="module")
 def oci(tiny: definition.Image, cache: Path) -> BuiltImage:
-    """Build the image from the Dockerfile."""
+    """Build the image from the Dockerfile with buildah."""
     return Podman().build(tiny, base=None, offline=False, reporter=Silent())
 
 

@@ -1,4 +1,4 @@
-"""Whatever a server sends is returned, or raises RequestException, within limits."""
+"""Any answer of a server is returned or raises RequestException, within limits of time and size."""
 
 from __future__ import annotations
 

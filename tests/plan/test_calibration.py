@@ -22,7 +22,7 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 
 def results(folder: Path, placed: list[str], **more: Any) -> Path:
-    """Write a measurement on these hosts: large messages take 60 us, and 4 GB/s for the bytes."""
+    """Write a measurement on these hosts: a large message takes 60 us plus its bytes at 4 GB/s."""
     folder.mkdir(exist_ok=True)
     ranges = [
         {"from_bytes": 4, "to_bytes": 1024, "alpha_us": 1, "gb_s": 1, "n_half_bytes": 1,
@@ -44,7 +44,7 @@ def v100() -> Situation:
 
 
 def test_a_measured_all_reduce_comes_out_again(v100: Situation, tmp_path: Path) -> None:
-    """Four ranks on a node: 60 us, and 4 GB/s for the bytes of the all-reduce."""
+    """An all-reduce of four ranks on a node takes 60 us plus its bytes at 4 GB/s."""
     found = calibration.with_link(v100, results(tmp_path / "run", ["a"] * 4))
     wire = found.wire("within")
     assert found.wire("between") == v100.wire("between")

@@ -17,7 +17,7 @@ LARGE = 25_000_000
 
 
 def network(*layers: tuple[int, int]) -> Network:
-    """Return a network; each of `layers` gives the values of a tensor, and the operations."""
+    """Return a network; each layer is (values of its tensor, operations)."""
     return Network("made-up", tuple(Layer(str(at), (size,), flops, 1)
                                     for at, (size, flops) in enumerate(layers)))
 

@@ -67,7 +67,7 @@ def test_a_run_that_does_not_tell_its_training_time_has_no_parts(record: RunReco
 
 
 def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
-    """Cases: different clocks, an unfinished evaluation, shares above 1, too long parts."""
+    """Cases: different clocks, an unfinished evaluation, shares above 1, parts beyond the run."""
     events = [event(-50, "run_start"), event(1, "eval_start"), *window(1, 10, 0.0, 9.0, -1.0),
               *window(2, 20, 10.0, 9.0, 9.0), event(3, "eval_stop"), event(2, "eval_stop"),
               event(3, "training_seconds", 200.0)]
@@ -77,7 +77,7 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
 
 
 WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
-"""Steps of a window, seconds per step, seconds of waiting for data, and for ranks."""
+"""For each window: steps, seconds per step, seconds of data wait, and seconds of rank wait."""
 
 
 def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(

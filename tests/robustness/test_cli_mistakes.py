@@ -40,7 +40,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def is_helpful(said: str) -> bool:
-    """Return whether a message contains a hint of Trimaran, or the usage line of its parser."""
+    """Return whether a message contains a hint or a usage line."""
     return "hint: " in said or "Usage: " in said
 
 

@@ -1,4 +1,4 @@
-"""Every file that the tool reads may have any content: the tool accepts it or raises one error."""
+"""Any content of any file that the tool reads is accepted, or causes one documented error."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) -> None:
-    """The drawing for phones is 360 pixels wide, with letters of 13; the desk's one has 1,040."""
+    """The drawing for phones has 360 pixels and letters of 13; the drawing for desks has 1,040."""
     picture = visit(phone=True, dark=dark).locator(".hero img:visible")
     shown = picture.evaluate("one => [one.currentSrc.split('/').pop(), one.clientWidth]")
     assert shown[0] == f"way-tall-{'dark' if dark else 'light'}.svg"

@@ -45,7 +45,7 @@ def test_each_way_of_trying_is_used_and_known() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_commands_of_a_page_are_left_out(page: str) -> None:
-    """Each command is in a block that one of the three ways executes; other blocks are refused."""
+    """Every command must be in a block `sh`, because other blocks would not be tested."""
     text = (DOCS / page).read_text()
     assert re.findall(r"^ *```(?:bash|shell|console)", text, re.MULTILINE) == []
     assert len(re.findall(r"^ *```sh", text, re.MULTILINE)) == len(list(blocks(page)))

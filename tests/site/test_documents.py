@@ -31,7 +31,7 @@ APPS = {
     for card in ROOT.glob("apps/*/app.yaml")
 }
 INCOMPLETE = re.compile(r"|Usage: .*|Option '.*' requires an argument\.", re.DOTALL)
-"""Error messages of the command line for an incomplete command, as prose mentions it."""
+"""Error messages of the command line that are allowed, because prose shortens commands."""
 SHOWN = [(document, words) for document in DOCUMENTS for words in commands(document)]
 
 

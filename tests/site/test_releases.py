@@ -70,7 +70,7 @@ def shown(sources: Sources) -> str:
 
 
 def test_a_slower_release_shows(root: Path) -> None:
-    """PyTorch issue 180500 reports that 2.10 is 30 to 40 % slower on eight MI300X."""
+    """PyTorch issue 180500 reports that PyTorch 2.10 is 30 to 40 % slower on eight MI300X."""
     add(root, "2.9.1+rocm6.4", 20_000, 20_400, 19_800)
     add(root, "2.10.0+rocm7.0", 13_000, 13_200, 12_900)
     first, second = found()

@@ -52,7 +52,7 @@ def test_a_median_is_of_every_value_of_the_epochs_after(
 
 @pytest.mark.parametrize("count", [3, 4, 25, 200, 201])
 def test_a_median_is_of_a_run_that_grows_faster_and_slower(count: int) -> None:
-    """The values are squares, so that the median differs from the mean and from other quantiles."""
+    """The values are squares, so that the median differs from the mean and other quantiles."""
     speeds = [float(at * at) for at in range(count)]
     for told in (speeds, speeds[::-1]):
         events = [event("throughput", speed, epoch_num=2 + at // 7) for at, speed in

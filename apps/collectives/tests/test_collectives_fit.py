@@ -1,4 +1,4 @@
-"""The fitted model: known parameters are found, and no protocol change where there is none."""
+"""The fitted model: known parameters are found, and no change of protocol is found in error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real qualifications of several nodes, which are only names on this host: results, and a hang."""
+"""Real qualifications of several nodes, which are only names on this host, and a hanging rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keras 2 for all tests of the app, and one thread."""
+"""Settings for all tests of the app: Keras 2, and one thread."""
 
 from __future__ import annotations
 

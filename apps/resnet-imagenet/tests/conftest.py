@@ -80,7 +80,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start() -> Start:
     """Return a function that starts a training in a new process, with one thread.
 
-    The keyword arguments of this function are those of `subprocess.Popen`.
+    The returned function accepts the keyword arguments of `subprocess.Popen`.
     """
 
     def run(data: Path, out: Path, *more: str, **changed: Any) -> subprocess.Popen[str]:

@@ -32,7 +32,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 CLASSES, SIZE = 7, 6
 TRAIN, HELD_OUT, BAD = 22, 17, 6
-"""Numbers of images, which no batch of the tests divides, and the number of a damaged image."""
+"""Numbers of images, which are no multiples of a batch, and the index of a damaged image."""
 
 
 class Network(nn.Module):

@@ -1,4 +1,4 @@
-"""Batches contain each sample once, and depend only on seed, epoch and step, for any ranks."""
+"""Batches contain each sample once; seed, epoch and step determine them for any number of ranks."""
 
 from pathlib import Path
 from typing import Any

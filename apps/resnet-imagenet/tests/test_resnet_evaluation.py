@@ -61,7 +61,7 @@ def scores_by_hand(network: Network) -> tuple[float, float, float]:
 
 
 def trained_a_little() -> Network:
-    """Return a network in training mode whose statistics differ from those of every batch."""
+    """Return a network in training mode whose running statistics fit no batch of the evaluation."""
     network = Network().train()
     network.norm.running_mean.copy_(torch.linspace(-1, 1, 5))
     network.norm.running_var.copy_(torch.linspace(0.5, 2, 5))

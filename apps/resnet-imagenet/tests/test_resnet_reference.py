@@ -23,7 +23,7 @@ Named = dict[str, Tensor]
 
 
 def smoothed(logits: Tensor, labels: Tensor, share: float) -> Tensor:
-    """Return each sample's cross-entropy; all classes together get `share` of its target."""
+    """Return each sample's cross-entropy, (N,); `share` of the target is spread over classes."""
     logs = logits - logits.logsumexp(1, keepdim=True)
     target = torch.full_like(logs, share / logs.shape[1])
     target[torch.arange(len(labels)), labels] += 1 - share
@@ -130,7 +130,7 @@ def by_hand(s: TrainSettings, ranks: int) -> SimpleNamespace:
 
 
 def follow(s: TrainSettings, networks: list[nn.Module], averages: list[nn.Module]) -> None:
-    """Update the moving averages of the weights after a step; the first call copies networks."""
+    """Update the moving averages of the weights after a step; the first call copies the weights."""
     if not s.ema_decay:
         return
     if not averages:

@@ -1,4 +1,4 @@
-"""X-rays in DICOM files are packed as grey JPEGs, of which the app sees the same pixels."""
+"""X-rays in DICOM files are packed as grey JPEGs; the app gets the same pixels from both files."""
 
 from __future__ import annotations
 

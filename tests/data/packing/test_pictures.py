@@ -1,4 +1,4 @@
-"""Images are packed unchanged or scaled as documented; an error names those that are damaged."""
+"""Images are packed unchanged or scaled as documented; damaged images cause an error."""
 
 from __future__ import annotations
 

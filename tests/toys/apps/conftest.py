@@ -1,4 +1,4 @@
-"""Fixtures that the tests of the toy apps share with the tests of the reference apps."""
+"""Settings that the tests of the toy apps share, as in `apps/conftest.py`."""
 
 import signal
 

@@ -65,7 +65,7 @@ MEMORY_SHARE = 8
 
 QUALIFYING = "qualifying"
 FILE = "qualify-{}-{}.bin"
-"""Name of the file that one node writes and another reads: random word of the job, and rank."""
+"""Name of a file that one node writes and another reads: random word of the job, and rank."""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:
