@@ -14,7 +14,7 @@ import app_tests as script
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A checkout with an app of each framework, and with a toy app in the folder of the tests."""
+    """Create a checkout with an app of each framework, and a toy app in the folder of the tests."""
     root = tmp_path / "tree"
     app(root, "apps/pictures", "framework: torch\n")
     app(root, "apps/words", "title: Words\nframework: tensorflow\n")

@@ -32,7 +32,7 @@ esac
 
 @pytest.fixture
 def made(own_place: Path) -> Path:
-    """A checkout that contains only the Makefile and the files that its rules read."""
+    """Create a checkout that contains only the Makefile and the files that its rules read."""
     root = paths.repository()
     (own_place / "scripts").symlink_to(root / "scripts")
     (own_place / "Makefile").symlink_to(root / "Makefile")

@@ -48,7 +48,7 @@ def entry(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository with one function and two tests, and with an environment."""
+    """Create a repository with one function and two tests, and with an environment."""
     root = tmp_path / "tree"
     for folder in ("src", "tests", "scripts", ".venv/bin"):
         (root / folder).mkdir(parents=True)

@@ -71,7 +71,7 @@ def publish(
 
 @pytest.fixture
 def boats(checkout: Path) -> Path:
-    """A checkout with the quickstart, a comparable recipe, and recipes with further differences."""
+    """Create a checkout with the quickstart, a comparable recipe, and more different recipes."""
     (variantapp.write(checkout) / "README.md").write_text(README)
     for seed, lap in ((1, 40), (2, 60)):
         publish(checkout, "cpu-quickstart", lap=lap, seed=seed, crew=3)

@@ -32,7 +32,7 @@ SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
 
 @pytest.fixture
 def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """The request of a recipe with a small data set and an image that exists."""
+    """Return the request of a recipe with a small data set and an existing image."""
     return bundles.request(checkout, tmp_path, monkeypatch)
 
 

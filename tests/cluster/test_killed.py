@@ -46,7 +46,7 @@ KILL = 'kill -{signal} "$PPID"; sleep 0.5\n'
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A run whose first job has ended, on a login node whose batch system accepts jobs."""
+    """Create a run whose first job has ended, on a login node whose batch system accepts jobs."""
     place = make(tmp_path / "a place", cluster=Cluster(mpi="pmi2"))
     programs = place.root / "bin"
     for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL)):

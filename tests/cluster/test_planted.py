@@ -26,7 +26,7 @@ PRECIOUS = "precious\n"
 
 @pytest.fixture
 def precious(place: Place) -> Path:
-    """A file of the user outside of the run."""
+    """Create a file of the user outside of the run, and return its path."""
     file = place.root / "precious"
     file.write_text(PRECIOUS)
     return file

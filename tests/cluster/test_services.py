@@ -41,7 +41,7 @@ def test_without_the_service_no_rank_is_started(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loading(tmp_path: Path) -> Place:
-    """A job of a cluster that provides Apptainer as a module; Apptainer is not on PATH."""
+    """Create a job of a cluster where only a module puts Apptainer on PATH."""
     place = make(tmp_path / "p", cluster=Cluster(mpi="pmi2", modules=("a/1", "apptainer/1.4")))
     (place.root / "sw").mkdir()
     for name in ("apptainer", "act"):

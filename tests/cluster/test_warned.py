@@ -43,7 +43,7 @@ def ended(place: Place) -> str:
 
 @pytest.fixture
 def slurm(place: Place) -> Place:
-    """A job whose ranks are a step that Slurm's stand-ins can signal."""
+    """Create a job whose ranks are a step that Slurm's stand-ins can signal."""
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)
     return place

@@ -18,7 +18,7 @@ from trimaran.run import run_directory
 
 @pytest.fixture
 def app(checkout: Path) -> Path:
-    """The folder of the app."""
+    """Write the app with variants, and return its folder."""
     return variantapp.write(checkout)
 
 
@@ -29,7 +29,7 @@ def variants(found: Comparison) -> Variants:
 
 @pytest.fixture
 def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
-    """Three runs of a sloop, two of a ketch with two ranks, and one of a ketch with a spinnaker.
+    """Create three runs of a sloop, two of a ketch on two ranks, and one of a ketch with spinnaker.
 
     Medians of the laps after the first: 40, 50 and 60; 20 and 30; 100.
     """

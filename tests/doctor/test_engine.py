@@ -25,7 +25,7 @@ def change(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def a100(tmp_path: Path) -> Path:
-    """A copy of the described node with four A100 GPUs, which has no fault."""
+    """Return a copy of the described node with four A100 GPUs, which has no fault."""
     return hosts.copy("gpu-a100", tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_a_folder_without_results_is_refused(v100: Situation, tmp_path: Path) ->
 
 @pytest.fixture
 def run(checkout: Path, tmp_path: Path) -> Path:
-    """A run of resnet20 in fp32 with 4,000 images per second, one task."""
+    """Create a run of resnet20 in fp32 with 4,000 images per second and one task."""
     recipe = write_recipe(checkout)
     (checkout / "apps/resnet-imagenet/options.json").write_bytes(OPTIONS.read_bytes())
     (checkout / "apps/resnet-imagenet/work.json").write_text(json.dumps(

@@ -19,7 +19,7 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 @pytest.fixture
 def v100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Situation:
-    """A recipe on ImageNet, on a machine without packed data."""
+    """Return the situation of a recipe on ImageNet, on a machine without packed data."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path))
     return situation.of(NAME)
 

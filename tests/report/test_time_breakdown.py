@@ -19,7 +19,7 @@ BEGUN = 1_000_000
 
 @pytest.fixture
 def record(recipe: RecipeFile, own_place: Path) -> RunRecord:
-    """A run of 100 s that began at second `BEGUN`."""
+    """Return the record of a run of 100 s that began at second `BEGUN`."""
     started = datetime.fromtimestamp(BEGUN, timezone.utc)
     return start(own_place / "run", recipe).model_copy(
         update={"started": started, "seconds": 100.0}

@@ -83,7 +83,7 @@ over_damages = pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__
 
 @pytest.fixture
 def outside(own_place: Path) -> Iterator[Path]:
-    """A file of the user, to which damaged folders link, and which must not change."""
+    """Create a file to which damaged folders link; check that the test leaves it unchanged."""
     file = own_place / "outside"
     file.write_bytes(FOREIGN)
     yield file
@@ -100,7 +100,7 @@ UNREAD = ("environment.json", "log.txt", ".lock", "checkpoint.pt")
 
 @pytest.fixture
 def run(recipe: RecipeFile, own_place: Path) -> tuple[Path, Verdict]:
-    """A run that passes, and its verdict."""
+    """Return the directory of a run that passes, and its verdict."""
     directory = own_place / "tried"
     finish(directory, recipe)
     for name in UNREAD:

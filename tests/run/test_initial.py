@@ -28,7 +28,7 @@ FILE = "step-00007638.npz"
 
 @pytest.fixture
 def second(checkout: Path) -> RecipeFile:
-    """A recipe that starts from step 7638 of another recipe."""
+    """Return a recipe that starts from step 7638 of another recipe."""
     more: dict[str, Any] = {"initial": {"recipe": FIRST, "step": 7638}}
     for name, content in ((FIRST, GOOD), (SECOND, GOOD | more)):
         path = checkout / f"recipes/{name}.yaml"

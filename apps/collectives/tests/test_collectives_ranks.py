@@ -30,7 +30,7 @@ MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished measurement with MPI on two ranks. Do not change it."""
+    """Return the folder of a finished measurement with MPI on two ranks. Do not change it."""
     out = tmp_path_factory.mktemp("mpi") / "run"
     said = mpi(2, out, "--factor", "8")
     assert "2 ranks: 2 on" in said

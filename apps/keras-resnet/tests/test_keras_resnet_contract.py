@@ -36,7 +36,7 @@ class TestContract(Contract):
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Images with a square on the left or on the right."""
+        """Create images with a square on the left or on the right, and return their folder."""
         return squares(tmp_path_factory.mktemp("data") / "squares")
 
     @pytest.mark.slow

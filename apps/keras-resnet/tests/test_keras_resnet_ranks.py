@@ -29,7 +29,7 @@ PATIENCE = 200.0
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The command `train` of the app, with a small data set."""
+    """Return the command `train` of the app, with a small data set."""
     return Program(APP, squares(tmp_path_factory.mktemp("data") / "squares"))
 
 
