@@ -59,7 +59,7 @@ def assert_as_one(ranks: Trained, alone: Trained) -> None:
 
 
 def started(ranks: Sequence[Mapping[str, str]], argv: Sequence[str], place: Path) -> str:
-    """Start a process with each of `ranks` as its variables; return the output of all processes."""
+    """Start one process for each environment in `ranks`; return the output of all processes."""
     place.mkdir(exist_ok=True)
     logs = [place / f"rank{number}.txt" for number in range(len(ranks))]
     with ExitStack() as opened:

@@ -30,7 +30,7 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 
 
 def test_the_first_point_comes_out_again() -> None:
-    """The first point may have any number of devices, here 32, which already communicate."""
+    """The first point may have any number of devices; here it has 32, which communicate."""
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     (found,) = validation.compare(series)
     step = series.step(series.batch * 32 / series.published[32] * 0.97, 32)

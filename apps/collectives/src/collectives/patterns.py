@@ -20,7 +20,7 @@ from torch import Tensor
 Tile = npt.NDArray[np.int64]
 
 PERIOD = 251
-"""Elements of the shortest tile."""
+"""Number of elements of the shortest tile."""
 LEVELS = 4
 """A summand is an integer from 1 to this number."""
 POISON = -1
