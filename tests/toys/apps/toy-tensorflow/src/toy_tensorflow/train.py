@@ -163,5 +163,5 @@ class Training:
         return {}
 
     def own_result(self) -> dict[str, Any]:
-        """Return no entries, because `result.json` contains accuracy and steps for every app."""
+        """Return no entries, because `result.json` contains accuracy and steps already."""
         return {}
