@@ -1,4 +1,4 @@
-"""What the tests of trainkit and of all apps share."""
+"""Settings and fixtures that the tests of trainkit and of all apps share."""
 
 import signal
 import sys

@@ -37,14 +37,14 @@ def binary(labels: bytes, pixels: bytes) -> bytes:
 
 
 def text(content: bytes) -> bytes:
-    """Return the operation that pushes a string of Python 2."""
+    """Return the pickle operation that pushes a string of Python 2."""
     if len(content) < 256:
         return b"U" + bytes([len(content)]) + content
     return b"T" + struct.pack("<i", len(content)) + content
 
 
 def number(value: int) -> bytes:
-    """Return the operation that pushes a number."""
+    """Return the pickle operation that pushes a number."""
     if 0 <= value < 256:
         return b"K" + bytes([value])
     if 0 <= value < 1 << 16:
@@ -53,7 +53,7 @@ def number(value: int) -> bytes:
 
 
 def listed(items: Sequence[bytes]) -> bytes:
-    """Return the operations that push a list, of which 1,000 items at a time are appended."""
+    """Return the pickle operations that push a list; 1,000 items at a time are appended."""
     parts = [b"(" + b"".join(items[at : at + 1000]) + b"e" for at in range(0, len(items), 1000)]
     return b"]" + b"".join(parts)
 
@@ -61,7 +61,7 @@ def listed(items: Sequence[bytes]) -> bytes:
 def array(
     rows: int, columns: int, values: bytes, *, kind: bytes = b"u1", by_columns: bool = False
 ) -> bytes:
-    """Return the operations that push a NumPy array of bytes, as its `__reduce__` describes it."""
+    """Return the pickle operations that push a NumPy array of bytes, as in its `__reduce__`."""
     made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
     dtype = b"cnumpy\ndtype\n" + text(kind) + b"K\x00K\x01\x87R(K\x03U\x01|NNN" + (
         number(-1) * 2 + b"K\x00tb"
@@ -72,7 +72,7 @@ def array(
 
 
 def batch(entries: Mapping[bytes, bytes]) -> bytes:
-    """Return the pickle of a dictionary; `entries` map keys to the operations of their values."""
+    """Return the pickle of a dict; `entries` map keys to the operations that push their values."""
     pairs = b"".join(text(key) + value for key, value in entries.items())
     return b"\x80\x02}q\x01(" + pairs + b"u."
 

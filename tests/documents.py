@@ -16,7 +16,7 @@ DOCUMENTS = sorted(
      ROOT / "recipes/README.md", ROOT / "benchmarks/README.md"]
 )
 IMAGES = ("IMAGE.sif", "$SIF")
-"""The argument after which the command inside the container begins."""
+"""Possible names of an image in a command; the command inside the container follows the name."""
 
 
 def scripts(document: str) -> list[str]:

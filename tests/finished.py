@@ -30,7 +30,7 @@ SIF = IMAGE.model_copy(
     update={"engine": "apptainer", "reference": "/a.sif", "digest": "sha256:" + "ef" * 32}
 )
 FUNCTIONS = "main() { :; }\n"
-"""Shell functions that the script of a job loads."""
+"""The file with the shell functions that the script of a job loads."""
 
 CONTRACT = contracts.load("fashion-mnist")
 assert isinstance(CONTRACT, Images)

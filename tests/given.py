@@ -2,8 +2,8 @@
 
     python -m given NAME    # print a line for the shell, such as the variables that a page assumes
 
-Each function has its own imports, because some modules read definitions that a small checkout
-lacks.
+Each function imports what it needs, because some modules read definitions that are missing in a
+small checkout.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def copy(name: str, place: Path) -> Path:
 
 
 def program(root: Path, name: str, script: str) -> None:
-    """Give the machine in `root` a program."""
+    """Add a program to the described machine in the folder `root`."""
     (root / "bin").mkdir(parents=True, exist_ok=True)
     (root / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
     (root / "bin" / name).chmod(0o755)
@@ -60,7 +60,7 @@ def facts_of(
     """Return the facts of a described machine, or of some groups of the probe.
 
     Args:
-        root: its name, or the folder of a copy.
+        root: name of the machine, or the folder of a copy.
         env: variables of the probe.
         groups: names of the groups; None: all.
         parameters: parameters of the probe.
@@ -77,7 +77,7 @@ def situation(
     known: NodeFacts, *, recipe: str | None = None, image: str | None = None,
     cluster: Cluster | None = None, login: NodeFacts | None = None,
 ) -> Situation:
-    """Return what the checks of a node compare; `image` replaces that of the recipe."""
+    """Return the situation that the checks examine; `image` replaces the image of the recipe."""
     file = library.load(recipe) if recipe is not None else None
     about = examination.situation(Site(), cluster, file)
     own: ImageFacts | None = about.image
@@ -87,13 +87,13 @@ def situation(
 
 
 def finding(identifier: str, found: Iterable[Finding]) -> Finding:
-    """Return the one finding with this ID."""
+    """Return the only finding with this ID."""
     [one] = [one for one in found if one.id == identifier]
     return one
 
 
 def caused(identifier: str, found: Iterable[Finding], level: str | None = None) -> Finding:
-    """Return the finding that a test has caused; its level is not "ok", and `level` if given."""
+    """Return the finding that a test has caused, after a check of its level, cause and remedy."""
     one = finding(identifier, found)
     assert one.level != "ok", one
     assert level in (None, one.level), one

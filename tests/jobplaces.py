@@ -198,7 +198,7 @@ CHECKPOINT = "mkdir -p checkpoints; touch checkpoints/step-{step:08d}.npz"
 
 
 def noting(*, said: str = "", code: int = 0) -> str:
-    """Return a fake program that appends its arguments to `NAME.argv` and prints `said`."""
+    """Return a fake program that appends its arguments to `NAME.argv`, and prints `said`."""
     return f'#!/bin/sh\nprintf "%s\\n" "$@" >>"$0.argv"\necho "{said}"\nexit {code}\n'
 
 

@@ -1,7 +1,7 @@
-"""Start the scripts of the page "Your own script", and read what their ranks print.
+"""Start the scripts of the page "Your own script", and read the output of their ranks.
 
-They are started as a stranger would start them: from another folder, and with an environment of a
-few variables.
+The scripts are started as a user would start them: from another folder, and with an environment of
+a few variables.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2", "python"]
 
 
 class Trained(NamedTuple):
-    """What the ranks of a training printed: their loss and the checksum of their weights."""
+    """The output of the ranks of a training: the losses, and the checksums of the weights."""
 
     losses: list[float]
     checksums: list[str]
 
     def part(self, lines: slice) -> Trained:
-        """Return what some of the lines say."""
+        """Return the values of some of the lines."""
         return Trained(self.losses[lines], self.checksums[lines])
 
 
 def trained(output: str) -> Trained:
-    """Read the last line of each rank."""
+    """Return the losses and checksums in the output of the ranks."""
     found = re.findall(r"^(?:rank \d: )?loss (\S+)  weights ([0-9a-f]{8})$", output, re.MULTILINE)
     return Trained([float(loss) for loss, _ in found], [checksum for _, checksum in found])
 
@@ -59,7 +59,7 @@ def assert_as_one(ranks: Trained, alone: Trained) -> None:
 
 
 def started(ranks: Sequence[Mapping[str, str]], argv: Sequence[str], place: Path) -> str:
-    """Start a process for each element of `ranks`, its variables; return what they print."""
+    """Start one process for each environment in `ranks`; return the output of all processes."""
     place.mkdir(exist_ok=True)
     logs = [place / f"rank{number}.txt" for number in range(len(ranks))]
     with ExitStack() as opened:
@@ -77,7 +77,7 @@ def started(ranks: Sequence[Mapping[str, str]], argv: Sequence[str], place: Path
 
 
 def write_data(path: Path) -> None:
-    """Write images of ten classes that a network learns to tell apart."""
+    """Write random images of ten classes that a network can learn to distinguish."""
     random = np.random.default_rng(1)
     labels = random.integers(0, 10, IMAGES, dtype=np.uint8)
     images = random.integers(0, 156, (10, 28, 28))[labels]
@@ -86,12 +86,12 @@ def write_data(path: Path) -> None:
 
 
 def sif(image: str) -> str:
-    """Return the SIF of an image, which is built if it is not there."""
+    """Return the SIF of an image; build the image if it does not exist."""
     engine, wanted = Apptainer(), definition.load(image)
     return engine.build(wanted, base=None, offline=False, reporter=Silent()).reference
 
 
 def apptainer(verb: str, image: str, *words: str) -> list[str]:
-    """Return the command that a reader types."""
+    """Return the `apptainer` command that a reader of the page would type."""
     options = [USERNS] if hostfacts.root_lacks_capabilities() else []
     return [Apptainer().executable, "--quiet", verb, *options, sif(image), *words]

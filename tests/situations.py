@@ -19,7 +19,7 @@ GROUPS = ("limits", "machine", "network", "places")
 
 
 def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:
-    """Return the facts of this machine, as a probe finds them that `words` start.
+    """Return the facts of this machine, found by a probe that `words` start.
 
     Args:
         words: command that runs the program which follows it, such as `taskset -c 0`.
@@ -56,12 +56,12 @@ def situation(node: NodeFacts, **more: Any) -> Situation:
 
 
 def with_facts(node: NodeFacts, more: Mapping[str, str]) -> NodeFacts:
-    """Return `node` with other facts."""
+    """Return a copy of `node` with changed facts."""
     return replace(node, facts={**node.facts, **{k: Fact(0, v) for k, v in more.items()}})
 
 
 def by_id(findings: Sequence[Finding]) -> dict[str, Finding]:
-    """Return ID -> finding; an ID occurs once."""
+    """Return ID -> finding, after a check that each ID occurs once."""
     named = {finding.id: finding for finding in findings}
     assert len(named) == len(findings)
     return named

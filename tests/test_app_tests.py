@@ -1,4 +1,4 @@
-"""`scripts/app_tests.py`: apps are found by their app.yaml, and run in their framework's place."""
+"""`scripts/app_tests.py` finds apps by their app.yaml, and runs tests with the app's framework."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import app_tests as script
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A checkout with an app of each framework, and one among the tests."""
+    """Create a checkout with an app of each framework, and a toy app in the folder of the tests."""
     root = tmp_path / "tree"
     app(root, "apps/pictures", "framework: torch\n")
     app(root, "apps/words", "title: Words\nframework: tensorflow\n")
@@ -39,7 +39,7 @@ def app(root: Path, folder: str, text: str) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """What is run, in place of running it; environments are made, and nothing in them."""
+    """Record all commands instead of running them; only empty environments are created."""
     found: list[list[str]] = []
 
     def record(words: Sequence[str], **more: Any) -> Any:

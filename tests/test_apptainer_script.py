@@ -1,4 +1,4 @@
-"""`scripts/apptainer.py`: what it does before and around the download."""
+"""`scripts/apptainer.py`: its checks, and its preparations and cleanup around the download."""
 
 from __future__ import annotations
 

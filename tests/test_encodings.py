@@ -1,4 +1,4 @@
-"""Text is UTF-8, whatever the locale of the machine says."""
+"""The tool reads and writes text as UTF-8, independently of the locale of the machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLASS = "Mäuse-鼠"
 
 
 def locale(kind: str, folder: Path) -> dict[str, str]:
-    """Return the variables of a locale whose encoding is not UTF-8."""
+    """Return the environment variables for a locale whose encoding is not UTF-8."""
     if kind == "ascii":
         return {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The codes of errors: each is documented and used, each error has one."""
+"""Error codes: each code is documented and used, and each error has a code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trimaran import error_codes, paths
 ROOT = paths.repository()
 SOURCES = sorted((ROOT / "src/trimaran").rglob("*.py"))
 CLASSES = {"UsageError", "BuildError", "RunError"}
-"""The classes that have no code of their own."""
+"""The error classes that have no default code."""
 
 TABLE = ROOT / "apps/trainkit/src/trainkit/error_codes.py"
 APPS = [
@@ -28,7 +28,7 @@ CODE = re.compile(r"[a-z]+(-[a-z0-9]+)+|fault|stopped")
 
 
 def codes_of_apps() -> dict[str, str]:
-    """Return the table of trainkit, which is not installed here."""
+    """Return code -> text from the table of trainkit, which is not installed here."""
     [table] = [
         node.value for node in ast.parse(TABLE.read_text()).body if isinstance(node, ast.Assign)
     ]
@@ -37,7 +37,7 @@ def codes_of_apps() -> dict[str, str]:
 
 
 def literals(path: Path) -> set[str]:
-    """Return the strings that a module gives as `code`."""
+    """Return the strings that a module passes as `code`."""
     tree = ast.parse(path.read_text())
     given = {
         value.value for node in ast.walk(tree) if isinstance(node, ast.Call)
@@ -49,7 +49,7 @@ def literals(path: Path) -> set[str]:
 
 
 def errors_without_code(path: Path, classes: Set[str] = CLASSES) -> list[int]:
-    """Return the lines of a module that make an error without saying its code."""
+    """Return the line numbers at which a module creates an error without a code."""
     return [
         call.lineno for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)
         if ast.unparse(call.func).split(".")[-1] in classes and not any(

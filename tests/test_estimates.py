@@ -1,4 +1,4 @@
-"""The estimates of recipes on the site are those of the recipes' own arguments."""
+"""The estimates of recipes on the site use the arguments of these recipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ APP = paths.repository() / "apps/language-model"
 
 
 def expected() -> dict[str, list[str]]:
-    """Return training -> the arguments of its estimate."""
+    """Return training -> the arguments of the estimate for it."""
     known = json.loads((APP / "options.json").read_text())["verbs"]["estimate"]["options"]
     return {
         name if point is None else f"{name}@{point}": estimates.arguments(recipe, known)

@@ -25,7 +25,7 @@ SUITE = "tests/2026-11-23-epyc-2core.json"
 
 @pytest.fixture
 def results(checkout: Path) -> Path:
-    """A checkout with one file of evidence of each kind."""
+    """Create a checkout with one file of evidence of each kind; return the evidence folder."""
     folder = checkout / evidence.RESULTS
     for name in (RUN, BENCHMARK, IMAGE, SUITE):
         (folder / name).parent.mkdir(parents=True)

@@ -36,7 +36,7 @@ No image is published yet, so no recipe can pin a digest. The key that signs is 
 """
 
 PER_POINT = "series.points.*."
-"""A point of a series may replace any key of the recipe, so its keys have the recipe's users."""
+"""Prefix of the keys of a point, which are not checked: a point may replace any recipe key."""
 
 
 def features(node: Mapping[str, Any], values: list[Any], name: str = "") -> Iterator[str]:

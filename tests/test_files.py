@@ -1,4 +1,4 @@
-"""Files: whole at every moment, no links followed, locks held, a full disk named."""
+"""Files: complete at every moment, no links followed, locks held, a full disk reported by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def test_a_full_disk_names_the_file_that_was_written(own_place: Path) -> None:
-    """The system names none when a descriptor is written to."""
+    """The system's error does not name the file when the write uses a descriptor."""
     with (
         pytest.raises(OSError, match="No space left") as caught,
         files.named(own_place / "run.json"),

@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_check.py` keeps its evidence valid, its time, and failures apart."""
+"""`benchmarks/gpu_check.py`: valid evidence, a time limit, and parts that fail independently."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ABSENT = (
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that checks made-up parts, name -> source."""
+    """Return a function that runs the check with made-up parts, given as name -> source."""
     for folder in (ROOT / "benchmarks", ROOT / "apps/trainkit/src"):
         monkeypatch.syspath_prepend(folder)
     parent, package = (importlib.import_module(f"gpuparts{one}") for one in (".parent", ""))

@@ -1,4 +1,4 @@
-"""Facts of the machine, from what Linux shows of it."""
+"""Facts of the machine, as read from the files and functions of Linux."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_flags_are_as_proc_cpuinfo_writes_them(architecture: str) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of 64 cores, of which a process may use three, and the file of its processor."""
+    """Simulate a machine with 64 cores, of which a process may use three; return its cpuinfo."""
     file = tmp_path / "cpuinfo"
     file.write_text("model name : A processor\nflags : fpu avx avx2 avx512_bf16x\n")
     monkeypatch.setattr(os, "cpu_count", lambda: 64)

@@ -1,4 +1,4 @@
-"""The dependency rules of the design, checked over the imports."""
+"""The dependency rules of the design, checked for all imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMEWORKS = {"torch", "tensorflow", "nvidia"}
 
 
 BELOW: dict[str, set[str]] = {"ground": set()}
-"""Package -> what it may import: the packages below it, never its siblings and never above."""
+"""Package -> the packages below it, the only other packages that it may import."""
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
@@ -38,7 +38,7 @@ for name, *below in (
 
 
 def imports(tree: ast.AST, package: str) -> Iterator[str]:
-    """Yield what a module of `package` imports, by full names."""
+    """Yield the full names of everything that a module of `package` imports."""
     parts = package.split(".")
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -51,7 +51,7 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def package_of(name: str, house: Path = PACKAGE) -> str:
-    """Return the package of the module `name`, a path in `house`, as relative imports mean it."""
+    """Return the package for relative imports in the module `name`, a path in `house`."""
     return ".".join((house.name, *Path(name).parts[:-1]))
 
 
@@ -92,7 +92,7 @@ def room(module: str) -> str:
 
 
 def modules_of(name: str, source: str, house: Path = PACKAGE) -> set[str]:
-    """Return the modules of `house` that one of them imports, anywhere in it, typing included."""
+    """Return the modules of `house` that the module `name` imports anywhere, also for types."""
     found = set()
     for module in imports(ast.parse(source), package_of(name, house)):
         below = module.removeprefix(house.name).removeprefix(".")
@@ -106,14 +106,14 @@ def modules_of(name: str, source: str, house: Path = PACKAGE) -> set[str]:
 
 
 def order_faults(name: str, source: str) -> list[str]:
-    """Return the imports of the module `name` (path in the package) that go up or sideways."""
+    """Return the imports of the module `name` (path in the package) that the rules forbid."""
     own = room(name.removesuffix(".py").replace("/", "."))
     used = {room(module) for module in modules_of(name, source)}
     return [f"{own} imports {other}" for other in sorted(used - {own} - BELOW[own])]
 
 
 def circle(arrows: dict[str, set[str]]) -> list[str]:
-    """Return modules that import each other in a circle; none where there is no such."""
+    """Return modules that import each other in a circle, or an empty list."""
     try:
         graphlib.TopologicalSorter(arrows).prepare()
     except graphlib.CycleError as error:

@@ -1,4 +1,4 @@
-"""Locks of the cache: who waits for whom, and what outlives its holder."""
+"""Locks of the cache: which process waits, and what remains after the holder has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ with locks.using(Path(sys.argv[1]), Silent()) as held:
 
 
 def started(pid: int) -> int:
-    """Wait until a process has its own words: for a moment after it was started it has none."""
+    """Wait until a process has a command line, which is empty for a moment after its start."""
     while not Path(f"/proc/{pid}/cmdline").read_bytes():
         pass
     return pid

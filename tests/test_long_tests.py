@@ -1,4 +1,4 @@
-"""The tests that are no part of `make test`: which they are, and what came of them last."""
+"""The tests outside of `make test`: their selection, and the evidence of their last run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_one_phase_that_does_not_pass_is_the_outcome(phases: tuple[str, ...], wa
 def test_the_evidence_says_when_where_and_of_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test of another environment is in it, too; where nothing is chosen, nothing has failed."""
+    """The evidence also lists tests of another environment; an empty selection is no failure."""
     one = {"test": "test_x.py::test_a", "outcome": "passed", "seconds": 1.0}
     found = iter([(0, [one]), (5, []), (1, [one])])
     monkeypatch.setattr(long_tests, "suites", lambda: [("python", [])] * 3)

@@ -1,4 +1,4 @@
-"""`make setup` heals what a killed one left, and is not silent."""
+"""`make setup` repairs the result of an interrupted `make setup`, and prints what it does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ esac
 
 @pytest.fixture
 def made(own_place: Path) -> Path:
-    """A checkout with nothing but the Makefile and the files that its rules read."""
+    """Create a checkout that contains only the Makefile and the files that its rules read."""
     root = paths.repository()
     (own_place / "scripts").symlink_to(root / "scripts")
     (own_place / "Makefile").symlink_to(root / "Makefile")

@@ -1,4 +1,4 @@
-"""`scripts/mutants.py`: every entry of the table applies, and a survivor is told."""
+"""`scripts/mutants.py`: every entry of the table can be applied, and survivors are reported."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def entry(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository of one function with two tests, and an environment."""
+    """Create a repository with one function and two tests, and with an environment."""
     root = tmp_path / "tree"
     for folder in ("src", "tests", "scripts", ".venv/bin"):
         (root / folder).mkdir(parents=True)

@@ -44,7 +44,7 @@ NOWHERE: list[dict[str, str]] = [
 
 
 def as_nobody(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> None:
-    """Be a user of a directory service that is not asked on this machine."""
+    """Run as a user whom the system's user database does not contain."""
     for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "TRIMARAN_CACHE",
                  "USER", "LOGNAME"):
         monkeypatch.delenv(name, raising=False)

@@ -1,4 +1,4 @@
-"""Processes that work together: all results, all progress, an end when something fails."""
+"""Processes that work together: all results, all progress, and an end if one of them fails."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process is there and no zombie, as soon as it has had time to end."""
+    """Return False as soon as a process has ended or is a zombie; True if it runs for a minute."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
@@ -85,7 +85,7 @@ def test_a_stop_ends_the_child_and_its_children(signum: signal.Signals) -> None:
 
 
 def test_a_signal_that_is_ignored_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under nohup, whose point it is."""
+    """A program under nohup ignores SIGHUP in this way."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         code = "import os, signal; os.kill(os.getppid(), signal.SIGHUP); print('still here')"
@@ -201,7 +201,7 @@ def test_a_stop_that_comes_while_the_child_starts_is_not_lost(
 
 
 def test_a_stop_that_another_thread_takes_is_not_lost() -> None:
-    """As one that imports Matplotlib meanwhile; the main thread waits for what the child says."""
+    """The thread may import Matplotlib, for example, while the main thread waits for the child."""
     end = threading.Event()
     other = threading.Thread(target=end.wait)
     other.start()

@@ -1,4 +1,4 @@
-"""The README: short, its table of results is that of evidence, and its links lead somewhere."""
+"""The README is short, its table of results agrees with the evidence, and its links are valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the release workflow runs from `scripts/`: the plan of a release, the merged digests."""
+"""The scripts that the release workflow runs: the plan of a release, and the merged digests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def merge(checkout: Path) -> ModuleType:
 
 
 def pushed(image: str, form: digests.Form, number: int = 1) -> digests.Publication:
-    """Return what `trimaran push` would have noted; `number` tells one from another."""
+    """Return the record that `trimaran push` would write; `number` makes each record different."""
     digest = f"sha256:{number:064x}"
     return digests.Publication(
         image=image, form=form, reference=f"ghcr.io/owner/trimaran/{image}:0.1.0-{form}",
@@ -46,7 +46,7 @@ def pushed(image: str, form: digests.Form, number: int = 1) -> digests.Publicati
 
 
 def file_of(path: Path, *published: digests.Publication) -> str:
-    """Write the `digests.yaml` of one job and return its name."""
+    """Write the `digests.yaml` of one job, and return its path."""
     path.write_text(digests.dump(digests.Digests(published=published)))
     return str(path)
 

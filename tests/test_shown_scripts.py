@@ -10,7 +10,7 @@ import shown_scripts
 
 STRATEGIES = shown_scripts.ROOT / "apps/keras-resnet/src/keras_resnet"
 LONGEST = 120
-"""Largest number of lines of the file of a strategy of keras-resnet."""
+"""Largest number of lines of the file for a strategy in keras-resnet."""
 
 
 @pytest.mark.parametrize("document", shown_scripts.DOCUMENTS)
@@ -29,7 +29,7 @@ def test_the_file_of_a_strategy_is_short(name: str) -> None:
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
-    """A document beside two scripts that differ in docstring, import and one call."""
+    """Return the path of a document; two scripts beside it differ in docstring, import and call."""
     text = '"""Module {0}."""\n\nimport {0}\n\ndef main():\n    """Do {0}."""\n'
     text += "    begin()\n    fit({0})\n    end()\n"
     for name in ("one", "two"):

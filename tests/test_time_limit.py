@@ -26,7 +26,7 @@ short:
 
 
 def run_pytest(place: Path, seconds: int | None) -> subprocess.CompletedProcess[str]:
-    """Run the tests of `place`, with `TEST_UNTIL` so many seconds from now unless it is None."""
+    """Run the tests of `place` with `TEST_UNTIL` in `seconds` seconds; None: without a limit."""
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TEST_NOT_RUN": str(place / "n")}
     environment.pop("TEST_UNTIL", None)
     if seconds is not None:

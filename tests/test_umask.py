@@ -1,4 +1,4 @@
-"""Files of a run, a data set and a bundle have the rights that the user's umask leaves."""
+"""The files of a run, a data set and a bundle have the permissions that the umask allows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def umask(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def other_rights(place: Path, umask: int) -> list[str]:
-    """Return what in `place` has other rights than any new file or folder would have."""
+    """Return the paths in `place` whose permissions differ from those of new files and folders."""
     found = []
     for path in (place, *place.rglob("*")):
         rights = path.stat().st_mode & 0o777

@@ -1,4 +1,4 @@
-"""The workflows, against the command line and the definitions (actionlint is in integration/)."""
+"""Check the workflows against the command line and the definitions, without actionlint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PINNED = re.compile(r"\./\.github/workflows/[a-z]+\.yml|[\w.-]+/[\w./-]+@[0-9a-f
 
 
 def faults(text: str) -> list[str]:
-    """Return what is wrong with a workflow that actionlint does not know about."""
+    """Return the faults of a workflow that actionlint does not detect."""
     workflow = yaml.safe_load(text)
     found = [] if workflow.get("permissions") == {} else ["permissions: none by default"]
     for name, job in workflow["jobs"].items():

@@ -20,7 +20,7 @@ RECIPE = {
     **GOOD, "data": {}, "env": {"OMP_NUM_THREADS": "2"},
     "args": {"model": "resnet20", "epochs": 1, "batch-size-per-rank": 64, "synthetic": True},
 }
-"""A recipe without data; two ranks, other threads, parts and precisions are possible."""
+"""A recipe without data; two ranks, other threads, micro-batches and precisions are possible."""
 
 SPACE = Space(
     (Parameter("ranks", 1, (1, 2, 4)), Parameter("threads", 4, (1, 2, 4)),

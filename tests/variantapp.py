@@ -56,7 +56,9 @@ FILES = {
              "    hoist(2)\n\n    trim()\n    sail()\n",
     "yawl": '"""A yawl."""\n\n\ndef main():\n    hoist(1)\n    sail()\n',
 }
-"""Their code: from the sloop to the ketch, one line goes and two come; the yawl is as the sloop."""
+"""Variant -> code. Without docstrings and empty lines, the ketch differs from the sloop by one
+removed line and two added lines.
+"""
 
 
 def write(checkout: Path) -> Path:

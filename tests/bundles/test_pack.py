@@ -32,7 +32,7 @@ SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
 
 @pytest.fixture
 def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """The request of a recipe with a small data set and an image that exists."""
+    """Return the request of a recipe with a small data set and an existing image."""
     return bundles.request(checkout, tmp_path, monkeypatch)
 
 
@@ -108,7 +108,7 @@ def test_an_image_that_changed_in_the_cache_is_not_packed(
 
 
 def spoil(request: Request):
-    """Return a stand-in for `prepare_image` that changes the image afterwards."""
+    """Return a stand-in for `prepare_image` that finds the image, and then changes its file."""
     def prepare(*_: object):
         built = request.engine.find(image())
         assert built is not None

@@ -1,4 +1,4 @@
-"""Shell completion offers names of the fitting kind, and never prints an error."""
+"""Shell completion offers only names of the right kind, and never prints an error."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
-    """A function that runs the command in this process; returns exit code and standard error."""
+    """Return a function that runs `trimaran data`, and returns exit code and standard error."""
     def call(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["trimaran", "data", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
@@ -62,7 +62,7 @@ def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
 def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
     source: Path, tmp_path: Path, name: str, limit: int
 ) -> None:
-    """A limit on the size of files replaces the full disk."""
+    """A limit on the size of files simulates the full disk."""
     out, whole = tmp_path / "out", tmp_path / "whole"
     words = ["--format", name, "--workers", "1"]
     with files_up_to(limit):
@@ -115,7 +115,7 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 def test_the_packed_set_may_not_lie_in_its_source(
     source: Path, tmp_path: Path, told: Told, below: str
 ) -> None:
-    """The next packing would read it as a split or a class."""
+    """Otherwise the next packing would read the packed set as a split or a class."""
     (tmp_path / "link").symlink_to(source)
     before = sorted(source.rglob("*"))
     code, said = told("pack", source, "-o", source / below, "--workers", 1)

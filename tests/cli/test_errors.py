@@ -1,4 +1,4 @@
-"""The boundary around every command: one error with its code; a fault leaves a file."""
+"""Errors of every command: one message with its code; an unexpected exception leaves a file."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ OWN_RECIPE = "hello/desk-smoke"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """An app with its image, a data set, a target and a recipe, laid out as a checkout."""
+    """Create a user's folder with an app and its image, a data set, a target and a recipe."""
     folder = tmp_path / "mine"
     for part in ("recipes/targets", "recipes/data"):
         (folder / part).mkdir(parents=True)

@@ -146,8 +146,9 @@ LONG = {
     "cli/runs.py": ["run"],
     "cli/supply_chain.py": ["list_materials", "audit_image", "verify"],
 }
-"""File -> functions with long work, each of which opens a bar. Child processes of `process.stream`
-and `process.follow` (builds, self-tests, pushes, pulls, trainings) get their bar there."""
+"""File -> functions that take long, each of which opens a progress bar. `process.stream` and
+`process.follow` open the bars of child processes: builds, self-tests, pushes, pulls, trainings.
+"""
 
 
 @pytest.mark.parametrize("file", LONG)

@@ -20,7 +20,7 @@ from trimaran.run.record import JobRecord
 
 @pytest.fixture
 def series(recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A series of four runs: ended, running, waiting, and never submitted."""
+    """Create a series of four runs: ended, running, waiting, and never submitted."""
     folder = own_place / "series"
     places = scaling.begin(folder, "app/recipe", [1, 2, 4, 8])
     for nodes in (1, 2, 4):

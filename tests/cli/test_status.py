@@ -20,7 +20,7 @@ from trimaran.run.record import JobRecord
 
 @pytest.fixture
 def runs(recipe: RecipeFile, own_place: Path) -> Path:
-    """Ended runs, more than `status` shows; 000 was submitted first."""
+    """Create more ended runs than `status` shows; the run 000 was submitted first."""
     folder = own_place / "runs"
     first = folder / "000"
     record = start(first, recipe)

@@ -11,5 +11,5 @@ from jobplaces import Place, make
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """A run directory with a job of Slurm."""
+    """Create a run directory with a job of Slurm, and return it."""
     return make(tmp_path / "a place")

@@ -23,7 +23,7 @@ def reason(place: Place) -> str:
 
 
 def words(place: Place, program: str) -> list[str]:
-    """Return the arguments of a stand-in."""
+    """Return the arguments with which a stand-in was called."""
     return (place.root / f"bin/{program}.argv").read_text().splitlines()
 
 

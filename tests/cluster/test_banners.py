@@ -1,6 +1,6 @@
 """Unusual answers of batch systems: banners, broken JSON, JSON of another structure.
 
-The commands are stand-ins, which print what sites and versions are known to.
+The commands are stand-ins that print such answers of real sites and versions.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SAID = [
     ("lsf", "Quota <5> of <9>\nJob <77> is submitted to default queue <q>.\nbye <3>\n", "77"),
     ("lsf", "<77>\n", None), ("lsf", "Job <x> is submitted to queue <77>.\n", None),
 ]
-"""Batch system, its output, and the job number; None: the output determines no number."""
+"""Batch system, its output, and the job number; None: the output contains no clear number."""
 
 
 @pytest.mark.parametrize(("name", "said", "number"), SAID)

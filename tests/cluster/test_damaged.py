@@ -114,7 +114,7 @@ HARMLESS = {
 
 @pytest.fixture
 def run(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of two jobs that has ended; the squeue stand-in prints the file `bin/queue`."""
+    """Create a run of two ended jobs; the squeue stand-in prints the file `bin/queue`."""
     directory = own_place / "run"
     chain(directory, checkout)
     (directory / "log.txt").write_text("job.sh: said\n")

@@ -31,7 +31,7 @@ END
 
 
 def at_place(tmp_path: Path, cluster: Cluster, **variables: str) -> Place:
-    """Return a run directory of a job; `variables` of its script get other values."""
+    """Return a run directory of a job, in whose script `variables` have other values."""
     place = make(tmp_path / "p", cluster=cluster)
     text = (place.out / script.SCRIPT).read_text()
     for name, value in variables.items():

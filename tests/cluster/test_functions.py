@@ -41,7 +41,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "linked": (linked, "is a link", "path-outside"),
     "a fifo": (fifo, "is not there", "path-outside"),
 }
-"""The damage, the message of the job, and the error code of `resume`."""
+"""Kind of damage -> function that damages the file, message of the job, error code of `resume`."""
 
 
 @pytest.mark.parametrize("change", CHANGES)

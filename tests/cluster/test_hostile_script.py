@@ -65,7 +65,7 @@ def test_nothing_of_a_path_or_value_is_executed(
 
 
 def lines(scheduler: str, **more: str) -> list[str]:
-    """Return the lines of a script for a cluster with these names."""
+    """Return the lines of a script for a cluster with these settings."""
     site = Cluster.model_validate({"scheduler": scheduler, **more})
     text = script.render(describe(Path("/example"), "run", {}, site))
     return text.splitlines()

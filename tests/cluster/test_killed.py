@@ -1,7 +1,7 @@
 """The process that queues a job is killed around the moment when the batch system accepts it.
 
-Slurm is a stand-in that keeps a list of jobs; the tool is a process of its own, and is killed by
-what it has started. A real Slurm is in tests/integration/test_cluster.py.
+Slurm is a stand-in that keeps a list of jobs. The tool is a separate process, and the commands
+that it has started kill it. tests/integration/test_cluster.py uses a real Slurm.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KILL = 'kill -{signal} "$PPID"; sleep 0.5\n'
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """A run whose first job has ended, on a login node whose batch system accepts jobs."""
+    """Create a run whose first job has ended, on a login node whose batch system accepts jobs."""
     place = make(tmp_path / "a place", cluster=Cluster(mpi="pmi2"))
     programs = place.root / "bin"
     for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL)):
@@ -172,7 +172,7 @@ def test_a_job_that_has_ended_meanwhile_has_told_of_itself(place: Place) -> None
 def test_a_job_that_is_there_is_queued_whatever_the_command_says(
     place: Place, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real sbatch fails so with "Socket timed out on send/recv operation"."""
+    """A real sbatch can fail in this way with "Socket timed out on send/recv operation"."""
     monkeypatch.setattr("trimaran.cluster.scheduler.ANSWER_SECONDS", 2.0)
     (place.root / "bin/after").write_text(f"{end}\n")
     assert jobs.again(place.out).job == "101"

@@ -20,7 +20,7 @@ from trimaran.site_file import Cluster, Site
 
 @pytest.fixture
 def disk(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A local disk with copies of the jobs 40 to 43; in Slurm 41 runs, and 43 has failed."""
+    """Create a local disk with copies of the jobs 40 to 43; in Slurm 41 runs, and 43 has failed."""
     disk = own_place / "own disk"
     for job in range(40, 44):
         folder = disk / f"trimaran-{job}-n1"

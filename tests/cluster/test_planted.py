@@ -19,14 +19,14 @@ WRITTEN = (
     "job/link-0001.json", "job/link-0001.0", "job/link-0001.1", "job/link-0001.part",
     "job/link-0001.end.json", "job/ids", "job/cancelled", "job/job.sh", "log.txt",
 )
-"""Names that the script, or its older versions, write to, append to or read."""
+"""Names that the current script, or the script of an older version, writes or reads."""
 
 PRECIOUS = "precious\n"
 
 
 @pytest.fixture
 def precious(place: Place) -> Path:
-    """A file of the user outside of the run."""
+    """Create a file of the user outside of the run, and return its path."""
     file = place.root / "precious"
     file.write_text(PRECIOUS)
     return file

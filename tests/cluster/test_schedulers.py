@@ -1,7 +1,7 @@
 """Batch systems: the options of a job, the arguments of their commands, and their answers.
 
-Slurm is real in tests/integration/test_cluster.py. PBS and LSF are stand-ins here: commands of
-these names that write down their words and print what the manuals show.
+tests/integration/test_cluster.py uses a real Slurm. Here, PBS and LSF are stand-ins: commands
+with these names that record their arguments, and print the answers in the manuals.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
 
-tests/integration/test_cluster.py has the real ones, test_hostile_script.py hostile names.
+tests/integration/test_cluster.py uses the real programs; test_hostile_script.py tests names.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_the_script_is_the_golden_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*VARIANTS, *TOGETHER, *CHAINED])
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
-    """With both files shellcheck finds variables that one uses and the other does not set."""
+    """With both files, shellcheck finds variables that one file uses and the other does not set."""
     (tmp_path / "job.sh").write_text(variant(name))
     (tmp_path / "functions.sh").write_text(script.functions())
     done = shellcheck(tmp_path, "--external-sources", "job.sh")
@@ -158,7 +158,7 @@ def test_another_end_is_told_and_not_gone_on_with(place: Place, code: int, statu
 
 
 def test_the_first_rank_that_ended_badly_is_the_cause(place: Place) -> None:
-    """srun exits with the highest status, which is that of a rank that it killed later."""
+    """srun exits with the highest status, which belongs to a rank that srun killed later."""
     code, said = place.run("""
         echo 'srun: error: n1: task 0: Exited with exit code 3'
         echo 'srun: error: n2: task 1: Exited with exit code 143'

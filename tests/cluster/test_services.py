@@ -41,7 +41,7 @@ def test_without_the_service_no_rank_is_started(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loading(tmp_path: Path) -> Place:
-    """A job of a cluster that provides Apptainer as a module; Apptainer is not on PATH."""
+    """Create a job of a cluster where only a module puts Apptainer on PATH."""
     place = make(tmp_path / "p", cluster=Cluster(mpi="pmi2", modules=("a/1", "apptainer/1.4")))
     (place.root / "sw").mkdir()
     for name in ("apptainer", "act"):
@@ -81,7 +81,7 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
 
 
 def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None:
-    """A cluster with PBS may provide Open MPI as a module; the stand-in is that for Lmod."""
+    """A cluster with PBS may provide Open MPI as a module; the stand-in replaces Lmod."""
     cluster = Cluster(scheduler="pbs", modules=("apptainer/1.4", "openmpi/4.1"))
     place = make(tmp_path / "p", cluster=cluster)
     (place.root / "sw").mkdir()

@@ -36,7 +36,7 @@ def ask(*words: object) -> Any:
 
 
 def hanging(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Return a run of a batch system whose command does not answer, with a job."""
+    """Return a run with a job in a batch system whose command does not answer."""
     place = make(root, cluster=Cluster.model_validate({"scheduler": name}))
     (place.out / "job/ids").write_text("7\n")
     write_program(place.root / "bin" / ASKS[name][0], HANGS)

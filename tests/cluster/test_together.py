@@ -199,7 +199,7 @@ DIVIDED = [
     ("0 0 0,0 0 1", 2, ["0", "1"]),
     ("0 0 0,0 0 1", 3, []),
 ]
-"""Processor, core and CPU of each thread; number of shares; the shares."""
+"""Processor, core and CPU of each thread; number of shares; expected CPUs of each share."""
 
 
 @pytest.mark.parametrize(("threads", "count", "shares"), DIVIDED)

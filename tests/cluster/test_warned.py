@@ -1,4 +1,4 @@
-"""The batch system warns a job once, at any moment: the ranks get the warning, or none starts."""
+"""The batch system warns a job once, at any moment: all ranks get the warning, or none starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ended(place: Place) -> str:
 
 @pytest.fixture
 def slurm(place: Place) -> Place:
-    """A job whose ranks are a step that Slurm's stand-ins can signal."""
+    """Create a job whose ranks are a step that Slurm's stand-ins can signal."""
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)
     return place
@@ -67,7 +67,7 @@ def test_ranks_that_are_being_started_are_told_when_they_listen(
 
 
 def test_what_is_announced_between_the_nodes_and_the_ranks_is_told(tmp_path: Path) -> None:
-    """The stand-in for sleep sends the warning between the start of MPS and that of the ranks."""
+    """The stand-in for sleep sends the warning after the start of MPS, before the ranks start."""
     place = sharing(tmp_path / "p")
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)

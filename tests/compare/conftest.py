@@ -14,7 +14,7 @@ from trimaran.recipes.library import RecipeFile
 
 @pytest.fixture
 def make(recipe: RecipeFile, own_place: Path) -> comparable.Make:
-    """A function that makes a run in a folder of the given name."""
+    """Return a function that creates a run in a folder of this name."""
 
     def leave(
         name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),

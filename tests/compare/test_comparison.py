@@ -79,7 +79,7 @@ def test_other_machines_make_other_groups_unless_they_are_pooled(make: Make) -> 
 
 
 def test_when_a_level_was_reached_is_told_over_steps_and_time(make: Make) -> None:
-    """The recipe accepts 89.1 %."""
+    """The level is 89.1 %, the lower bound in the recipe."""
     found, _ = compare([make("a", (0.5, 0.895, 0.9)), make("b", (0.5, 0.6, 0.9), seed=2),
                         make("c", (0.8,), seed=3)])
     reach = next(one for one in found.reached if one.metric == "val_top1")
@@ -115,7 +115,7 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
 
 
 def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
-    """One process with 1, 2 and 4 GPUs, as in a series over `gpus`."""
+    """The runs have one process with 1, 2 and 4 GPUs, as in a series over `gpus`."""
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1900.0], size=1, cores=2),
                              make("four", speeds=[3600.0], size=1, cores=4)])
@@ -136,7 +136,7 @@ def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> No
 def test_a_published_efficiency_is_judged_if_both_throughputs_are(
     make: Make, rate: float, over: int, series: str, judged: bool, outcome: str
 ) -> None:
-    """Two ranks at 87.5 % of the rate of one, with a margin of 10 %: at least 78.75 %."""
+    """The published value is 87.5 % for two ranks, with a margin of 10 %: at least 78.75 %."""
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[rate], size=2, cores=2)])
     published = Efficiency(over=over, value=0.875, lower=-0.1, source="a guide")
@@ -159,7 +159,7 @@ def test_a_published_efficiency_is_judged_if_both_throughputs_are(
 
 
 def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
-    """The rates for each rank are 1000, 900 and 720: 72 % of one, and 80 % of two."""
+    """The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900."""
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1800.0], size=2, cores=2),
                              make("four", speeds=[2880.0], size=4, cores=4)])
@@ -192,7 +192,7 @@ def test_scaling_may_begin_at_several_ranks_and_nodes_do_not_count(make: Make) -
 
 
 def test_means_and_deviations_are_of_all_runs_of_a_group(make: Make) -> None:
-    """Of 90, 92, 97 and 81 %: the mean is 90, the squares add up to 0 + 4 + 49 + 81 = 134."""
+    """The values are 90, 92, 97, 81 %: the mean is 90, the squared deviations 0, 4, 49, 81."""
     paths = [make(f"a{seed}", (value,), seed=seed)
              for seed, value in enumerate((0.90, 0.92, 0.97, 0.81))]
     top1 = metric(compare([*paths, make("b", (0.45,), epochs=9)])[0], "val_top1")

@@ -77,10 +77,10 @@ def rate(judge: Callable[[int], str], trials: int = 400) -> float:
 
 
 def test_equal_runs_are_told_apart_about_as_rarely_as_said() -> None:
-    """The windows have an autocorrelation of 0.6.
+    """The windows of each run have an autocorrelation of 0.6.
 
-    The variance of their mean is (1 + 0.6) / (1 - 0.6) = 4 times that of independent windows. A
-    test that assumes independence would judge P(abs(z) > 1.96 / 2) = 0.33 of them as different.
+    The variance of the mean is (1 + 0.6) / (1 - 0.6) = 4 times the variance of independent windows.
+    A test that assumes independence would find a difference in P(abs(z) > 1.96 / 2) = 0.33.
     """
     def judge(trial: int) -> str:
         first, second = (noise(2 * trial + one, 0, memory=0.6, count=400) for one in (0, 1))

@@ -18,7 +18,7 @@ from trimaran.run import run_directory
 
 @pytest.fixture
 def app(checkout: Path) -> Path:
-    """The folder of the app."""
+    """Write the app with variants, and return its folder."""
     return variantapp.write(checkout)
 
 
@@ -29,7 +29,7 @@ def variants(found: Comparison) -> Variants:
 
 @pytest.fixture
 def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
-    """Three runs of a sloop, two of a ketch with two ranks, and one of a ketch with a spinnaker.
+    """Create three runs of a sloop, two of a ketch on two ranks, and one of a ketch with spinnaker.
 
     Medians of the laps after the first: 40, 50 and 60; 20 and 30; 100.
     """
@@ -53,7 +53,7 @@ def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
 
 
 def test_the_numbers_of_variants(runs: list[Path]) -> None:
-    """Worked out by hand: 50 / 25 = 2; 50 / 100 = 0.5; (3 + 5) / 2 = 4 MB."""
+    """Computed by hand: 50 / 25 = 2; 50 / 100 = 0.5; (3 + 5) / 2 = 4 MB."""
     found = variants(comparison.compare(runs)[0])
     assert [(one.group, one.name, one.ranks) for one in found.groups] == [
         ("A", "sloop", 1), ("B", "ketch", 2), ("C", "ketch, spinnaker", 2)]
@@ -141,7 +141,7 @@ def test_evidence_with_an_impossible_variant_is_refused(
 def test_the_variant_of_evidence_must_follow_from_a_recipe_that_did_not_change(
     app: Path, checkout: Path, own_place: Path
 ) -> None:
-    """The recipe leaves the option at its default, so the evidence cannot tell another value."""
+    """The recipe does not set the option, so the evidence does not contain its value."""
     run = variantapp.leave(own_place / "a", variantapp.recipe(checkout), (0.5,), (3,))
     file = publish(run)
     content = json.loads(file.read_text())
@@ -189,7 +189,7 @@ def test_runs_of_one_variant_or_of_an_app_without_variants_have_no_table(
 def test_the_card_of_the_checkout_says_what_is_compared(
     app: Path, checkout: Path, own_place: Path
 ) -> None:
-    """A run before the card had variants is compared, too."""
+    """The app card of an older run has no variants; then the card of the checkout is used."""
     (app / "app.yaml").write_text(variantapp.CARD.partition("variants:")[0])
     paths = []
     for rig, lap in (("sloop", 6), ("yawl", 4)):

@@ -1,4 +1,4 @@
-"""Data sets from source to packed folder, over real files and archives, and what can go wrong."""
+"""Data sets from source to packed folder, with real files and archives, and possible faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """The folder that stands for the world: site/, debian/, pypi/."""
+    """Return the folder with the files of all sources: site/, debian/, pypi/."""
     return tmp_path / "world"
 
 
@@ -131,7 +131,7 @@ def test_tampered_download_is_refused_and_kept(get: Get, place: Path, told: Sile
 def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
     place: Path, contract: Images, told: Silent
 ) -> None:
-    """The contract itself is wrong then; the content's hash still stands guard."""
+    """The contract names the changed archive; the hash of each file in it detects the change."""
     changed = datasets.contents() | {"test-labels": datasets.idx_bytes((5,), b"\0\0\0\0\0")}
     document = contract.model_dump(by_alias=True)
     deb = datasets.deb(changed)

@@ -1,4 +1,4 @@
-"""Data contracts: the committed ones load, and a broken one says where and why."""
+"""Data contracts: the committed contracts load, and an error names place and reason."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def test_fault_is_named(checkout: Path, tmp_path: Path, edit: Edit, fault: str) 
 
 
 def test_the_pinned_packing_is_that_of_the_locked_encoder() -> None:
-    """A new Pillow may compress to other bytes: then `data get fashion-mnist` says so, renew it."""
+    """Another Pillow may compress to other bytes; then renew the hashes in the contract."""
     assert pictures.ENCODER == "Pillow 13.0.0", "see `packed` in recipes/data/fashion-mnist.yaml"

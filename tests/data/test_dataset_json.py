@@ -1,4 +1,4 @@
-"""`dataset.json` as the tool reads it: what is wrong has its line."""
+"""The tool reads `dataset.json` strictly: an error names the line."""
 
 from __future__ import annotations
 

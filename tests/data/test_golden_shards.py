@@ -1,6 +1,6 @@
-"""Compare the packer's shards with the committed ones, which tests of the apps read with DALI.
+"""Compare the packer's shards with the committed shards, which tests of the apps read with DALI.
 
-The environment of the tool has no DALI, and those of the apps have no packer.
+The environment of the tool has no DALI, and the environments of the apps have no packer.
 """
 
 from __future__ import annotations

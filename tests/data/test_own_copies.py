@@ -19,7 +19,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """The user's folder, which is empty."""
+    """Return the empty folder for the user's copy."""
     folder = tmp_path / "copy"
     folder.mkdir()
     return folder
@@ -27,7 +27,7 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def contract(checkout: Path, tmp_path: Path, own_place: Path) -> AnyContract:
-    """A contract whose sources are out of reach."""
+    """Return a contract whose sources cannot be reached."""
     document = cifars.document(tmp_path / "world")
     for source in document["sources"]:
         source["base"] = "http://no-such-host.invalid/"
@@ -47,7 +47,7 @@ def raw(contract: AnyContract) -> Path:
 
 
 def unpack(folder: Path, kind: str) -> Path:
-    """Write the files of an archive below `folder`; return their own folder."""
+    """Write the files of an archive below `folder`, and return the folder that contains them."""
     files = cifars.folders()[kind]
     for path, content in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -135,7 +135,7 @@ def test_an_unpacked_file_that_differs_is_refused(
 def test_the_data_set_is_packed_after_the_copy_is_whole(
     contract: AnyContract, copy: Path, tmp_path: Path
 ) -> None:
-    """Files that were taken already are kept, like those of an interrupted download."""
+    """Files that were copied before are kept, like the files of an interrupted download."""
     inner = unpack(copy, "binary")
     last = (inner / "test_batch.bin").read_bytes()
     (inner / "test_batch.bin").write_bytes(b"x")
@@ -195,7 +195,7 @@ def test_damaged_raw_files_are_taken_from_the_copy_without_a_download(
 def test_the_error_of_a_folder_that_cannot_be_written_is_the_first_one(
     contract: AnyContract, copy: Path
 ) -> None:
-    """Removing the unfinished file, which does not exist then, must not raise another error."""
+    """The unfinished file does not exist, so its removal must not cause a second error."""
     unpack(copy, "binary")
     assert isinstance(contract, Contract)
     content = contract.files["test_batch.bin"]

@@ -1,4 +1,4 @@
-"""A data set in several formats: `data get` makes each, they lie side by side, hints say how."""
+"""A data set in several formats: `data get` packs each into its own folder; hints explain this."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 @pytest.fixture
 def small(checkout: Path, own_place: Path) -> AnyContract:
-    """The small data set, whose files are on this machine."""
+    """Return the contract of the small data set, whose source files are on this machine."""
     tinyapp.write(checkout, own_place / "world")
     return contracts.load("small")
 
@@ -151,6 +151,6 @@ def test_a_published_recipe_says_its_own_format_everywhere(
 
 
 def test_the_cache_of_an_older_version_is_found(small: AnyContract) -> None:
-    """What was packed in the contract's own format lies where it always did."""
+    """The data in the default format of the contract keep the path that older versions used."""
     assert cache.folder(small) == paths.cache("data", "small", "packed")
     assert cache.folder(small, "lmdb") == paths.cache("data", "small", "packed-lmdb")

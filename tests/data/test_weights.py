@@ -1,4 +1,4 @@
-"""Published weights: fetched by hash, kept, and given to the run that begins with them."""
+"""Published weights: downloaded, verified by hash, cached, and passed to a run that needs them."""
 
 from __future__ import annotations
 

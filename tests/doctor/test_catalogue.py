@@ -1,4 +1,4 @@
-"""Every documented finding is caused by a test, and every test causes documented findings."""
+"""Every documented finding occurs in a test, and every finding in a test is documented."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def call(*words: str, site: Path | None = None) -> Result:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs of a described node on PATH, before those of this machine."""
+    """Put the programs of a described node on PATH, before the programs of this machine."""
     root = hosts.copy("gpu-a100", tmp_path)
     (root / "bin/id").unlink()
     monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")

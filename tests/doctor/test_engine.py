@@ -1,4 +1,4 @@
-"""Checks of Apptainer, GPUs and the machine: each finding is caused, and none is without cause."""
+"""Checks of Apptainer, GPUs and the machine: each finding occurs, and none without its cause."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def a100(tmp_path: Path) -> Path:
-    """A copy of the node with four A100, to which nothing is wrong."""
+    """Return a copy of the described node with four A100 GPUs, which has no fault."""
     return hosts.copy("gpu-a100", tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The checks of the group `limits`, on this machine with limits that are set, and on others."""
+"""Checks of the group `limits`, on this machine with changed limits, and on described machines."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_instruction_sets_of_the_target() -> None:
 
 
 def group(controller: str, limits_: dict[str, int]) -> Path:
-    """Return a new cgroup (v1) with limits, or skip the test."""
+    """Create a cgroup (v1) with limits and return its folder, or skip the test."""
     folder = Path("/sys/fs/cgroup", controller, f"trimaran-test-{os.getpid()}")
     try:
         folder.mkdir()
@@ -149,7 +149,7 @@ def group(controller: str, limits_: dict[str, int]) -> Path:
 
 
 def inside(folder: Path) -> NodeFacts:
-    """Return the facts of a probe in a cgroup, and remove the cgroup."""
+    """Run a probe in a cgroup, remove the cgroup, and return the facts."""
     try:
         return probed(["sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', str(folder)])
     finally:

@@ -1,4 +1,4 @@
-"""The job of `doctor --nodes`, with stand-ins for PBS and LSF; Slurm is real in tests/integration.
+"""The job of `doctor --nodes`, with stand-ins for PBS and LSF; tests/integration has a real Slurm.
 
 A stand-in queues a job by starting its script, and starts a task on each of two made-up nodes.
 """
@@ -33,7 +33,7 @@ SHELLCHECK = str(Path(sys.executable).with_name("shellcheck"))
 
 
 def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, answering: str = "a b") -> None:
-    """Put PBS and LSF on PATH, whose job has the nodes a and b."""
+    """Put stand-ins for PBS and LSF on PATH, whose jobs run on the nodes a and b."""
     (place / "nodefile").write_text("a\na\nb\n")
     running = json.dumps({"Jobs": {"7.server": {"job_state": "R"}}})
     programs = {

@@ -1,4 +1,4 @@
-"""Values out of line: one bad node is named whatever the noise, and even nodes never are."""
+"""Outliers: one bad node is found despite noise, and equal nodes are never named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from trimaran.doctor import outliers
 
 NOISE = 0.015
-"""With up to twice this share as MAD, a deviation of a fifth has a score above 3.5."""
+"""Relative noise; even if the MAD is twice as large, a deviation of 20 % has a score above 3.5."""
 SEEDS = st.integers(0, 1 << 30)
 
 
@@ -81,7 +81,7 @@ def test_of_two_that_differ_both_are_named() -> None:
 
 def pairs(values: dict[str, float], seed: int, slow: dict[frozenset[str], float]) \
         -> dict[tuple[str, str], float]:
-    """Return the rate of all pairs: that of the slower end, with noise, times a factor."""
+    """Return the rate of each pair: the rate of the slower node, with noise, times a factor."""
     draw, names = random.Random(seed), list(values)  # noqa: S311 - no secret
     return {
         (one, other): min(values[one], values[other]) * slow.get(frozenset((one, other)), 1.0)

@@ -32,7 +32,7 @@ def on_lustre() -> NodeFacts:
 
 
 def mounted(options: str, folder: Path, more: str = "") -> NodeFacts:
-    """Return the facts of this machine with a tmpfs at `folder`, the scratch folder."""
+    """Mount a tmpfs at `folder`, use the folder `runs` in it as scratch, and return the facts."""
     script = f'mount -t tmpfs -o {options} none {folder} {more} && exec "$@"'
     return probed([*MOUNT, script, "sh"], place_scratch=str(folder / "runs"))
 
@@ -268,7 +268,7 @@ def login(name: str, partition: str | None) -> NodeFacts:
 def queue(
     name: str, partition: str | None, walltime: str = "00:10:00", nodes: int = 1, **more: object
 ) -> dict[str, Any]:
-    """Return ID -> finding of the login node of a cluster; `all` are the findings."""
+    """Return ID -> finding for the login node of a cluster; `all` maps to the list of findings."""
     scheduler = name.removeprefix("login-")
     node = login(name, partition if scheduler == "lsf" else None)
     cluster = Cluster.model_validate({"scheduler": scheduler, "partition": partition, **more})

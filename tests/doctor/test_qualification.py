@@ -1,4 +1,4 @@
-"""Made-up qualifications: which nodes are named with what, and evidence that expires."""
+"""Made-up qualifications: which nodes are named with which findings, and outdated evidence."""
 
 from __future__ import annotations
 

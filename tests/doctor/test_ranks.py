@@ -1,4 +1,4 @@
-"""Checks of what starts the ranks."""
+"""Checks of the launchers that start the ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test that containers of images for GPUs see the driver of the host, if it is loaded."""
+"""Containers of images for GPUs use the driver of the host, if the driver is loaded."""
 
 from __future__ import annotations
 

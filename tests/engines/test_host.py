@@ -44,7 +44,7 @@ MADE = "part-*/*/lib/python*/site-packages/*/module*.py"
 
 @pytest.fixture
 def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A wheelhouse of one package, which every build uses."""
+    """Create a wheelhouse of one package, which every build uses; return its folder."""
     folder = tmp_path / "view"
     wheels.write(folder / "wheels", "one", modules=9, script=True)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
@@ -54,7 +54,7 @@ def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def long(view: Path) -> Path:
-    """A wheelhouse with two more packages, which two processes unpack."""
+    """Add two packages to the wheelhouse, which two processes unpack; return its folder."""
     for name in ("two", "three"):
         wheels.write(view / "wheels", name, modules=MODULES)
     return view

@@ -1,4 +1,4 @@
-"""Test the choice of an engine by name, and that one row adds an engine."""
+"""Test the choice of an engine by name, and that a row in a table is enough to add an engine."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
-    """An engine that is added by its row only."""
+    """Return an engine that is added only by a row in the table of engines."""
     monkeypatch.setitem(selection.ENGINES, "barge", barge.ROW)
     monkeypatch.setattr(bases, "unreachable", lambda image: None)
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)

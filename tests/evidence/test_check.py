@@ -27,7 +27,7 @@ TODAY = date(2026, 11, 28)
 
 @pytest.fixture
 def file(recipe: RecipeFile, own_place: Path) -> Path:
-    """The evidence of a run that passes with 95 %."""
+    """Write the evidence of a run that passes with 95 %, and return its path."""
     record = finish(own_place / "run", recipe, 0.95, image=SIF)
     return writing.add(own_place / "run", record, report.write(own_place / "run")[1])
 
@@ -41,7 +41,7 @@ def judged(path: Path, today: date = TODAY) -> Checked:
 
 
 def edit(path: Path, change: Callable[[Any], object], *, seal: bool = True) -> None:
-    """Change evidence; with `seal`, its hash is that of the new content."""
+    """Change evidence; with `seal`, update its hash to the new content."""
     whole = json.loads(path.read_text())
     change(whole)
     path.write_text(json.dumps(content.sealed(whole) if seal else whole, indent=2))

@@ -28,7 +28,7 @@ GPU = "AMD Instinct MI300X (gfx942)"
 
 @pytest.fixture
 def directory(recipe: RecipeFile, own_place: Path) -> Path:
-    """A run in a container that passes with 95 %."""
+    """Create a run in a container that passes with 95 %, and return its directory."""
     return ended(recipe, own_place / "run")
 
 

@@ -1,4 +1,4 @@
-"""Tests of the image model: valid files load, faulty files give errors with file and line."""
+"""Tests of the image model: valid files load; errors of invalid files name file and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def edited(tmp_path: Path, old: str, new: str) -> Path:
 
 
 def test_a_file_that_several_images_build_with_is_the_same_one() -> None:
-    """All images with Horovod must name the same address and hash of it."""
+    """All images with Horovod must name the same address and hash of the file."""
     sources: dict[str, set[Source]] = defaultdict(set)
     for image in map(definition.load, definition.names()):
         for source in image.build.sources if image.build else ():

@@ -28,11 +28,11 @@ def hadolint(*dockerfiles: Path) -> str:
 
 
 def shellcheck(*scripts: Path) -> str:
-    """Return what shellcheck finds.
+    """Return the findings of shellcheck.
 
-    The scripts source each other by the place that they have during a build, so those that are
-    sourced are checked alone (SC1090, SC1091), without what the others assign (SC2154: `set -u`
-    finds it in the build).
+    The scripts source each other by paths that exist only during a build. Therefore each script is
+    checked alone (SC1090, SC1091), without variables that other scripts set (SC2154: `set -u` finds
+    these errors in the build).
     """
     return _findings("shellcheck", "--color=never", "--shell=sh",
                      "--exclude=SC1090,SC1091,SC2154", *map(str, scripts))

@@ -114,7 +114,7 @@ def test_what_is_excluded_is_locked_for_nobody(
 
 @pytest.fixture
 def app(tmp_path: Path) -> definition.Image:
-    """An app image on the image `tiny`, whose lock has the package `brought`."""
+    """Define an app image on the image `tiny`, whose lock contains the package `brought`."""
     folder = tmp_path / "images/app"
     shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", tmp_path / "images/tiny")
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Tests of the generated definitions: comparison of whole files, and errors of hpccm."""
+"""Tests of the generated definitions: comparison with whole files, and errors of hpccm."""
 
 from __future__ import annotations
 

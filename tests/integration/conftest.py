@@ -1,4 +1,4 @@
-"""Real engines: a test marked `engine(NAME)` runs where the engine is, and is skipped elsewhere.
+"""Fixtures for real engines: a test marked `engine(NAME)` is skipped if the engine is missing.
 
 With TRIMARAN_REQUIRE_ENGINES=1, as in CI, a missing engine is a failure.
 """
@@ -25,7 +25,7 @@ from trimaran.errors import UsageError
 from trimaran.images import definition
 
 USER_CACHE = paths.cache()
-"""The cache outside the tests: what is big and checked by hash is taken from there."""
+"""The cache outside the tests, from which tests take large files that are verified by hash."""
 
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
 
@@ -63,11 +63,12 @@ def missing(engine: str) -> str | None:
 
 
 class ByModule(LoadScopeScheduling):
-    """Workers take whole modules, whose fixtures are dear; and one of them all that use podman.
+    """A scheduler that runs all tests of a module on one worker, because fixtures are expensive.
 
-    Its storage is the user's: what one test removes there, another may need. So with Slurm: the
-    processes of a job are known by its number, which another cluster gives, too. xdist's own
-    groups (`--dist loadgroup`) are none with pytest 9.2, without a word.
+    All modules that use podman run on the same worker, because podman's storage belongs to the
+    user: one test could remove an image that another test needs. All modules that use Slurm also
+    run on one worker, because processes of a job are found by the job number, which is not unique
+    among clusters. xdist's own groups (`--dist loadgroup`) have no effect with pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
@@ -77,12 +78,12 @@ class ByModule(LoadScopeScheduling):
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> ByModule:
-    """Divide the tests among `-n` workers."""
+    """Return the scheduler that divides the tests among the workers of `-n`."""
     return ByModule(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, or with TRIMARAN_REQUIRE_ENGINES=1 fail, what has no engine here."""
+    """Mark tests whose engine is missing as skipped, unless TRIMARAN_REQUIRE_ENGINES is 1."""
     for item in items:
         for marker in item.iter_markers("engine"):
             reason = missing(str(marker.args[0]))
@@ -92,7 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def require_engines(request: pytest.FixtureRequest) -> None:
-    """Fail where an engine is required and missing (the skip mark above came first else)."""
+    """Fail a test whose engine is missing; without TRIMARAN_REQUIRE_ENGINES=1, it was skipped."""
     for marker in request.node.iter_markers("engine"):
         reason = missing(str(marker.args[0]))
         if reason:
@@ -101,14 +102,14 @@ def require_engines(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def own_apptainer_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what Apptainer stores outside the tests' folders from growing with every run."""
+    """Use a temporary Apptainer cache, so that the user's cache does not grow with every run."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("APPTAINER_CACHEDIR", str(tmp_path_factory.mktemp("apptainer-cache")))
         yield
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the tests' images from podman's storage, once: another worker may still use them."""
+    """Remove the tests' images from podman's storage when all workers have ended."""
     if not hasattr(session.config, "workerinput") and missing("podman") is None:
         for title in ("tiny", tinyapp.APP_IMAGE):
             label = f"label=org.opencontainers.image.title={title}"
@@ -124,7 +125,7 @@ def _podman(*words: str) -> str:
 
 
 def new_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a cache without images, which shares verified downloads with the user's own."""
+    """Return a cache without images, which shares verified downloads with the user's cache."""
     cache = tmp_path_factory.mktemp("cache")
     for name in ("bases", "wheelhouse", "apptainer"):
         (USER_CACHE / name).mkdir(parents=True, exist_ok=True)
@@ -134,13 +135,13 @@ def new_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache without images, which shares verified downloads with the user's own."""
+    """Return a cache without images, which shares verified downloads with the user's cache."""
     return new_cache(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A checkout with a small app, and the cache with its image and data: made once."""
+    """Return a checkout with a small app, and a cache with its image and data, for all modules."""
     root, cache = tmp_path_factory.mktemp("tinyapp"), new_cache(tmp_path_factory)
     tinyapp.build(root, tmp_path_factory.mktemp("sources"), cache)
     return root, cache
@@ -150,7 +151,7 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def place(
     tmp_path_factory: pytest.TempPathFactory, engine_cache: Path, pattern: tuple[Path, Path]
 ) -> Path:
-    """A checkout of the module's own with a small app, and its image and data in the cache."""
+    """Return a checkout with a small app for one module; image and data are copied to its cache."""
     checkout, cache = pattern
     root = tmp_path_factory.mktemp("place")
     shutil.copytree(checkout, root, dirs_exist_ok=True)
@@ -159,7 +160,7 @@ def place(
 
 
 def copy_cache(cache: Path, to: Path) -> None:
-    """Copy what was made in `cache`; the records of its images name where they are."""
+    """Copy the images and data of `cache`, and replace its path in the records of the images."""
     for path in cache.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.copytree(path, to / path.name, symlinks=True, dirs_exist_ok=True)
@@ -169,7 +170,7 @@ def copy_cache(cache: Path, to: Path) -> None:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Slurm cluster of two nodes, the module's own; its folder."""
+    """Start a Slurm cluster of two nodes for one module, and return its folder."""
     folder = tmp_path_factory.mktemp("c")
     cluster.start(folder)
     try:
@@ -180,7 +181,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path) -> tinyapp.Trimaran:
-    """The command line tool in `place`; more variables are keywords."""
+    """Return a function that runs `trimaran` in `place`; keyword arguments set variables."""
     return lambda *words, **env: tinyapp.call(
         list(words), tinyapp.environment(place, engine_cache, **env)
     )
@@ -188,11 +189,11 @@ def trimaran(place: Path, engine_cache: Path) -> tinyapp.Trimaran:
 
 @pytest.fixture
 def user_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the user's own cache: what it holds is known by hash, and dear to make anew."""
+    """Use the user's cache: its files are verified by hash, and downloading them again is slow."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(USER_CACHE))
 
 
 @pytest.fixture(scope="session")
 def tiny() -> definition.Image:
-    """Debian, Python and one wheel: builds in seconds."""
+    """Return the definition of an image of Debian, Python and a wheel, which builds in seconds."""
     return definition.read(TINY)

@@ -1,6 +1,6 @@
-"""What the processes of an app do outside --out, as strace sees it: no file, no connection.
+"""Test with strace that an app leaves no file outside --out, and opens no network connection.
 
-It is started by Apptainer alone, which shows it the home, /tmp and network of the host.
+Apptainer alone starts the app, and gives it the home, /tmp and network of the host.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ CALLS = (
     "symlink,symlinkat,rename,renameat,renameat2,unlink,unlinkat,rmdir,connect,sendto,sendmsg"
 )
 OF_THE_SYSTEM = ("/dev/", "/proc/")
-"""Devices, shared memory, a process's own settings: nothing that stays."""
+"""Folders of devices, shared memory and process settings, where nothing remains after a run."""
 
 CALL = re.compile(r"(\w+)\((.*)\)\s+= (-?\d+)")
 
 
 @dataclass
 class Trace:
-    """Paths that are there afterwards, and addresses outside the machine's own sockets."""
+    """Paths that remain after a run, and addresses outside the machine's own sockets."""
 
     left: set[str] = field(default_factory=set)
     addresses: set[str] = field(default_factory=set)
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each call with its process, the two halves of one that another cut in two joined."""
+    """Yield the process ID and the text of each call; the two halves of a split call are joined."""
     begun: dict[int, str] = {}
     for line in text.splitlines():
         pid, call = int(line.split()[0]), line.partition(" ")[2].strip()
@@ -64,7 +64,7 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read(text: str) -> Trace:
-    """Return what Python in the image, and all that it started, did."""
+    """Return the trace of Python in the image, and of all processes that it started."""
     found, family = Trace(), set()
     for pid, line in lines(text):
         call = CALL.match(line)
@@ -85,7 +85,7 @@ def read(text: str) -> Trace:
 
 
 def note(left: set[str], name: str, words: str) -> None:
-    """Take the paths of one call that succeeded into those that are left, or out of them."""
+    """Update the remaining paths in `left` after a successful call."""
     paths = [
         os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - text of the trace
         for folder, path in re.findall(r'(?:<([^<>]*)>, )?"([^"]*)"', words)
@@ -102,7 +102,7 @@ def note(left: set[str], name: str, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with packed images."""
+    """Return a folder with packed images."""
     folder = tmp_path_factory.mktemp("traces")
     photos.folder(folder / "photos")
     done = tinyapp.call(
@@ -113,9 +113,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def strace(folder: Path) -> list[str]:
-    """Put strace where a container sees it; return the words that run it there.
+    """Copy strace to a folder that the container sees; return the words that run it there.
 
-    From outside it would hold the program that serves the pages of the SIF, and wait for them.
+    Outside of the container, strace would also trace the FUSE program of the SIF, and wait for it.
     """
     program = str(shutil.which("strace"))
     linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""Apptainer for real: build, rebuild offline, refuse, isolate, interrupt."""
+"""Real Apptainer: builds, offline rebuilds, refusals, isolation and interruptions."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_pip_refuses_a_tampered_wheel_inside_the_build(
 
 
 def tampered(fetch, place):
-    """Return a fetch whose last wheel has one byte more, past the check on the host."""
+    """Return a fetch function that adds one byte to the last wheel after the check on the host."""
     def tamper(*words, **options):
         items = fetch(*words, **options)
         bad = place / items[-1].filename

@@ -1,4 +1,4 @@
-"""`apptainer run` without the tool, as most will use the images: what of the host acts inside."""
+"""`apptainer run` without Trimaran, as most users start images: which host settings have effect."""
 
 from __future__ import annotations
 

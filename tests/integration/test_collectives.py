@@ -1,4 +1,4 @@
-"""The app collectives in its container: on two nodes of Slurm, and on a network that is known."""
+"""The app collectives in its container: on two nodes of Slurm, and on a network of known rate."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ pytestmark = [
 ]
 DELAY_MS, RATE_MBIT = 20.0, 80.0
 PAYLOAD = 1448 / 1514
-"""Share of TCP's content in an Ethernet frame: an MTU of 1,500 without 20 bytes of IP and 32 of TCP
-with timestamps; 14 bytes of Ethernet count for tbf."""
+"""Share of payload in an Ethernet frame: an MTU of 1,500 bytes without 20 bytes of IP and 32 of TCP
+with timestamps; tbf also counts the 14 bytes of the Ethernet header.
+"""
 
 
 @pytest.fixture
 def built() -> BuiltImage:
-    """The image of the app."""
+    """Build the image of the app."""
     image = definition.load("collectives-torch-cpu")
     return Apptainer().build(image, base=None, offline=False, reporter=Silent())
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A Slurm cluster of two nodes; its folder."""
+    """Start a Slurm cluster of two nodes, and return its folder."""
     folder = tmp_path_factory.mktemp("c")
     cluster.start(folder)
     try:
@@ -86,7 +87,7 @@ def test_two_nodes_measure_all_operations_as_a_job(
 
 @pytest.mark.alone  # another program delays the frames, which this measures
 def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> None:
-    """Two hosts with 20 ms and 80 Mbit/s between them: alpha and beta are within 10 %."""
+    """Between two hosts with 20 ms and 80 Mbit/s, alpha and beta are right within 10 %."""
     if shutil.which("tc") is None:
         pytest.fail("tc is missing (Debian: iproute2)")
     words = [

@@ -1,4 +1,4 @@
-"""Every image for CPUs is built, or found as it was built, and tested as it will be run."""
+"""Every image for CPUs is built, or found in the cache, and tested in the way it is used."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FOR_CPUS = [
 ]
 
 LARGEST = {"torch-cpu": 1.3e9}
-"""Bytes that the SIF of an image may have; its users pull it over slow networks."""
+"""Image -> largest size of its SIF in bytes, because users pull it over slow networks."""
 
 ADDED_BY_AN_APP = 20e6
-"""Bytes that an app adds to its framework's image, beside its own packages."""
+"""Largest size in bytes that an app adds to its framework image, besides its own packages."""
 BYTECODE = 1.1
-"""What is compiled in the image makes its packages larger than their wheels."""
+"""Largest size of installed packages relative to their wheels, because bytecode adds to it."""
 
 
 @pytest.mark.engine("apptainer")

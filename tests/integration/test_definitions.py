@@ -1,4 +1,4 @@
-"""Apptainer's own parser reads every definition; no base is needed, and nothing is built."""
+"""Parse every definition with Apptainer, without a base image and without a build."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ IMAGES = [*(definition.load(name) for name in definition.names()), TINY]
 
 
 def answer(file: Path, folder: Path) -> str:
-    """Return why Apptainer does not build `file` on a base that is not there.
+    """Return the error of Apptainer for a build of `file` on a base that does not exist.
 
-    It parses the whole definition first and looks for the base afterwards.
+    Apptainer parses the whole definition before it looks for the base.
     """
     done = subprocess.run(
         [

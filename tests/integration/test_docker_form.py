@@ -1,4 +1,4 @@
-"""The script that `--form docker` prints, run for real: Podman has the command line of Docker."""
+"""Run the script that `--form docker` prints, with Podman, which accepts Docker's command line."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ RECIPE = "resnet-imagenet/cpu-2node-smoke"
 
 
 def doctor(slurm: Path, folder: Path, *words: str, **cluster: object) -> list[list[Finding]]:
-    """Return the findings of each node; the first one is the login node."""
+    """Run `trimaran doctor`; return the findings of each node, beginning with the login node."""
     (folder / "site.yaml").write_text(yaml.safe_dump({"clusters": {"own": cluster}}))
     env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf"),
            "TRIMARAN_SITE": str(folder / "site.yaml")}

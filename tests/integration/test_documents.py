@@ -1,4 +1,4 @@
-"""The words for Apptainer and buildah in documents, against what these programs say they take."""
+"""Compare the options for Apptainer and buildah in documents with the help of these programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN = [words for document in DOCUMENTS for words in commands(document)]
 
 
 def lacking(engine: str, words: list[str]) -> list[str]:
-    """Return the options that the help of their command does not name."""
+    """Return the options in `words` that the help of the command does not contain."""
     verb = words[1:3] if words[1] in WITH_MORE else words[1:2]
     done = subprocess.run([engine, *verb, "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{verb}: {done.stderr}"

@@ -1,5 +1,6 @@
-"""Runs of a small app for real: with an overlay, a virtual environment, a signature
-demanded, a checkpoint to begin with."""
+"""Real runs of a small app: with an overlay, a virtual environment, a required
+signature, or an initial checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def run_words(out: Path, *more: str) -> list[str]:
 
 
 def execute(sif: Path, *words: str, options: tuple[str, ...] = ()) -> None:
-    """Run `words` in the image as the documentation says."""
+    """Run `words` in the image, in the way that the documentation describes."""
     done = subprocess.run(
         [Apptainer().executable, "--quiet", "exec", *options, str(sif), *words],
         capture_output=True, text=True, check=False, timeout=300,
@@ -43,7 +44,7 @@ def execute(sif: Path, *words: str, options: tuple[str, ...] = ()) -> None:
 
 @pytest.fixture
 def wheels(tmp_path: Path) -> Path:
-    """A folder with the wheel of one package, which needs another that the image has."""
+    """Return a folder with the wheel of a package that requires another package of the image."""
     folder = tmp_path / "wheels"
     folder.mkdir()
     facts = "Metadata-Version: 2.1\nName: extra\nVersion: 1.0\nRequires-Dist: six\n"
@@ -58,7 +59,7 @@ def wheels(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def venv(trimaran: Trimaran, sif: Path, wheels: Path, tmp_path: Path) -> Path:
-    """A virtual environment with that package, made as containers/EXTENDING.md says."""
+    """Create a virtual environment with this package, as containers/EXTENDING.md describes."""
     made = tmp_path / "venv"
     done = trimaran(*extend_words(made, "extra", wheels))
     assert done.returncode == 0, done.stderr

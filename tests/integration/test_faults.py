@@ -1,7 +1,8 @@
-"""What can happen to a run on a cluster, each for real: nothing is lost, doubled or damaged.
+"""Real faults of runs on a cluster: nothing is lost, repeated or damaged.
 
-The two-node Slurm of `make cluster`, the image of resnet-imagenet, two ranks. `make test` runs
-those under a minute, `make test-faults` the others; site/docs/tutorials/cluster.md has the table.
+The tests use the two-node Slurm of `make cluster`, and resnet-imagenet with two ranks. `make test`
+runs tests of less than a minute, `make test-faults` all others. site/docs/tutorials/cluster.md
+lists the faults.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def place(slurm: Path, tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture(scope="module")
 def undisturbed(slurm: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The same training without any fault."""
+    """Return the run of the same training without a fault."""
     here = Place(tmp_path_factory.mktemp("undisturbed"), slurm)
     here.write()
     run = here.submit()
@@ -190,7 +191,7 @@ def test_three_time_limits_are_one_run_with_one_verdict(place: Place) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 def test_a_real_time_limit_with_copies_on_each_node(place: Place) -> None:
-    """Slurm announces the limit when it likes: up to a minute before it was asked to."""
+    """Slurm sends the signal before the time limit up to a minute earlier than requested."""
     own = place.root / "own disk"
     place.site |= {"local_storage": str(own), "stage_data": True, "signal_seconds": 45}
     place.write(args=RECIPE["args"] | {"steps": 1600},
@@ -264,7 +265,7 @@ def test_the_disk_is_full_during_a_checkpoint(place: Place, undisturbed: Run) ->
 
 
 def leaves_the_queue(place: Place) -> None:
-    """See that no job is left soon, not even one that is queued again."""
+    """Check that soon no job of the user is in the queue, not even a job that is queued again."""
     deadline = time.monotonic() + NOTICED
     while place.slurm("squeue", "-h", "--me"):
         assert time.monotonic() < deadline
@@ -323,7 +324,7 @@ def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
 
 @pytest.mark.faults
 def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
-    """A few images are, so that one rank meets the first of them alone."""
+    """A few images are corrupt, so that only one rank reads the first corrupt image."""
     from trimaran.data import cache, contracts
 
     data = place.root / "data"

@@ -1,4 +1,4 @@
-"""The built wheel in a clean environment gives all that a checkout does, from any folder."""
+"""The wheel in a new environment offers everything that a checkout offers, from any folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A virtual environment with the locked packages and the wheel; nobody may write into it."""
+    """Return a read-only virtual environment with the locked packages and the wheel."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     uv = [str(Path(sys.executable).with_name("uv"))]  # in seconds, where pip takes minutes
     install = [*uv, "pip", "install", "-q", "--no-config", "--no-deps", "--python", str(place)]
@@ -61,7 +61,7 @@ def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
 
 
 def _sources() -> list[str]:
-    """Return uv's options for where pip would look on this machine."""
+    """Return the options of uv for the package indexes and folders that pip uses here."""
     found = indexes.configured()
     words = ["--default-index", found.indexes[0], "--index-strategy", "unsafe-first-match"]
     words += [word for index in found.indexes[1:] for word in ("--index", index)]
@@ -69,7 +69,7 @@ def _sources() -> list[str]:
 
 
 class Trimaran:
-    """The installed command, in an empty environment and a folder of its own."""
+    """The installed command, in an empty environment and in its own folder."""
 
     def __init__(self, place: Path, folder: Path) -> None:
         self.place, self.folder = place, folder
@@ -127,7 +127,7 @@ def test_it_lists_and_shows_what_the_checkout_has(
 
 
 def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
-    """Else what one of them has built would be unknown to the other."""
+    """Otherwise the wheel would not find images that a checkout has built, and vice versa."""
     code = (
         "from trimaran.images import definition as d\n"
         "print('\\n'.join(f'{n} {d.content_of(d.load(n))}' for n in d.names()))"
@@ -155,7 +155,7 @@ def test_it_does_not_change_what_was_installed(
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of the user's own with a small app, its images and what they stand on."""
+    """Return a folder of the user with a small app, its images, and their base images."""
     folder = tmp_path / "own"
     for name in ("recipes/data", "containers", "apps"):
         (folder / name).mkdir(parents=True)

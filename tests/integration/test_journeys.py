@@ -1,7 +1,7 @@
-"""The ways of a user through the tool, on the host engine: real data, real training, few steps.
+"""Typical uses of the tool on the host engine: real data, real trainings of few steps.
 
-The first test of a fresh cache downloads Fashion-MNIST and the locked wheels; the others
-find them there.
+With an empty cache, the first test downloads Fashion-MNIST and the locked wheels; the other tests
+use them from the cache.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def losses(directory: Path) -> list[tuple[int, float]]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A short run, made once."""
+    """Run a short training once, and return its run directory."""
     out = tmp_path_factory.mktemp("journey") / "run"
     done = run(out)
     assert done.returncode == 5, done.stderr

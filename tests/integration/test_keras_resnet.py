@@ -26,7 +26,7 @@ TRAINING = [
     "--eval-every", "0", "--log-every", "1", "--threads", "1", "--device", "cpu",
 ]
 FOUR_RANKS = ["4" if word == "2" else word for word in MPIRUN]
-"""Coordinator, parameter server and two workers."""
+"""Command that starts four ranks: a coordinator, a parameter server and two workers."""
 START_RANK = """
 for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
     eval "export APPTAINERENV_$name=\\$$name"
@@ -38,7 +38,7 @@ exec "$@"
 
 @pytest.fixture(scope="module")
 def built() -> BuiltImage:
-    """The image of the app."""
+    """Build the image of the app."""
     image = definition.load("keras-resnet-tensorflow-cpu")
     return Apptainer().build(image, base=None, offline=False, reporter=Silent())
 
@@ -51,7 +51,7 @@ def losses(out: Path) -> list[float]:
 
 @pytest.fixture(scope="module")
 def alone(built: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    """The losses of one process that divides each batch in two micro-batches."""
+    """Return the losses of one process that divides each batch into two micro-batches."""
     out = tmp_path_factory.mktemp("alone")
     run_inside(built, out, ["python", *TRAINING, "--out", "/out/run", "--accumulation", "2"])
     return losses(out)
@@ -79,7 +79,7 @@ def test_two_nodes_train_like_one_process(
     strategy: str, ranks: int, more: list[str], built: BuiltImage, slurm: Path,
     alone: list[float], tmp_path: Path,
 ) -> None:
-    """TF_CONFIG is made of Slurm's variables; each node has `ranks` ranks."""
+    """The strategy derives TF_CONFIG from Slurm's variables; each node has `ranks` ranks."""
     words = [*TRAINING, "--out", "/out/run", "--strategy", strategy, *more]
     argv, env = inside(built, tmp_path, ["python", *words])
     reach = {

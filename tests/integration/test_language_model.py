@@ -51,7 +51,7 @@ exec "$@"
 
 @pytest.fixture(scope="module")
 def built() -> BuiltImage:
-    """The image of the app."""
+    """Build the image of the app."""
     image = definition.load("language-model-torch-cpu")
     return Apptainer().build(image, base=None, offline=False, reporter=Silent())
 
@@ -77,7 +77,7 @@ def by_torchrun(built: BuiltImage, ranks: int, out: Path) -> dict[str, dict[str,
 
 @pytest.fixture(scope="module")
 def alone(built: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Losses and gradient norms of one process."""
+    """Return the losses and gradient norms of one process."""
     return by_torchrun(built, 1, tmp_path_factory.mktemp("alone"))["one process"]
 
 

@@ -1,4 +1,4 @@
-"""buildah and podman for real: the same definition, the same packages, isolated."""
+"""Real buildah and podman: images have the same packages as with Apptainer, and are isolated."""
 
 from __future__ import annotations
 

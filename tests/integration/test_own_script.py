@@ -34,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A copy of the scripts that cannot be written to."""
+    """Return a read-only copy of the scripts."""
     folder = tmp_path_factory.mktemp("own") / "scripts"
     folder.mkdir()
     for path in SCRIPTS.iterdir():
@@ -46,7 +46,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Host(NamedTuple):
-    """The virtual environment of the apps of a framework, outside any container."""
+    """The virtual environment for the apps of one framework, outside of any container."""
 
     python: str
     place: Path
@@ -78,7 +78,7 @@ def tensorflow(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Host:
 
 @pytest.fixture(scope="module")
 def alone(torch: Host, scripts: Path) -> Trained:
-    """What one process of PyTorch comes to."""
+    """Return the loss and the weights of a training with one process of PyTorch."""
     return torch(scripts / "torch_plain.py")
 
 

@@ -1,4 +1,4 @@
-"""FutureGAN's two networks on two ranks inside the image: the same losses as one process."""
+"""Compare the losses of FutureGAN on two ranks inside the image with the losses of one process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sequences of six frames of noise: each is one clip."""
+    """Return packed sequences of six frames of noise, each of which is one clip."""
     root, draw = tmp_path_factory.mktemp("frames"), np.random.default_rng(0)
     for split, count in (("train", CLIPS), ("val", 2)):
         for number in range(count):
@@ -54,7 +54,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str, list[float]]:
-    """Train in the image; return what each step lost."""
+    """Train in the image; return the losses of each step by their metric key."""
     built = Apptainer().build(
         definition.load("futuregan-torch-cpu"), base=None, offline=False, reporter=Silent()
     )
@@ -73,7 +73,7 @@ def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str,
 def test_two_ranks_have_the_losses_of_one(
     whole: list[str], share: str, packed: Path, tmp_path: Path
 ) -> None:
-    """Over a growth, and last batches of which one rank has less."""
+    """The training contains a growth, and last batches in which one rank has fewer clips."""
     alone = train(tmp_path / "alone", packed, ["python"], *whole)
     for strategy, launcher in [("horovod", MPIRUN), ("ddp", TORCHRUN)]:
         found = train(

@@ -1,4 +1,4 @@
-"""The ranks of a training inside the image, by each launcher: the same losses as one process."""
+"""Compare the losses of ranks inside the image, for each launcher, with those of one process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def losses(out: Path) -> list[float]:
 
 @pytest.fixture
 def alone(folder: Path) -> list[float]:
-    """Losses of one process that takes its batch in two parts."""
+    """Return the losses of one process that divides each batch into two parts."""
     return train(folder / "alone", ["python"], "--accumulation=2", "--batch-size-per-rank=32")
 
 
@@ -86,7 +86,7 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
 @pytest.mark.engine("mpich")
 @pytest.mark.parametrize("strategy", ["horovod", pytest.param("ddp", marks=pytest.mark.long)])
 def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(strategy: str, folder: Path) -> None:
-    """MPICH cannot connect ranks of the image's Open MPI, which Horovod needs and DDP does not."""
+    """MPICH cannot connect the ranks of Open MPI in the image; Horovod needs MPI, DDP does not."""
     apptainer = Apptainer()
     built = apptainer.build(definition.load(IMAGE), base=None, offline=False, reporter=Silent())
     packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())

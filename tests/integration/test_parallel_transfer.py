@@ -1,4 +1,4 @@
-"""CheXNet's transfer on two ranks inside the image: as one process, and over any interruption."""
+"""The transfer training of CheXNet on two ranks inside the image: scores, and interruptions."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SMALL = "--synthetic --model small --size 32 --threads 1 --precision fp32 --opti
 SHORT = f"{SMALL} --max-steps {STEPS} --log-every 1 --base-lr 0.01 --patience 1".split()
 LONG = f"""{SMALL} --epochs 6 --frozen-epochs 1 --base-lr 0.001 --patience 2 --batch-size-per-rank 8
     --checkpoint-every 30 --strategy horovod""".split()
-"""Of 1,024 images: 64 steps in an epoch."""
+"""Options of a long training on 1,024 images, with 64 steps per epoch."""
 LAUNCHERS = {"mpirun": MPIRUN, "horovodrun": HOROVODRUN}
 PER_LAYER, STATISTICS = 5, (3, 4)
-"""Variables of a layer of `small`; two of them each rank has for itself between evaluations."""
+"""Number of variables of a layer of `small`; between evaluations, two differ between ranks."""
 
 pytestmark = [
     pytest.mark.trains,
@@ -63,7 +63,7 @@ def words(launcher: str | None, *more: str) -> list[str]:
 
 
 def train(out: Path, launcher: str | None, *more: str, bind: Mount | None = None) -> Path:
-    """Train in the image to the end, unless a test before this one did; return the run."""
+    """Train in the image to the end, unless an earlier test has done so; return the run."""
     if not (out / "run/result.json").exists():
         out.mkdir(exist_ok=True)
         run_inside(image(), out, words(launcher, *more), *([bind] if bind else []))
@@ -76,7 +76,7 @@ def values(run: Path, key: str) -> list[Any]:
 
 
 def parts(run: Path) -> dict[str, Any]:
-    """Return the parts of the newest checkpoint: arrays of body and head, and all else."""
+    """Return the parts of the newest checkpoint: arrays of body and head, and the other state."""
     with zipfile.ZipFile(max((run / "checkpoints").glob("*.npz"))) as file:
         found: dict[str, Any] = json.loads(file.read("state.json"))["parts"]
         for name in file.namelist():
@@ -86,7 +86,7 @@ def parts(run: Path) -> dict[str, Any]:
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether both are the same, to the bit."""
+    """Return whether both checkpoints are bitwise equal."""
     return one.keys() == other.keys() and all(
         value.tobytes() == other[name].tobytes() if isinstance(value, np.ndarray)
         else value == other[name] for name, value in one.items()
@@ -112,9 +112,10 @@ def test_two_ranks_train_as_one_process_does(launcher: str, folder: Path) -> Non
 
 @pytest.fixture(scope="module")
 def squares(folder: Path) -> Path:
-    """Packed images of noise with a bright square on the left, on the right, both or none.
+    """Return packed images of noise with a bright square on the left, on the right, both or none.
 
-    `--synthetic` has one image a thousand times: the order of its scores is that of rounding.
+    `--synthetic` repeats one image a thousand times, so rounding would determine the order of
+    the scores.
     """
     draw, images = np.random.default_rng(0), folder / "images"
     rows = ["file,classes"]
@@ -138,7 +139,7 @@ def squares(folder: Path) -> Path:
 
 @ranks_by
 def test_two_ranks_have_the_auroc_of_one(launcher: str, folder: Path, squares: Path) -> None:
-    """Both evaluate the same network, each rank on half of the images."""
+    """Both trainings evaluate the same network; each of two ranks evaluates half of the images."""
     fixed = (*SHORT[1:], "--data=/squares", "--channels=1", "--no-statistics")
     data = Mount(str(squares), "/squares")
     alone = train(folder / "alone-fixed", None, *fixed, "--batch-size-per-rank=16", bind=data)
@@ -166,7 +167,7 @@ def test_kerass_own_loop_averages_over_two_ranks(launcher: str, folder: Path) ->
 
 
 def ranks(launched: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the processes that train, those of the launcher not."""
+    """Return the processes that train, without the processes of the launcher."""
     found = []
     for one in psutil.Process(launched.pid).children(recursive=True):
         try:
@@ -181,7 +182,11 @@ def ranks(launched: subprocess.Popen[str]) -> list[psutil.Process]:
 def interrupt(
     out: Path, launcher: str, number: signal.Signals, when: Callable[[], bool]
 ) -> tuple[int, str]:
-    """Start the long training, send a signal to a rank when it is time; return how it ended."""
+    """Start the long training, and send a signal to a rank when `when` returns true.
+
+    Returns:
+        The exit code and the output of the training.
+    """
     out.mkdir(exist_ok=True)
     argv, env = inside(image(), out, words(launcher, *LONG, "--resume=auto"))
     launched = subprocess.Popen(

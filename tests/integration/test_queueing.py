@@ -1,6 +1,6 @@
-"""Whoever queues a job on a real Slurm is killed around the moment when sbatch takes it.
+"""The process that submits a job to a real Slurm is killed around the moment of the submission.
 
-The ranks need no engine: Apptainer is a stand-in, srun and all else of Slurm is real.
+The ranks need no engine: a stand-in replaces Apptainer, but all commands of Slurm are real.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def env(slurm: Path) -> dict[str, str]:
 
 @pytest.fixture
 def busy(env: dict[str, str], tmp_path: Path) -> Iterator[None]:
-    """Have another job on both nodes, so that what is queued waits."""
+    """Occupy both nodes with another job, so that submitted jobs wait."""
     words = ["sbatch", "--parsable", "-N2", "--exclusive", "--wrap", "sleep 600"]
     job = subprocess.run(words, env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
     yield
@@ -45,7 +45,7 @@ def busy(env: dict[str, str], tmp_path: Path) -> Iterator[None]:
 
 
 def with_slurm(root: Path, env: dict[str, str]) -> Place:
-    """Return a run whose commands of Slurm are the real ones."""
+    """Return a run that uses the real commands of Slurm."""
     place = make(root, cluster=Cluster(mpi="pmi2"))
     for name in ("srun", "squeue", "scancel", "scontrol"):
         (place.root / "bin" / name).unlink()
@@ -55,7 +55,7 @@ def with_slurm(root: Path, env: dict[str, str]) -> Place:
 
 
 def queue_by(place: Place, before: str = "", after: str = "") -> None:
-    """Have sbatch say more than the number, and do this before and after it queues a job."""
+    """Make sbatch print additional text, and run shell code before and after it queues a job."""
     found = subprocess.run(["sh", "-c", "command -v sbatch"], capture_output=True, text=True,
                            check=True, env={"PATH": os.environ["PATH"]}).stdout.strip()
     write_program(place.root / "bin/sbatch",
@@ -63,7 +63,7 @@ def queue_by(place: Place, before: str = "", after: str = "") -> None:
 
 
 def first_on_path(place: Place) -> None:
-    """Have the job, too, find the stand-ins before Slurm's commands."""
+    """Make the job, too, find the stand-ins before Slurm's commands."""
     script, record = place.out / SCRIPT, place.out / "run.json"
     before = sha256(script)
     text = script.read_text()

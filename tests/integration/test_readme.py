@@ -1,4 +1,4 @@
-"""The commands that the documentation shows are executed, as they stand there."""
+"""Execute the commands that the documentation shows, without changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real chest X-rays, packed, learned, looked at: no accuracy is claimed of 16 of them."""
+"""Pack, learn and view real chest X-rays; 16 images are too few to test an accuracy."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -
 
 
 def test_the_dicom_file_of_a_scanner_is_packed_the_air_black(folder: Path) -> None:
-    """15 bits, MONOCHROME1: the lowest value is white."""
+    """The file has 15 bits and MONOCHROME1, in which the lowest value is white."""
     if not folder.exists():
         radiology.write(folder)
     content = pictures.scaled((folder / "RG1_UNCR.dcm").read_bytes(), (250, 250), 95)

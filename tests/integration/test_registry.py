@@ -1,4 +1,4 @@
-"""Push and pull against Debian's docker-registry, as it works and as it fails."""
+"""Push and pull with Debian's docker-registry, both when the registry works and when it fails."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def oci(tiny: definition.Image, engine_cache: Path) -> BuiltImage:
 def place(
     checkout: Path, tiny: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A checkout that defines `tiny` and has published nothing; a home without logins."""
+    """Use a checkout that defines `tiny` and has published nothing, and a home without logins."""
     shutil.copytree(tiny.folder, checkout / "containers/frameworks/tiny")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
@@ -76,13 +76,13 @@ def place(
 
 @pytest.fixture
 def here(engine_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine that has built the image."""
+    """Use the cache of the machine that has built the image."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
 
 
 @pytest.fixture
 def away(tmp_path: Path) -> Path:
-    """The cache of a machine that has built nothing."""
+    """Return the cache of a machine that has built nothing."""
     return tmp_path / "away"
 
 
@@ -120,7 +120,7 @@ def published() -> list[dict[str, object]]:
 
 
 def push(server: DockerRegistry, *words: str) -> str:
-    """Push tiny's SIF and return the manifest's digest."""
+    """Push the SIF of `tiny`, and return the digest of the manifest."""
     done = trimaran("push", "tiny", "--registry", server.namespace, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().rpartition("@")[2]
@@ -303,7 +303,7 @@ class TestSif:
 @pytest.mark.engine("apptainer")
 @pytest.mark.usefixtures("here")
 class TestPinned:
-    """A recipe that pins the digest of its image."""
+    """Tests of a recipe that pins the digest of its image."""
 
     def request(
         self, folder: Path, digest: str, namespace: str | None
@@ -347,7 +347,7 @@ def pull(tiny: definition.Image, namespace: str, reporter: Silent) -> BuiltImage
 
 
 class Killer(Silent):
-    """Kills the registry when the first bytes of the image have come."""
+    """A reporter that kills the registry when the first bytes of the image have arrived."""
 
     def __init__(self, server: DockerRegistry) -> None:
         super().__init__()
@@ -362,7 +362,7 @@ class Killer(Silent):
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    """A certificate for localhost that nobody has signed."""
+    """Return a self-signed certificate for localhost."""
     pem = tmp_path / "site.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",

@@ -1,4 +1,4 @@
-"""Steps of the release workflow that can be run here, as they stand in the file."""
+"""Run the steps of the release workflow that do not need CI, with the text of the workflow file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def script(name: str) -> str:
 
 
 def armored_key(keyring: Path, target: Path) -> str:
-    """Make a key with a passphrase in `keyring` and return it as a secret would hold it."""
+    """Create a key with a passphrase in `keyring`; return its armored text, as in a CI secret."""
     env = {**os.environ, "APPTAINER_KEYSDIR": str(keyring)}
     apptainer = str(program())
     subprocess.run(

@@ -30,7 +30,7 @@ ONE, FIRST, SECOND = (f"hello/cpu-2node-{name}-smoke" for name in ("one", "first
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cluster whose nodes have four cores, by its configuration; its folder."""
+    """Start a cluster whose configuration has four cores per node, and return its folder."""
     folder = tmp_path_factory.mktemp("c")
     cluster.start(folder, cores=4)
     try:
@@ -41,7 +41,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def trimaran(place: Path, engine_cache: Path, slurm: Path, tmp_path: Path) -> tinyapp.Trimaran:
-    """The tool on a login node; the site file has image and data copied to the node's disk."""
+    """Return a function that runs `trimaran`; its jobs copy image and data to the node's disk."""
     shutil.copy(paths.repository() / "recipes/targets/cpu-2node.yaml", place / "recipes/targets")
     site = tmp_path / "site.yaml"
     own = {"partition": "main", "local_storage": str(tmp_path / "disk"), "stage_data": True}
@@ -68,7 +68,7 @@ def standing(trimaran: tinyapp.Trimaran, folder: Path) -> list[dict[str, Any]]:
 
 
 def ended(trimaran: tinyapp.Trimaran, folder: Path) -> list[str]:
-    """Return the states of all runs when each of them has ended."""
+    """Wait until all runs have ended, and return their states."""
     end = time.monotonic() + 400
     while not set(states := [row["state"] for row in standing(trimaran, folder)]) <= {*watch.ENDED}:
         assert time.monotonic() < end, states
@@ -122,7 +122,7 @@ trap 'mkdir -p checkpoints; touch checkpoints/step-00000012.npz; exit 75' URG
 touch up
 while :; do sleep 0.2; done
 """
-"""The first training completes, the second one writes a checkpoint at the signal of Slurm."""
+"""The first training completes; the second one writes a checkpoint at Slurm's signal."""
 
 
 def test_the_job_begins_again_for_what_the_time_limit_has_stopped(

@@ -1,4 +1,4 @@
-"""Signatures for real, with throw-away keyrings: sign, verify, tamper, refuse."""
+"""Real signatures with temporary keyrings: sign, verify, tamper, refuse."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PASSPHRASE = "correct horse"
 
 
 def new_key(keyring: Path, owner: str, passphrase: str = "") -> str:
-    """Make a small key, which is quick; return its fingerprint."""
+    """Create a small key, to save time, and return its fingerprint."""
     env = {**os.environ, "APPTAINER_KEYSDIR": str(keyring)}
     program = Apptainer().executable
     subprocess.run(
@@ -57,7 +57,7 @@ def built(tiny: definition.Image, engine_cache: Path) -> BuiltImage:
 
 @pytest.fixture(scope="module")
 def maker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A keyring with one key, and its fingerprint."""
+    """Return a keyring with one key, and the fingerprint of the key."""
     keyring = tmp_path_factory.mktemp("keys")
     return keyring, new_key(keyring, "maker")
 
@@ -75,7 +75,7 @@ def signed_once(
 
 @pytest.fixture
 def keyring(maker: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> str:
-    """Use the maker's keyring; the fingerprint of its key."""
+    """Use the keyring of `maker`, and return the fingerprint of its key."""
     monkeypatch.setenv("APPTAINER_KEYSDIR", str(maker[0]))
     return maker[1]
 
@@ -207,7 +207,7 @@ def test_an_unknown_signer_is_refused_without_asking_a_key_server(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """What a proxy in front of the whole network is asked for; it lets nothing through."""
+    """Return the requests to a proxy for all web connections; the proxy answers none of them."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         def listen() -> None:
@@ -258,7 +258,7 @@ def test_several_keys_have_to_be_told_apart(
 
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A keyring whose key has a passphrase."""
+    """Return a keyring whose key has a passphrase."""
     keyring = tmp_path_factory.mktemp("protected")
     new_key(keyring, "careful", PASSPHRASE)
     return keyring

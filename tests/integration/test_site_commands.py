@@ -1,4 +1,4 @@
-"""The commands in the pages of the site that take an engine, executed in their order."""
+"""Execute the commands on pages of the site that need an engine, in the order of the page."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from registries import running
 from showncommands import PAGES, ROOT, Block, blocks, copied, tried
 
 QUICKSTART = "make quickstart"
-"""What `test_readme.py` runs, since the README shows it, too."""
+"""The command that `test_readme.py` executes, because the README shows it, too."""
 LONG = {
     "guides/strategies.md", "tutorials/own-recipe.md",
     "tutorials/air-gapped.md",  # as test_bundle.py
     "tutorials/cluster.md",  # as with a small app, below
     "tutorials/own-script.md",  # as test_own_script.py and test_own_script_nodes.py
 }
-"""Pages whose commands are several whole trainings, or what another test does, too."""
+"""Pages whose commands are several whole trainings, or which another test covers."""
 IMAGE = "resnet-imagenet-torch-cpu"
 SECONDS_TO_CANCEL = 8
 
@@ -47,7 +47,7 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """Commands before them that need no engine are what they stand on, and run, too."""
+    """Earlier commands without an engine run, too, because commands with an engine need them."""
     shown = [block for block in blocks(page) if block.how == "executed" or block in REAL[page]]
     last = max(place for place, block in enumerate(shown) if block in REAL[page])
     try:
@@ -59,7 +59,7 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small(place: Path) -> Path:
-    """A checkout where a small app stands for ResNet: its commands take seconds."""
+    """Return a checkout in which a small app replaces ResNet, so that its commands take seconds."""
     tinyapp.instead(place, "resnet-imagenet", IMAGE)
     for name, more in (
         ("cpu-quickstart", {
@@ -99,7 +99,7 @@ def test_the_commands_of_a_page_run_with_a_small_app_on_two_nodes(
 def test_the_commands_of_an_images_page_run(
     own_place: Path, small: Path, engine_cache: Path, tmp_path: Path
 ) -> None:
-    """Those of all images are the same; one that is pulled has been pushed."""
+    """The pages of all images have the same commands; each image is pushed before it is pulled."""
     [page] = [page for page in images.pages(sources.read()) if page.place == images.place(IMAGE)]
     pull, *others = sorted(copied(page.text), key=lambda text: not text.startswith("trimaran pull"))
     assert pull == f"trimaran pull {IMAGE} --registry REGISTRY"

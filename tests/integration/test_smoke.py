@@ -17,7 +17,7 @@ from trimaran.recipes import library
 from trimaran.reporting import Silent
 
 WHOLE = "resnet-imagenet"
-"""The app whose whole quickstart the README's test runs."""
+"""The app whose complete quickstart is executed by the test of the README."""
 
 SMOKE = sorted(
     f"{file.parent.name}/{file.stem}"

@@ -1,4 +1,4 @@
-"""A packed data set as one SquashFS image, shown by Apptainer in place of the folder."""
+"""A packed data set as one SquashFS image, which Apptainer mounts in place of the folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def image(trimaran: Trimaran, engine_cache: Path, tmp_path: Path) -> Path:
 def test_a_run_reads_the_image(
     trimaran: Trimaran, image: Path, engine_cache: Path, tmp_path: Path
 ) -> None:
-    """The app of the test asserts that it sees dataset.json in /data."""
+    """The app of this test checks that /data contains dataset.json."""
     out = tmp_path / "run"
     words = ["run", tinyapp.RECIPE, "--engine", "apptainer", "--data", str(image)]
     done = trimaran(*words, "--out", str(out))

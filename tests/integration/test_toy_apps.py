@@ -1,4 +1,4 @@
-"""Apps that nothing of the tool names, in a folder of definitions: from there to the verdict."""
+"""Apps that are not named in the tool, in a folder of definitions: all steps up to the verdict."""
 
 from __future__ import annotations
 

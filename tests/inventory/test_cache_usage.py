@@ -28,7 +28,7 @@ YESTERDAY = time.time() - locks.STALE_SECONDS - 60
 
 @pytest.fixture(autouse=True)
 def image(checkout: Path) -> definition.Image:
-    """The only image of the checkout of the test: reading all images takes long."""
+    """Return the only image of the test's checkout; loading all images would take long."""
     (checkout / "containers/frameworks").mkdir()
     for part in ("frameworks/torch-cpu", "build", "selftests"):
         (checkout / "containers" / part).symlink_to(CONTAINERS / part)

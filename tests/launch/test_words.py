@@ -1,4 +1,4 @@
-"""Tests of words: shell source gives back the text, and variables are not plain text."""
+"""Words of commands: a shell expands them to the right text, and variables are not plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads against a real HTTP server that misbehaves as servers and networks do."""
+"""Downloads from a real HTTP server that misbehaves in the ways of servers and networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHA = hashlib.sha256(CONTENT).hexdigest()
 
 @dataclass
 class Script:
-    """What the server does with each request, in order; the last entry goes on for ever."""
+    """The behaviour of the server in each request, in order; the last entry is repeated."""
 
     content: bytes = CONTENT
     acts: list[str] = field(default_factory=lambda: ["ranges"])
@@ -44,13 +44,13 @@ class Script:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `script` of its server."""
+    """A request handler that behaves as the `script` of its server specifies."""
 
     protocol_version = "HTTP/1.1"
     server: Server
 
     def log_message(self, *args: object) -> None:
-        """Keep quiet."""
+        """Print no log lines."""
 
     def do_GET(self) -> None:
         script = self.server.script
@@ -124,7 +124,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/file.bin"
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing of clients that hang up."""
+        """Print no error when a client closes the connection."""
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def serving(**script: object) -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the waits; forget hosts that other tests found dead; use no proxy."""
+    """Shorten the waits, forget unreachable hosts of other tests, and use no proxy."""
     monkeypatch.setattr(web, "READ_SECONDS", 0.2)
     monkeypatch.setattr(web, "CONNECT_SECONDS", 0.5)
     monkeypatch.setattr(download, "PATIENCE", ())
@@ -476,7 +476,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 def test_any_mishap_ends_with_the_right_bytes(
     content: bytes, acts: list[str], cut: int, stale: bytes | int | None
 ) -> None:
-    """Up to three mishaps in a row, over any leftover `.part`, still give the right file."""
+    """Any three mishaps in a row, with any leftover `.part`, still give the right file."""
     with tempfile.TemporaryDirectory() as name, serving(
         content=content, acts=[*acts, "ranges"], cut=cut
     ) as server:
@@ -511,7 +511,7 @@ def test_bar_shows_bytes_from_where_it_resumes(get: Get, tmp_path: Path) -> None
 
 
 def test_open_part_is_the_callers(tmp_path: Path) -> None:
-    """`transfer` alone: it says whether bytes from before the call are still in the file."""
+    """`transfer` returns whether bytes from before the call are still in the file."""
     part: IO[bytes]
     with serving(acts=["no-ranges"]) as server, (tmp_path / "p").open("ab") as part:
         part.write(b"old")

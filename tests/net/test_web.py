@@ -1,4 +1,4 @@
-"""Whatever a server does is an answer or a RequestException, in time and within bounds."""
+"""Any answer of a server is returned or raises RequestException, within limits of time and size."""
 
 from __future__ import annotations
 

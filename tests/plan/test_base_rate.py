@@ -8,7 +8,7 @@ from trimaran.plan import base_rate, situation
 from trimaran.recipes import library, targets
 
 FLOORS = {"resnet-imagenet/mi325x8-throughput"}
-"""Recipes that expect a threshold of another project, which is below what the device reaches."""
+"""Recipes whose expected value is a threshold of another project, below the device's rate."""
 
 
 def published() -> list[str]:

@@ -1,4 +1,4 @@
-"""Constants of a prediction from measurements: links of `collectives`, rates of runs."""
+"""Calibrated predictions, from measured links of `collectives` and from rates of runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 
 def results(folder: Path, placed: list[str], **more: Any) -> Path:
-    """Write the result of a measurement on hosts: large messages take 60 us, then 4 GB/s."""
+    """Write a measurement on these hosts: a large message takes 60 us plus its bytes at 4 GB/s."""
     folder.mkdir(exist_ok=True)
     ranges = [
         {"from_bytes": 4, "to_bytes": 1024, "alpha_us": 1, "gb_s": 1, "n_half_bytes": 1,
@@ -44,7 +44,7 @@ def v100() -> Situation:
 
 
 def test_a_measured_all_reduce_comes_out_again(v100: Situation, tmp_path: Path) -> None:
-    """Four ranks of a node: 60 us, and 4 GB/s of the bytes of the all-reduce."""
+    """An all-reduce of four ranks on a node takes 60 us plus its bytes at 4 GB/s."""
     found = calibration.with_link(v100, results(tmp_path / "run", ["a"] * 4))
     wire = found.wire("within")
     assert found.wire("between") == v100.wire("between")
@@ -92,7 +92,7 @@ def test_a_folder_without_results_is_refused(v100: Situation, tmp_path: Path) ->
 
 @pytest.fixture
 def run(checkout: Path, tmp_path: Path) -> Path:
-    """A run of resnet20 in fp32 with 4,000 images per second, one task."""
+    """Create a run of resnet20 in fp32 with 4,000 images per second and one task."""
     recipe = write_recipe(checkout)
     (checkout / "apps/resnet-imagenet/options.json").write_bytes(OPTIONS.read_bytes())
     (checkout / "apps/resnet-imagenet/work.json").write_text(json.dumps(

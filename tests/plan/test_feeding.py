@@ -1,4 +1,4 @@
-"""What the input must deliver: bytes per second, decoding cores, and whether it binds."""
+"""The required rate of the input: bytes per second, decoding cores, and whether it is the limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 @pytest.fixture
 def v100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Situation:
-    """A recipe on ImageNet, on a machine without packed data."""
+    """Return the situation of a recipe on ImageNet, on a machine without packed data."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path))
     return situation.of(NAME)
 
@@ -31,7 +31,7 @@ def stored(found: Situation, **rates: float) -> Situation:
 
 
 def test_bytes_follow_from_the_published_size(v100: Situation) -> None:
-    """138 GB of 1,281,167 images."""
+    """ImageNet has 138 GB and 1,281,167 images."""
     found = feeding.of(v100, 2, 20_000)
     assert found.samples == 10_000
     assert found.gigabytes == pytest.approx(10_000 * 138 / 1_281_167)
@@ -51,7 +51,7 @@ def test_too_few_cores_bind(v100: Situation) -> None:
 
 
 def test_the_rate_of_a_core_is_that_of_the_benchmark() -> None:
-    """The median of `input_pipeline.py` on two cores."""
+    """The rate of a core is half of the median of `input_pipeline.py` on two cores."""
     decoding = situation.of(NAME).planning.decoding
     file = "site/results/benchmarks/2026-11-22-epyc-2core-input_pipeline.json"
     evidence = json.loads((paths.repository() / file).read_text())

@@ -10,10 +10,10 @@ import pytest
 from trimaran.plan import pairs, step
 
 FAST = 1e9
-"""A bandwidth in GB/s at which an exchange takes no time."""
+"""A bandwidth in GB/s at which an exchange takes almost no time."""
 
 ALONE = 1 + step.VARIATION * step.expected_maximum(2)
-"""Relative time of the slower of two ranks."""
+"""Expected time of the slower of two ranks, relative to the mean."""
 
 
 def test_two_ranks_without_an_exchange_are_twice_as_fast() -> None:

@@ -25,7 +25,7 @@ def invoke(*words: str) -> Result:
 
 @pytest.fixture(scope="module")
 def v100() -> Situation:
-    """The published run on eight V100."""
+    """Return the situation of the published run on eight V100."""
     return situation.of(NAME)
 
 

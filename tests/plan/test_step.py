@@ -13,17 +13,17 @@ from trimaran.plan.step import CONTENTION, VARIATION, predict
 from trimaran.plan.work import Layer, Network
 
 LARGE = 25_000_000
-"""Values of a tensor of 100 MB, more than a bucket."""
+"""Number of values in a tensor of 100 MB, which is larger than a bucket."""
 
 
 def network(*layers: tuple[int, int]) -> Network:
-    """Return a network of layers with (values of the tensor, operations)."""
+    """Return a network; each layer is (values of its tensor, operations)."""
     return Network("made-up", tuple(Layer(str(at), (size,), flops, 1)
                                     for at, (size, flops) in enumerate(layers)))
 
 
 def alone(count: int) -> float:
-    """Return the relative time of the slowest of `count` devices."""
+    """Return the expected time of the slowest of `count` devices, relative to the mean."""
     return 1 + VARIATION * step.expected_maximum(count)
 
 
@@ -38,7 +38,7 @@ def test_without_gradients_only_stragglers_cost_time() -> None:
 
 
 def test_gradients_that_are_complete_last_are_exposed() -> None:
-    """The backward pass reaches the first layer last; nothing hides its exchange."""
+    """The backward pass reaches the first layer last, so nothing hides its exchange."""
     wire = Wire(1e10, 0)
     found = predict(network((LARGE, 1), (0, 1)), 1.0, Layout(2, 1, None, wire))
     assert found.exposed == pytest.approx(1e8 / 0.9e10)
@@ -46,7 +46,7 @@ def test_gradients_that_are_complete_last_are_exposed() -> None:
 
 
 def test_gradients_that_are_complete_first_are_hidden() -> None:
-    """Those of the last layer, whose exchange has the rest of the backward pass."""
+    """The exchange of the last layer can overlap with the rest of the backward pass."""
     wire = Wire(1e10, 0)
     found = predict(network((0, 9), (LARGE, 1)), 1.0, Layout(2, 1, None, wire))
     assert found.exposed == 0
@@ -54,7 +54,7 @@ def test_gradients_that_are_complete_first_are_hidden() -> None:
 
 
 def test_what_does_not_fit_into_the_backward_pass_is_exposed() -> None:
-    """At 1/3 + 2/3 x 1/10 of the step, an exchange of 10 s begins."""
+    """The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step."""
     wire = Wire(1e7, 0)
     found = predict(network((0, 9), (LARGE, 1)), 1.0, Layout(2, 1, None, wire))
     compute = alone(2)

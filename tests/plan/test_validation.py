@@ -30,7 +30,7 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 
 
 def test_the_first_point_comes_out_again() -> None:
-    """Whatever its number of devices is: here 32, which are not alone."""
+    """The first point may have any number of devices; here it has 32, which communicate."""
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     (found,) = validation.compare(series)
     step = series.step(series.batch * 32 / series.published[32] * 0.97, 32)
@@ -40,7 +40,8 @@ def test_the_first_point_comes_out_again() -> None:
 
 def test_the_work_of_published_networks_is_that_of_their_papers() -> None:
     """Parameters, and operations of a forward pass: 3.8 G multiplications and additions in
-    arXiv:1512.03385, table 1 (v1.5 has 4.1 G), 15.5 G in arXiv:1409.1556."""
+    arXiv:1512.03385, table 1 (v1.5 has 4.1 G), and 15.5 G in arXiv:1409.1556.
+    """
     resnet, vgg = (work.network("resnet-imagenet", name) for name in ("resnet50", "vgg16"))
     assert (resnet.parameters, vgg.parameters) == (25_557_032, 138_357_544)
     assert 8.1e9 < resnet.flops < 8.3e9

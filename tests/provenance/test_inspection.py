@@ -1,4 +1,4 @@
-"""`inspect` and `sbom`: what they say of a built image, and the files that they write."""
+"""`inspect` and `sbom`: their output about a built image, and the files that they write."""
 
 from __future__ import annotations
 

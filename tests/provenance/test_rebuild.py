@@ -1,4 +1,4 @@
-"""`build --check`: what a second build says, and the exit code that goes with it."""
+"""`build --check`: the result of a second build, and the corresponding exit code."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CREATED = "org.opencontainers.image.created"
 
 
 class Engine:
-    """An engine with one image, which builds a second one with given content."""
+    """An engine with one image; its second build of the image has the content `second`."""
 
     name = "apptainer"
     container = True

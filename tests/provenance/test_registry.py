@@ -131,7 +131,7 @@ def harbour() -> Iterator[Harbour]:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home folder without logins; no proxy is used."""
+    """Use a home folder without logins, and no proxy; return the folder."""
     place = tmp_path / "home"
     place.mkdir()
     monkeypatch.setenv("HOME", str(place))

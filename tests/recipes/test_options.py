@@ -23,7 +23,7 @@ APP = "resnet-imagenet"
 
 @pytest.fixture
 def described(checkout: Path) -> Path:
-    """A checkout with the app's `options.json`."""
+    """Return a checkout that contains the app's `options.json`."""
     folder = checkout / "apps" / APP
     source = Path(__file__).parents[2] / "apps" / APP / "options.json"
     shutil.copy(source, folder)

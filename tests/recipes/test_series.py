@@ -1,4 +1,4 @@
-"""Tests of series: one experiment at several sizes in one file; one point is run."""
+"""Tests of series: one file describes an experiment at several sizes; a run executes one point."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_point_over_nodes_has_all_tasks_of_each(checkout: Path) -> None:
 
 
 def test_a_point_over_gpus_has_them_in_each_rank(checkout: Path) -> None:
-    """For strategies in which one process uses several GPUs."""
+    """Such a series is for strategies in which one process uses several GPUs."""
     write(checkout, {
         **SERIES, "resources": GOOD["resources"], "launcher": "none",
         "series": {"over": "gpus", "points": {1: {"expected": expected(80)}, 4: {"expected": []}}},
@@ -111,7 +111,7 @@ def test_a_point_over_gpus_has_them_in_each_rank(checkout: Path) -> None:
 
 
 def test_a_point_without_a_reference_says_so(checkout: Path) -> None:
-    """Often only some of the sizes are published: the others can be run all the same."""
+    """Often only some sizes are published; the other sizes can still be run."""
     write(checkout, {**SERIES, "series": {"over": "ranks", "points": {
         2: {"expected": expected(81)}, 4: {"launcher": "srun", "expected": []},
     }}})

@@ -21,7 +21,7 @@ NAME = "resnet-imagenet/cpu-smoke"
 
 @pytest.fixture
 def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
-    """A run in a container that passes with 95 %."""
+    """Return a judged run in a container that passes with 95 %."""
     finish(own_place / "run", recipe, 0.95, image=SIF)
     return run_verdict.judge(own_place / "run")
 
@@ -130,7 +130,7 @@ def test_speed_is_compared_on_such_a_machine_only(judged: JudgedRun, checkout: P
 def test_the_ends_of_the_range_belong_to_it(
     judged: JudgedRun, checkout: Path, values: tuple[float, ...], where: str
 ) -> None:
-    """The machines differ, which does not matter for an accuracy."""
+    """The runs are from different machines, which is irrelevant for an accuracy."""
     for day, value in enumerate(values, start=1):
         path = publish(judged, checkout, f"of-day-{day}", value, day=day)
         path.write_text(path.read_text().replace('"cores": ', '"cores": 7'))

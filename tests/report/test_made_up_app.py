@@ -1,4 +1,4 @@
-"""Tests with an artificial app: card and recipe are sufficient for all functions of the tool."""
+"""Tests with an artificial app: app card and recipe are sufficient for all functions."""
 
 from __future__ import annotations
 

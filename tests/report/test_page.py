@@ -53,7 +53,7 @@ def judged(directory: Path, environment: Any = None) -> str:
 
 @pytest.fixture
 def hostile_page(checkout: Path, own_place: Path) -> str:
-    """The report of a run in which all foreign text is hostile."""
+    """Return the report of a run in which all foreign text is hostile."""
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     expected = [{**GOOD["expected"][0], "source": " ".join(HOSTILE[:9])}]

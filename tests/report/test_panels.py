@@ -1,4 +1,4 @@
-"""Tests of panels: those of the app card, drawable values, and reduction of points."""
+"""Tests of panels: the panels of the app card, drawable values, and reduction of points."""
 
 from __future__ import annotations
 

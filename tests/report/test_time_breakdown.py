@@ -19,7 +19,7 @@ BEGUN = 1_000_000
 
 @pytest.fixture
 def record(recipe: RecipeFile, own_place: Path) -> RunRecord:
-    """A run of 100 s that began at second `BEGUN`."""
+    """Return the record of a run of 100 s that began at second `BEGUN`."""
     started = datetime.fromtimestamp(BEGUN, timezone.utc)
     return start(own_place / "run", recipe).model_copy(
         update={"started": started, "seconds": 100.0}
@@ -55,7 +55,7 @@ def test_all_parts_make_the_whole(record: RunRecord) -> None:
 
 
 def test_windows_count_by_their_time_not_by_their_number(record: RunRecord) -> None:
-    """Ten steps at 100 img/s take ten times as long as at 1000 img/s: 10/11 of the time."""
+    """Ten steps take 10/11 of the time at 100 img/s, and 1/11 at 1000 img/s."""
     events = [*window(1, 10, 100.0, 1.0, 0.0), *window(2, 20, 1000.0, 0.0, 0.0),
               event(3, "training_seconds", 11.0)]
     assert parts(record, events)["waiting for data"] == 10.0
@@ -67,7 +67,7 @@ def test_a_run_that_does_not_tell_its_training_time_has_no_parts(record: RunReco
 
 
 def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
-    """Cases: different clocks, an unfinished evaluation, shares above 1, parts above the whole."""
+    """Cases: different clocks, an unfinished evaluation, shares above 1, parts beyond the run."""
     events = [event(-50, "run_start"), event(1, "eval_start"), *window(1, 10, 0.0, 9.0, -1.0),
               *window(2, 20, 10.0, 9.0, 9.0), event(3, "eval_stop"), event(2, "eval_stop"),
               event(3, "training_seconds", 200.0)]
@@ -77,7 +77,7 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
 
 
 WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
-"""(steps of a window, seconds per step, seconds of data wait, seconds of rank wait)"""
+"""For each window: steps, seconds per step, seconds of data wait, and seconds of rank wait."""
 
 
 def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(
@@ -115,7 +115,7 @@ def test_an_evaluation_that_was_cut_is_none_and_the_next_begins_anew(record: Run
 
 
 def test_what_a_window_says_twice_counts_as_said_last(record: RunRecord) -> None:
-    """The step is reported twice."""
+    """The same step is reported twice, with different values."""
     events = [*window(1, 10, 100.0, 1.0, 0.0), *window(2, 10, 100.0, 0.25, 0.5),
               event(3, "training_seconds", 8.0)]
     found = parts(record, events)

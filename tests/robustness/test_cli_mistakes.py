@@ -1,6 +1,6 @@
-"""A user's mistakes, by the table: each ends with a documented code and a way out, none in the net.
+"""Mistakes of users in a table: each ends with a documented code and a hint, none with a crash.
 
-`test_cli_names.py` has hostile names; here are things that are not what an option takes.
+`test_cli_names.py` tests hostile names; this module tests values of the wrong kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Call = Callable[..., tuple[int, str]]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Return what runs `trimaran WORDS` in this process: its exit code and what it says."""
+    """Return a function that runs `trimaran WORDS`, and returns exit code and standard error."""
 
     def run(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["trimaran", *map(str, words)])
@@ -40,12 +40,12 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def is_helpful(said: str) -> bool:
-    """Return whether a way out is said, by Trimaran or by its parser of arguments."""
+    """Return whether a message contains a hint or a usage line."""
     return "hint: " in said or "Usage: " in said
 
 
 def things(place: Path) -> dict[str, Path]:
-    """Make what may stand where a file or folder is expected; return it by its name."""
+    """Create things that may replace an expected file or folder; return name -> path."""
     (place / "folder").mkdir()
     (place / "binary").write_bytes(bytes(range(256)) * 9)
     (place / "empty").touch()
@@ -62,7 +62,7 @@ FILES = [
     ["data", "pack", "-o", "out"], ["data", "squashfs", "-o", "out"],
     ["sign"], ["verify"],
 ]
-"""Commands that read what is named last."""
+"""Commands whose last argument is a file or folder that they read."""
 
 
 @pytest.mark.parametrize("words", FILES, ids=" ".join)
@@ -183,7 +183,7 @@ def test_every_file_of_a_run_may_be_anything(name: str, call: Call, tmp_path: Pa
 
 
 def spoil(path: Path, other: str) -> None:
-    """Put something else in the place of the file or folder `path`."""
+    """Replace the file or folder `path` by something else."""
     shutil.rmtree(path) if path.is_dir() else path.unlink()
     if other == "folder":
         path.mkdir()

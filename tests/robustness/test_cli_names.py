@@ -1,4 +1,4 @@
-"""Hostile names, by the table: each works or is one clear error; nothing is executed or strays."""
+"""Hostile names in a table: each works or causes one clear error, and none is executed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = [
     "..", "../up", "../../etc/passwd", ".", "./x", "/", "//", "CON", "null", "x" * 255,
     "<b>", "[red]x[/]", ":b:", "{{ x }}", "@", "a@b", "\x7f",
 ]
-"""As a folder's or file's name, where that can be, and as any other."""
+"""Hostile texts, used as values, and as names of files where the system permits such names."""
 
 FILE_NAMES = [name for name in NAMES if "/" not in name and name not in {".", ".."}]
 
@@ -36,7 +36,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Return what runs `trimaran WORDS` in this process: exit code, output, what it says."""
+    """Return a function that runs `trimaran WORDS`, and returns exit code, output and messages."""
 
     def run(*words: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["trimaran", *map(str, words)])
@@ -53,7 +53,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def tree(place: Path) -> list[str]:
-    """Return all names below `place`."""
+    """Return the relative paths of everything below `place`."""
     return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
@@ -83,7 +83,7 @@ def test_a_name_that_nothing_has(number: int, call: Call, tmp_path: Path) -> Non
 
 
 def words_of(line: str, shell: str) -> list[str]:
-    """Return the words that `shell` makes of `line`, which is not executed."""
+    """Return the words into which `shell` splits `line`, without executing the line."""
     done = subprocess.run(
         [shell], input=f"printf '%s\\0' {line}\n", capture_output=True, text=True, check=True,
         errors="surrogateescape",

@@ -1,4 +1,4 @@
-"""Every file that the tool reads may hold anything: its content, or one documented error."""
+"""Any content of any file that the tool reads is accepted, or causes one documented error."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_report_of_any_record_is_one_or_one_error(
 def test_a_report_of_any_metrics_is_one_or_one_error(
     recipe: RecipeFile, tmp_path: Path
 ) -> None:
-    """Those that run.json has no hash of, as in runs of older versions."""
+    """The metrics have no hash in run.json, as in runs of older versions."""
     directory = tmp_path / "run"
     record = finished.finish(directory, recipe)
     run_directory._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))

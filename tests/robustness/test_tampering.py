@@ -1,6 +1,6 @@
-"""Every file of a run, a data set and a bundle, damaged in every way: named, or harmless.
+"""Damage every file of a run, a data set and a bundle: the damage is reported or harmless.
 
-Never a traceback, never PASS on what differs, and nothing outside is touched.
+No damage causes a traceback, a PASS for changed content, or a change outside of the folder.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def foreign(path: Path, outside: Path) -> None:
 
 
 def refusal(read: Callable[[], object]) -> TrimaranError | None:
-    """Return the error with which Trimaran refuses to `read`; None: it does."""
+    """Return the error that `read` raises, or None."""
     try:
         read()
     except TrimaranError as error:
@@ -83,7 +83,7 @@ over_damages = pytest.mark.parametrize("damage", DAMAGES, ids=lambda one: one.__
 
 @pytest.fixture
 def outside(own_place: Path) -> Iterator[Path]:
-    """A file of the user that no damaged folder may lead to."""
+    """Create a file to which damaged folders link; check that the test leaves it unchanged."""
     file = own_place / "outside"
     file.write_bytes(FOREIGN)
     yield file
@@ -100,7 +100,7 @@ UNREAD = ("environment.json", "log.txt", ".lock", "checkpoint.pt")
 
 @pytest.fixture
 def run(recipe: RecipeFile, own_place: Path) -> tuple[Path, Verdict]:
-    """A judged run that passes."""
+    """Return the directory of a run that passes, and its verdict."""
     directory = own_place / "tried"
     finish(directory, recipe)
     for name in UNREAD:
@@ -164,7 +164,7 @@ def test_what_no_verdict_rests_on_changes_nothing(
 
 @dataclass(frozen=True)
 class World:
-    """A checkout, the packed data set of its contract, which pins it, and a bundle with both."""
+    """A checkout, the packed data set of its contract, and a bundle with recipe and data."""
 
     checkout: Path
     data: Path
@@ -202,7 +202,7 @@ SHARDS = ("train-00000.tar", "train-00000.idx", "test-00000.tar", "test-00000.id
 
 
 def data_faults(place: Path) -> str:
-    """Return what a run says of the data in `place` before it trains; "" if they are right."""
+    """Return the faults that a run finds in the data in `place` before it trains; "": no fault."""
     contract = contracts.load("small")
     assert isinstance(contract, Contract)
     error = refusal(lambda: cache.check(contract, place, datasets.COUNTS, "webdataset", ["class"]))
@@ -274,7 +274,7 @@ LISTED = {"recipe.yaml", "app.yaml", "image.sif", *DATA}
 
 
 def damaged(damage: Damage, member: Member, own_place: Path) -> Member | None:
-    """Return a member of a bundle as `damage` leaves a file."""
+    """Return a member of a bundle after `damage`."""
     info, content = member
     path = own_place / "tried"
     path.write_bytes(content)

@@ -1,7 +1,7 @@
-"""Every kind of file in the cache, damaged in every way: named, and never used as it is.
+"""Damage every kind of file in the cache: the damage is reported, and damaged content is not used.
 
-Each case makes what it needs, says which file is damaged, and uses it by the command that a
-message about it names; the use must give the same as before.
+Each case creates the file, and uses it by the command that a message about the file names. The
+use must have the same result as before the damage.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TINY = Path(__file__).parents[1] / "images/tiny"
 
 @dataclass(frozen=True)
 class Case:
-    """A file of the cache, and what uses it; `told`: what is wrong with it is said then."""
+    """A file of the cache, a function that uses it, and whether that use must report the damage."""
 
     file: Path
     use: Callable[[Silent], Any]
@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def data_set(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """A data set that was got, and is verified and got again."""
+    """Create a data set that was downloaded; the use verifies it, and downloads it again."""
     contract = Images.model_validate(datasets.document(world))
     for variable in ("DEBIAN", "SNAPSHOT", "PYPI"):
         monkeypatch.setattr(sources, variable, f"{world.as_uri()}/none/")
@@ -66,7 +66,7 @@ def data_set(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
 
 
 def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
-    """The wheelhouse of an image with one wheel and one Debian package."""
+    """Create the wheelhouse of an image with one wheel and one Debian package."""
     wheel = wheels.write(world / "files", "one")
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     (world / "one").mkdir()
@@ -100,7 +100,7 @@ def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
 
 
 def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
-    """The base of an image, pulled."""
+    """Create the downloaded base of an image."""
     def pull(reference: str, destination: Path) -> None:
         destination.write_bytes(b"base image" * 100)
 
@@ -118,7 +118,7 @@ def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Cas
 
 
 def sif(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
-    """A SIF that was built, and its record."""
+    """Create a built SIF and its record."""
     engine = sifs.engine(monkeypatch)
 
     def use(told: Silent) -> Any:
@@ -131,7 +131,7 @@ def sif(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
 
 
 def environment(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """An environment of the host engine."""
+    """Create an environment of the host engine."""
     wheels.write(world / "view/wheels", "one", script=True)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
     monkeypatch.setattr(wheelhouse, "view", lambda *words: nullcontext(world / "view"))
@@ -146,7 +146,7 @@ def environment(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case
 
 
 def look_inside(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """What was found inside an image."""
+    """Create the stored inventory of an image."""
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "ab" * 32, 1)
     found = image_contents.Inventory(
         image="tiny", engine="apptainer", digest="sha256:0", release={},
@@ -160,7 +160,7 @@ def look_inside(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case
 
 
 def lock_file(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """The lock of a thing in the cache."""
+    """Create the lock file of an item in the cache."""
     place = paths.cache("host", "x")
 
     def use(told: Silent) -> Any:

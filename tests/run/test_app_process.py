@@ -39,7 +39,7 @@ def out(own_place: Path) -> Path:
 
 @pytest.fixture
 def begun(checkout: Path, out: Path) -> Iterator[tuple[RunRecord, int]]:
-    """A run that has just begun, and its lock."""
+    """Start a run, and yield its record and its lock."""
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     path.write_text(yaml.safe_dump(GOOD))

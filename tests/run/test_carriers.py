@@ -77,7 +77,7 @@ BACKEND = '  "strategy": {{"name": "x", "backend": "{}", "rank": 0}}\n'
 
 
 def collected(log: bytes, place: Path) -> str:
-    """Return what the script of a job makes of a log: the content of `fabric.log`."""
+    """Return the content of `fabric.log` that the script of a job extracts from a log."""
     (place / "log.txt").write_bytes(b"job.sh: job 1, link 1: x\n" + log)
     (place / "functions.sh").write_text(script.functions())
     names = re.findall(r'(?m)^: "\$\{(\w+)\?\}', script.functions())

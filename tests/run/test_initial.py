@@ -28,7 +28,7 @@ FILE = "step-00007638.npz"
 
 @pytest.fixture
 def second(checkout: Path) -> RecipeFile:
-    """A recipe that starts from step 7638 of another recipe."""
+    """Return a recipe that starts from step 7638 of another recipe."""
     more: dict[str, Any] = {"initial": {"recipe": FIRST, "step": 7638}}
     for name, content in ((FIRST, GOOD), (SECOND, GOOD | more)):
         path = checkout / f"recipes/{name}.yaml"
@@ -119,7 +119,7 @@ def test_of_a_series_each_point_has_its_own_step(
 
 
 def test_every_second_stage_begins_where_an_epoch_of_the_first_ends() -> None:
-    """Checkpoints come at the ends of epochs unless the first stage says otherwise."""
+    """Checkpoints are written at the ends of epochs, unless the first stage specifies otherwise."""
     seen = 0
     for name in library.names():
         asked = library.definition(name).initial

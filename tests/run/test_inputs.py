@@ -33,7 +33,7 @@ SYNTHETIC = {"args": {**GOOD["args"], "synthetic": True}}
 def write(checkout: Path, names: list[str], sets: str, **more: Any) -> library.RecipeFile:
     """Write the recipe GOOD with the data sets `names`, for an app that reads `sets` data sets.
 
-    A data set without a contract gets a copy of that of Fashion-MNIST.
+    A data set without a contract gets a copy of the contract of Fashion-MNIST.
     """
     for name in names:
         contract = checkout / f"recipes/data/{name}.yaml"

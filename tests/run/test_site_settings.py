@@ -34,7 +34,7 @@ NEUTRAL = [
     {"env": {"OMP_PLACES": "cores", "GLOO_SOCKET_IFNAME": "eth0"}},
     {"binds": {"/mnt/licences": "/sw/licences"}},
 ]
-"""What site files are for."""
+"""Typical settings of site files, which do not change the result."""
 
 CHANGING = [
     # another file over the app, the interpreter, the data or what starts them

@@ -1,6 +1,6 @@
-"""The site as it is built, served on this machine, and Debian's Chromium that looks at it.
+"""Fixtures that build and serve the site, and open its pages in Debian's Chromium.
 
-With TRIMARAN_REQUIRE_ENGINES=1, as in CI, a missing browser is a failure; else its tests are
+With TRIMARAN_REQUIRE_ENGINES=1, as in CI, a missing browser is a failure; otherwise its tests are
 skipped.
 """
 
@@ -36,7 +36,7 @@ FLAGS = [
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site, built as `make site` does it: once for all workers."""
+    """Build the site once for all workers, as `make site` does, and return its folder."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
@@ -54,12 +54,12 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *args: object) -> None:
-        """Say nothing: the log of a test is for its failure."""
+        """Print no log lines; the output of a test is for its failures."""
 
 
 @pytest.fixture(scope="session")
 def address(built: Path) -> Iterator[str]:
-    """Where the site is served."""
+    """Serve the site on this machine, and return its address."""
     handler = functools.partial(_Quiet, directory=str(built))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -69,7 +69,7 @@ def address(built: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
+    """Start Debian's Chromium."""
     program = shutil.which("chromium")
     if program is None:
         reason = "Chromium is not installed (apt-get install chromium)"
@@ -84,10 +84,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def visit(browser: Browser, address: str) -> Iterator[Open]:
-    """Open a page of the site; afterwards nothing may have gone wrong in any that was opened.
+    """Return a function that opens a page of the site; after the test, check all opened pages.
 
-    Nothing: an error on the console, an exception, an answer with an error, a request that leaves
-    the site.
+    The check fails for a message on the console, an exception, an error as the answer to a request,
+    and a request to another site.
     """
     contexts: list[BrowserContext] = []
     faults: list[str] = []

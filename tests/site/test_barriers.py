@@ -1,4 +1,4 @@
-"""axe-core over a page of each kind: no barrier that it knows."""
+"""Check a page of each kind with axe-core: it must find no accessibility barrier."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ON_PHONES = ("", "recipes/", "results/", "recipes/resnet-imagenet/cpu-quickstart
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    """The script of axe-core, as it is locked."""
+    """Return the script of the locked version of axe-core."""
     return (nodemodules.installed(LOCK) / "node_modules/axe-core/axe.min.js").read_text()
 
 
 def barriers(page: Page, rules: str = ALL) -> list[str]:
-    """Return what axe finds on the page as it is now."""
+    """Return the findings of axe-core on the current state of the page."""
     found: list[dict[str, Any]] = page.evaluate(RUN % rules)["violations"]
     return [f"{one['id']}: {node['html'][:200]}:"
             f" {node['any'][0]['message'] if node['any'] else ''}"

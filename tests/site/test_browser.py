@@ -1,4 +1,4 @@
-"""What a person does with the site, done in a real browser."""
+"""Use the site in a real browser in the same way as a reader does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) -> None:
-    """Its drawing for phones is 360 pixels wide, with letters of 13; that for desks has 1,040."""
+    """The drawing for phones has 360 pixels and letters of 13; the drawing for desks has 1,040."""
     picture = visit(phone=True, dark=dark).locator(".hero img:visible")
     shown = picture.evaluate("one => [one.currentSrc.split('/').pop(), one.clientWidth]")
     assert shown[0] == f"way-tall-{'dark' if dark else 'light'}.svg"
@@ -38,7 +38,7 @@ def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) 
 
 @pytest.mark.parametrize("place", KINDS)
 def test_tables_fit_a_desk(visit: Open, place: str) -> None:
-    """The last column often says where a number is from: nobody scrolls aside to look for it."""
+    """Readers would not scroll sideways to the last column, which often contains the source."""
     page = visit(place)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     widths = page.locator(".md-typeset__scrollwrap").evaluate_all(
@@ -104,7 +104,7 @@ def test_the_copy_button_copies_the_exact_command(visit: Open) -> None:
 
 
 def copied(page: Page, title: str) -> str:
-    """Press the button of the visible block with this title; return what is in the clipboard."""
+    """Press the button of the visible block with this title, and return the copied text."""
     block = page.locator(".highlight:visible", has=page.get_by_text(title, exact=True)).first
     block.hover()
     block.get_by_role("button").click()
@@ -129,7 +129,7 @@ def test_plots_are_drawn_in_the_colours_of_the_page(visit: Open, place: str, dar
 
 
 def label_colour(page: Page) -> str:
-    """Return the colour of the first text of an axis."""
+    """Return the colour of the first label of an axis."""
     label = page.locator("figure.plot .x text:visible").first
     return str(label.evaluate("one => getComputedStyle(one).fill"))
 
@@ -234,7 +234,7 @@ def test_the_home_page_is_small_and_asks_for_the_index_when_somebody_searches(
     ("article h1", "Inter"), ("article p", "Inter"), (".language-sh code", "JetBrains Mono"),
 ])
 def test_typefaces_come_from_the_site(visit: Open, part: str, family: str) -> None:
-    """Not from the machine that looks, which may have them or not."""
+    """The typefaces must not come from the reader's machine, which may lack them."""
     page = visit("tutorials/quickstart/")
     tools = page.context.new_cdp_session(page)
     for domain in ("DOM", "CSS"):
@@ -299,7 +299,7 @@ def test_a_recipe_is_printed_with_its_commands_and_without_navigation(visit: Ope
 
 
 def test_the_commands_are_those_that_run(visit: Open) -> None:
-    """What is copied for Apptainer alone has the words that `trimaran run` executes."""
+    """The copied command for Apptainer contains the words that `trimaran run` executes."""
     page = visit("recipes/resnet-imagenet/cpu-quickstart/")
     shown = page.locator(".highlight", has_text="apptainer --quiet run").inner_text()
     request = pipeline.Request(

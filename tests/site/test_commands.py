@@ -1,8 +1,9 @@
-"""The commands that the pages show are executed in their order, as they stand there.
+"""Execute the commands on pages in the order of the page.
 
-In a page by hand, a block `sh` is executed here. `<!-- real: ENGINES -->` in front of it leaves it
-to `tests/integration/test_site_commands.py`, and so does `<!-- small -->`, for a small app on a
-cluster of two nodes. `<!-- given: NAME -->` names what the page presumes; `given.py` makes it.
+On a hand-written page, this module executes the blocks `sh`. `<!-- real: ENGINES -->` before a
+block leaves it to `tests/integration/test_site_commands.py`; so does `<!-- small -->`, for a small
+app on a cluster of two nodes. `<!-- given: NAME -->` names what the page requires, which
+`given.py` creates.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_exist(page: str) -> None:
-    """Tells at once what the tests with engines would tell late."""
+    """This test finds wrong commands early; the tests with engines would find them late."""
     for block in blocks(page):
         for line in lines(block.text):
             assert fault(line) is None, f"trimaran {line}: {fault(line)}"
@@ -44,7 +45,7 @@ def test_each_way_of_trying_is_used_and_known() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_commands_of_a_page_are_left_out(page: str) -> None:
-    """Each is in a block that one of the three ways tries: a block of another kind would escape."""
+    """Every command must be in a block `sh`, because other blocks would not be tested."""
     text = (DOCS / page).read_text()
     assert re.findall(r"^ *```(?:bash|shell|console)", text, re.MULTILINE) == []
     assert len(re.findall(r"^ *```sh", text, re.MULTILINE)) == len(list(blocks(page)))

@@ -1,8 +1,8 @@
-"""Each command in a document that is a page of the site, too, against what would read it.
+"""Check each command in documents that are also pages of the site, without executing it.
 
-A dry run: all of its words are tried but what they would then do. What these documents describe at
-length (whole trainings, pushes, images of GPUs) is done elsewhere; words for Apptainer and buildah
-are in `tests/integration/test_documents.py`.
+All words of a command are parsed, but its action is not executed. Other tests execute the longer
+actions of these documents (whole trainings, pushes, images for GPUs);
+`tests/integration/test_documents.py` checks the words for Apptainer and buildah.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ APPS = {
     for card in ROOT.glob("apps/*/app.yaml")
 }
 INCOMPLETE = re.compile(r"|Usage: .*|Option '.*' requires an argument\.", re.DOTALL)
-"""What the command line has against a command that prose mentions without all that it takes."""
+"""Error messages of the command line that are allowed, because prose shortens commands."""
 SHOWN = [(document, words) for document in DOCUMENTS for words in commands(document)]
 
 
 def of_python(words: list[str]) -> str | None:
-    """Return what is wrong with the words behind `python`."""
+    """Return the error in the words after `python`, or None."""
     if words[0] == "-m":
         return of_pytest(words[2:]) if words[1] == "pytest" else of_app(APPS[words[1]], words[2:])
     path = ROOT / words[0].replace("/mnt/", "")
@@ -50,7 +50,7 @@ def of_pytest(words: list[str]) -> str | None:
 
 
 def of_app(app: str, words: list[str]) -> str | None:
-    """Return what the app has against a verb and its options, values included."""
+    """Return the error in a verb of an app and its options, including the values, or None."""
     verb, given = words[0], cards.verbs(app)[words[0]].options
     for part in " ".join(["", *words[1:]]).split(" --")[1:]:
         option, *values = part.split()
@@ -74,7 +74,7 @@ def of_benchmark(program: Path, words: list[str]) -> str | None:
 
 
 def of_engine(app: str | None, words: list[str]) -> str | None:
-    """Return what is wrong with what an image is to run, whose own words are the app's."""
+    """Return the error in the command that an image runs, or None; the app's verbs are allowed."""
     within = inside(words)
     if not within or within[0] not in ("python", *(cards.verbs(app) if app else ())):
         return None
@@ -82,7 +82,7 @@ def of_engine(app: str | None, words: list[str]) -> str | None:
 
 
 def fault(app: str | None, words: list[str]) -> str | None:
-    """Return what is wrong with a command of the document of `app`; None: nothing."""
+    """Return the error in a command in the document of `app`, or None."""
     program, rest = Path(words[0]).name, words[1:]
     if program == "trimaran":
         return commandlines.fault(shlex.join(rest), made())

@@ -1,4 +1,4 @@
-"""The commands of generated pages: each block is one that some test executes or runs dry."""
+"""Each block of commands on a generated page is executed by a test, or in a dry run."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from trimaran.images import definition
 
 READ = everything.read()
 IMAGE = "resnet-imagenet-torch-cpu"
-"""Whose page's commands `tests/integration/test_site_commands.py` executes."""
+"""The image whose commands `tests/integration/test_site_commands.py` executes."""
 
 
 @functools.cache
 def made() -> dict[str, list[str]]:
-    """Return the blocks of the pages of recipes and images, by their place."""
+    """Return path -> blocks of commands, for the pages of recipes and images."""
     pages = [*recipes.pages(READ), *images.pages(READ)]
     return {page.place: found for page in pages if (found := copied(page.text))}
 
@@ -28,7 +28,7 @@ def points(page: str) -> list[RecipeStatus]:
 
 
 def test_a_recipes_page_shows_what_is_tried() -> None:
-    """By `test_recipe_commands.py`; what follows a submission is executed in the tutorial."""
+    """`test_recipe_commands.py` tries the commands before a submission, the tutorial all others."""
     [then] = [block.text.strip() for block in blocks("tutorials/cluster.md")
               if block.how == "small" and block.text.startswith("trimaran logs -f")]
     pages = [page for page in made() if page.startswith("recipes/") and points(page)]

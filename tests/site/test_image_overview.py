@@ -22,12 +22,12 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn() -> ET.Element:
-    """Return the parsed SVG of all images."""
+    """Return the parsed SVG that shows all images."""
     return ET.fromstring(image_graph.svg(ALL))  # noqa: S314 - written by us
 
 
 def with_apps(*names: str) -> list[definition.Image]:
-    """Return the images of the checkout, and more app images on torch-cpu."""
+    """Return the images of the checkout, and more app images on torch-cpu with these names."""
     app = definition.load("resnet-imagenet-torch-cpu")
     more = [app.model_copy() for _ in names]
     for image, name in zip(more, names, strict=True):

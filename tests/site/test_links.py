@@ -1,4 +1,4 @@
-"""Every link, picture, script and anchor of every page leads somewhere."""
+"""Check that every link, picture, script and anchor of every page has an existing target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trimaran import paths
 
 
 class Links(HTMLParser):
-    """Collects what a page links to, and the names in it that can be linked to."""
+    """A parser that collects the links of a page, and the anchors in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Links(HTMLParser):
 
 
 def faults(site: Path) -> list[str]:
-    """Return every link that leads nowhere, with its page."""
+    """Return every link without an existing target, with its page."""
     pages = {path: Links(path.read_text()) for path in site.rglob("*.html")}
     found = []
     for path, page in pages.items():
@@ -66,7 +66,7 @@ def test_a_broken_link_is_found(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_from_elsewhere(built: Path) -> None:
-    """Addresses elsewhere are links for people; no script, style or picture is one."""
+    """Pages may link to other sites, but load no script, style or picture from them."""
     for path in built.rglob("*.html"):
         text = path.read_text()
         for word in ('src="http', "@import", 'rel="stylesheet" href="http', "fonts.g"):

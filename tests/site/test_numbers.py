@@ -10,7 +10,7 @@ SCIENTIFIC = re.compile(r"(?<![\w.])\d[\d.]*e\+\d+")
 
 
 def faults(site: Path) -> list[str]:
-    """Return every such number in the text of a page, with its page."""
+    """Return every number in scientific notation in the text of a page, with its page."""
     return [
         f"{path.relative_to(site)}: {found[0]}" for path in sorted(site.rglob("*.html"))
         for found in SCIENTIFIC.finditer(re.sub(r"<[^>]*>", " ", path.read_text()))

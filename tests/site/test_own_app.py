@@ -1,4 +1,4 @@
-"""The app of the tutorial: what the page shows of its files is in them, and the tool takes them."""
+"""The app of the tutorial: the page shows parts of its files, and the tool accepts the files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_recipe_image_and_card_are_definitions(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_every_file_is_named_in_the_page() -> None:
-    """Or stands beside one that is."""
+    """Each file is named in the page, or is in the same folder as a named file."""
     named = {OWN / found for found in re.findall(r"\]\(slope/(.+?)\)", PAGE.read_text())}
     assert all(path.is_file() for path in named)
     folders = {path.parent for path in named}

@@ -1,4 +1,4 @@
-"""The page on a reader's own script: it shows all scripts, and its data is packed data."""
+"""The page "Your own script" shows all scripts, and its data are packed data."""
 
 from __future__ import annotations
 

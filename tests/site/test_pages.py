@@ -1,4 +1,4 @@
-"""Pages before a builder sees them: looked-up numbers, adopted documents, catalogues, tables."""
+"""Pages before the site is built: inserted numbers, included documents, catalogues, tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOCS = paths.repository() / "site/docs"
 
 @functools.cache
 def made() -> dict[str, Page]:
-    """Return all generated pages by their place; to make them takes seconds."""
+    """Return path -> generated page; generating all pages takes seconds."""
     return {page.place: page for page in tree.pages(READ, documents.library(READ))}
 
 
@@ -55,7 +55,7 @@ def _marks(text: str) -> list[str]:
 
 
 def test_what_stands_before_a_page_is_yaml() -> None:
-    """Else the builder takes it for text, and says nothing."""
+    """The site builder treats an invalid header as text, and reports no error."""
     pages = {place: page.text for place, page in made().items()}
     pages |= {str(path): path.read_text() for path in DOCS.rglob("*.md")}
     heads = {place: parse_yaml(text.split("---\n")[1]).content
@@ -260,7 +260,7 @@ def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
 
 
 def test_a_run_that_judged_nothing_is_counted_in_no_table() -> None:
-    """Two of the three runs had no bound yet: with these the third one's bound was measured."""
+    """Two of the three runs had no bound yet; the bound of the third run was derived from them."""
     name = "resnet-imagenet/cpu-2node-smoke"
     outcomes = [row.outcome for piece in READ.standings[name].own_runs()
                 if (row := piece.content.row("val_top1"))]

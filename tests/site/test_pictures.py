@@ -1,4 +1,4 @@
-"""The drawings on light and on dark pages: every word in them can be read."""
+"""Every word in the drawings is legible on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from generator import pictures
 
 PAGE = {"light": "#ffffff", "dark": "#0f151c"}
-"""The background of a page, as `site.css` has it."""
+"""The background colour of a page, as in `site.css`."""
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -25,13 +25,13 @@ def luminance(colour: str) -> float:
 
 
 def contrast(one: str, other: str) -> float:
-    """Return the ratio of contrast of WCAG 2.1, 1 to 21."""
+    """Return the contrast ratio of two colours by WCAG 2.1, from 1 to 21."""
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
 def words(drawing: str, page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield every text of a drawing with its colour, and that of the last box drawn below it."""
+    """Yield every text of a drawing, its colour, and the colour of the last box drawn below it."""
     root = ElementTree.fromstring(drawing)  # noqa: S314 - our own
     above = {child: parent for parent in root.iter() for child in parent}
     boxes: list[tuple[float, float, float, float, str]] = []

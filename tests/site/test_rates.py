@@ -1,4 +1,4 @@
-"""Throughput, speed-up and efficiency of runs in evidence, beside what is published."""
+"""Throughput, speed-up and efficiency of the runs in evidence, compared with published values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SINGLE = "resnet-imagenet/v100x1-throughput"
 
 @pytest.fixture
 def root(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The repository, with a copy of its evidence that a test may add to."""
+    """Return a copy of the repository, to whose evidence a test may add files."""
     source = paths.repository()
     for folder, left_out in (("", "site"), ("site", "results")):
         (own_place / folder).mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ def root(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def add(root: Path, name: str, rate: float, host: str, expected: float | None = None) -> str:
-    """Write the evidence of a run with one V100 on each of its nodes; return its place."""
+    """Write the evidence of a run with one V100 per node; return the path of the file."""
     content = json.loads((root / PATTERN).read_text())
     point = name.partition("@")[2]
     content["run"]["recipe"] |= {"name": name, "changed": {}}
@@ -59,20 +59,20 @@ def add(root: Path, name: str, rate: float, host: str, expected: float | None = 
 
 
 def lines(plot: Plot) -> dict[str, list[tuple[int, float]]]:
-    """Return label -> (devices, value) of the drawn lines."""
+    """Return label -> (devices, value) of the lines in a plot."""
     assert isinstance(plot.drawing, Lines)
     return {line.label: [(point.step, point.value) for point in line.points]
             for line in plot.drawing.panel.lines}
 
 
 def dots(plot: Plot) -> dict[str, list[float]]:
-    """Return name -> values of the drawn rows."""
+    """Return name -> values of the rows of dots in a plot."""
     assert isinstance(plot.drawing, Table)
     return {row.name: [dot.value for dot in row.dots] for row in plot.drawing.rows}
 
 
 def table(plot: Plot) -> list[dict[str, str]]:
-    """Return the rows of a plot's CSV."""
+    """Return the rows of the CSV file of a plot."""
     return list(csv.DictReader(io.StringIO(plot._csv())))
 
 
@@ -122,7 +122,7 @@ def test_sizes_of_one_machine_are_against_its_own_smallest(root: Path) -> None:
 def test_a_run_of_resnet_50_stands_beside_what_its_recipe_expects(
     root: Path, expected: float | None, label: str
 ) -> None:
-    """Where it was not judged, it was on another machine than the recipe's target."""
+    """If no expectation was judged, the run was on another machine than the recipe's target."""
     place = add(root, SINGLE, 1190.4, "dgx", expected)
     plot = rates.throughput(everything.read())
     rows = [row for row in table(plot) if row["recipe"] == f"`{SINGLE}`"]

@@ -1,4 +1,4 @@
-"""The commands that a recipe's page shows: each is tried as far as it goes without an image."""
+"""Try each command on the page of a recipe as far as possible without an image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STANDINGS = READ.standings
 
 
 def words(text: str, place: Path, variables: Mapping[str, str]) -> list[str]:
-    """Return the words that a shell hands to the last command of `text`, which is not executed."""
+    """Return the words that a shell passes to the last command of `text`, without executing it."""
     *_, command = text.replace("\\\n", " ").splitlines()
     shell = "".join(f"{key}={shlex.quote(value)}\n" for key, value in variables.items())
     script = f'{shell}env() {{ printf "%s\\n" "$@"; }}\nenv {command}'
@@ -73,7 +73,7 @@ def test_what_is_needed_before_is_named(name: str) -> None:
 
 
 def tried(command: str, one: RecipeStatus, place: Path) -> str:
-    """Return what a shown command of `trimaran` prints with --dry-run."""
+    """Return the output of a `trimaran` command with --dry-run."""
     found = re.search(r"trimaran ([^)]*)", command)
     assert found
     own = shlex.split(found[1])

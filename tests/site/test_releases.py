@@ -1,4 +1,4 @@
-"""Versions of a framework are an axis of the results: a slower release shows."""
+"""Results by framework version: the site shows if a release is slower."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATTERN = f"{RESULTS}/resnet-imagenet/cpu-2node-smoke/2026-11-24-epyc-avx512-2co
 
 @pytest.fixture
 def root(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The repository with the evidence of two recipes, to which a test may add."""
+    """Return the repository with the evidence of two recipes, to which a test may add files."""
     source = SOURCE
     for folder, left_out in (("", "site"), ("site", "results")):
         (own_place / folder).mkdir(exist_ok=True)
@@ -44,7 +44,7 @@ def add(
     root: Path, version: str | None, *rates: float, gpu: str = "AMD Instinct MI300X (gfx942)",
     day: str = "2026-11-24", recipe: str = RECIPE,
 ) -> None:
-    """Write the evidence of runs on eight GPUs with a version of PyTorch."""
+    """Write the evidence of runs on eight GPUs with this version of PyTorch."""
     content = json.loads((SOURCE / PATTERN).read_text())
     content["run"]["recipe"] |= {"name": recipe, "changed": {}}
     content["run"] |= {"host": content["run"]["host"] | {"accelerators": [gpu] * 8}, "nodes": []}
@@ -70,7 +70,7 @@ def shown(sources: Sources) -> str:
 
 
 def test_a_slower_release_shows(root: Path) -> None:
-    """PyTorch issue 180500: 30 to 40 % slower on eight MI300X from 2.10 on."""
+    """PyTorch issue 180500 reports that PyTorch 2.10 is 30 to 40 % slower on eight MI300X."""
     add(root, "2.9.1+rocm6.4", 20_000, 20_400, 19_800)
     add(root, "2.10.0+rocm7.0", 13_000, 13_200, 12_900)
     first, second = found()

@@ -1,4 +1,4 @@
-"""The pages of reports and comparisons in a real browser: what a person does with them."""
+"""Use the pages of reports and comparisons in a real browser in the same way as a reader does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DESK = {"width": 1200, "height": 900}
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 Look = Callable[..., Page]
-"""Opens the page of a file; keywords `dark`, `phone`, `scripts`."""
+"""A function that opens the page of a file, with the keywords `dark`, `phone` and `scripts`."""
 
 kinds = pytest.mark.parametrize("kind", ["report", "comparison", "variants"])
 colours = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -32,7 +32,11 @@ colours = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 
 @pytest.fixture
 def files(recipe: RecipeFile, checkout: Path, own_place: Path) -> dict[str, Path]:
-    """A report and comparisons, of runs whose machines have names that are more than names."""
+    """Write a report and comparisons of runs whose host names contain markup.
+
+    Returns:
+        Kind of page -> path.
+    """
     speeds = comparable.noise(1, 1000, count=200)
     scores = [1 - 0.85**step for step in range(1, 21)]
     runs = [
@@ -52,7 +56,7 @@ def files(recipe: RecipeFile, checkout: Path, own_place: Path) -> dict[str, Path
 
 
 def boats(checkout: Path, own_place: Path) -> list[Path]:
-    """Make a run of each of two variants of an app."""
+    """Create a run of each of two variants of an app."""
     variantapp.write(checkout)
     return [
         variantapp.leave(own_place / rig, variantapp.recipe(checkout, f"cpu-2core-{rig}-smoke",
@@ -63,7 +67,7 @@ def boats(checkout: Path, own_place: Path) -> list[Path]:
 
 @pytest.fixture
 def look(browser: Browser, files: dict[str, Path]) -> Iterator[Look]:
-    """Open a page; afterwards nothing may have gone wrong, and nothing may have left the file."""
+    """Return a function that opens a page; afterwards check for errors and for network requests."""
     contexts: list[BrowserContext] = []
     faults: list[str] = []
 

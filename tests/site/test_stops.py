@@ -1,4 +1,4 @@
-"""What is wrong stops `make site` with file, line and reason, and leaves what was built before."""
+"""A fault stops `make site` with file, line and reason, and the previous site remains."""
 
 from __future__ import annotations
 

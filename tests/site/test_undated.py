@@ -1,4 +1,4 @@
-"""Numbers of nobody: what a page may say without date and source, and what it may not."""
+"""Numbers without a source: which ones a page may contain, and which ones are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimaran.errors import UsageError
 
 
 def refused(text: str) -> str | None:
-    """Return what is said against a page's text; None: nothing."""
+    """Return the error message for a page with this text, or None."""
     try:
         undated.refuse(text, "a.md")
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Publishing with versions, as the workflow does it, into the branch of a remote for it."""
+"""Publish versions of the site, as the workflow does, to a branch of a temporary remote."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trimaran import paths
 ROOT = paths.repository()
 
 NO_FILES = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-"""Git's name of the tree with nothing in it."""
+"""Git's hash of an empty tree."""
 
 # What is pushed in turn: after two releases a correction of the first, and a candidate.
 PUSHED = (["main"], ["0.9.0", "latest"], ["0.10.0", "latest"], ["0.9.1", "latest"],
@@ -30,9 +30,9 @@ PUSHED = (["main"], ["0.9.0", "latest"], ["0.10.0", "latest"], ["0.9.1", "latest
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the branch of the remote holds after all of these were published.
+    """Return the content of the remote's branch after all versions in PUSHED were published.
 
-    It is a site of two pages with the settings of the whole one, which would take a minute.
+    The site has two pages, and the settings of the whole site, whose build would take a minute.
     """
     work = tmp_path_factory.mktemp("fork")
     source(work / "source")
@@ -48,13 +48,13 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def git(*words: str) -> bytes:
-    """Run git as somebody; return what it prints."""
+    """Run git with a made-up author, and return its output."""
     somebody = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
     return subprocess.run(["git", *somebody, *words], check=True, capture_output=True).stdout
 
 
 def publish(work: Path, words: list[str]) -> None:
-    """Publish one version as the workflow does, from a checkout that knows the remote alone."""
+    """Publish one version as the workflow does, from a new clone of the remote."""
     checkout = work / f"checkout-{words[0]}"
     git("clone", "-q", "-c", "user.name=a", "-c", "user.email=a@b.example", str(work / "remote"),
         str(checkout))
@@ -71,7 +71,7 @@ def publish(work: Path, words: list[str]) -> None:
 
 
 def source(folder: Path) -> None:
-    """Write the source of the small site, with the settings that the workflow gives the whole."""
+    """Write the source of the small site, with the settings of the workflow for the whole site."""
     shutil.copytree(ROOT / "site/docs/assets", folder / "docs/assets")
     shutil.copytree(ROOT / "site/overrides", folder / "overrides")
     for place in ("index.md", "recipes/index.md"):

@@ -165,7 +165,10 @@ def test_the_table_and_the_picture_show_all_trials(tmp_path: Path) -> None:
 def runnable(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, tiny_image: None
 ) -> Callable[..., list[str]]:
-    """Install the stand-in of an app; the result writes its recipe and returns a command."""
+    """Install the stand-in of an app, and return a function that writes its recipe.
+
+    This function returns the arguments of `trimaran tune`.
+    """
     tunedapp.install(checkout, monkeypatch)
     monkeypatch.setattr(tuning, "LONGEST", 1.0)
     monkeypatch.setattr(tuning, "SHORTEST", 1.0)

@@ -24,7 +24,7 @@ Change = Callable[[Path], object]
 
 @pytest.fixture
 def run(checkout: Path, own_place: Path) -> Path:
-    """A run of two jobs, whose verdict is PASS."""
+    """Create a run of two jobs with the verdict PASS, and return its directory."""
     chain(own_place / "run", checkout)
     return own_place / "run"
 

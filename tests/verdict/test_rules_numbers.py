@@ -39,7 +39,7 @@ windows = st.lists(
 def test_a_median_is_of_every_value_of_the_epochs_after(
     found: list[tuple[int, int, int]], first: int
 ) -> None:
-    """Epochs count, not steps; the order and the number of values are arbitrary."""
+    """The values are selected by epoch, not by step; their order and number are arbitrary."""
     events = [
         event("throughput", speed / 7, epoch_num=epoch, step=step) for epoch, speed, step in found
     ]
@@ -52,7 +52,7 @@ def test_a_median_is_of_every_value_of_the_epochs_after(
 
 @pytest.mark.parametrize("count", [3, 4, 25, 200, 201])
 def test_a_median_is_of_a_run_that_grows_faster_and_slower(count: int) -> None:
-    """The values are squares, so that median, mean and ends of each half differ."""
+    """The values are squares, so that the median differs from the mean and other quantiles."""
     speeds = [float(at * at) for at in range(count)]
     for told in (speeds, speeds[::-1]):
         events = [event("throughput", speed, epoch_num=2 + at // 7) for at, speed in
@@ -156,7 +156,7 @@ def test_what_was_another_experiment_is_not_judged_and_says_why(
 
 
 def test_what_the_recipe_does_not_expect_is_shown_at_the_cards_moment() -> None:
-    """The app card shows the median throughput of all epochs, here of 1 and 950."""
+    """The app card shows the median throughput of all epochs, here the median of 1 and 950."""
     assert SPEED.shown == "median-after-epoch-0"
     found = judge_metrics(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
     assert [(row.metric, row.measured) for row in found.rows[1:]] == [("throughput", 475.5)]
@@ -185,7 +185,7 @@ def test_a_run_that_went_on_with_other_ranks_says_so(
 def test_a_value_between_the_limits_passes_with_a_warning(
     measured: float, outcome: str, warned: bool
 ) -> None:
-    """Of 100 img/s expected: a warning below 80, a failure below 60."""
+    """100 img/s are expected: the verdict has a warning below 80, and fails below 60."""
     recipe = Recipe.model_validate({
         **GOOD,
         "expected": [{"metric": "throughput", "unit": "img/s", "at": "end", "value": 100,

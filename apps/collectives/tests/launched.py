@@ -27,7 +27,7 @@ QUICK = [
 
 
 def start(words: Sequence[str | Path], code: int = 0, **variables: str) -> str:
-    """Run a command with one thread per rank; return its output after its end with `code`.
+    """Run a command with one thread per rank, check that it exits with `code`; return its output.
 
     MPI gives its core to other processes while it waits, because other tests run beside it.
     """

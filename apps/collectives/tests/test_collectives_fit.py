@@ -1,4 +1,4 @@
-"""The fitted model: known parameters are found, and no protocol change where there is none."""
+"""The fitted model: known parameters are found, and no change of protocol is found in error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEEDS = range(6)
 
 
 def times(alpha: float, beta: float, seed: int | None = None) -> np.ndarray:
-    """Return alpha + beta * size with 5 % of noise, or without for no seed."""
+    """Return the times alpha + beta * size in seconds, with 5 % of noise unless `seed` is None."""
     exact = alpha + beta * np.array(SIZES)
     if seed is None:
         return exact
@@ -61,7 +61,7 @@ def test_a_change_of_protocol_is_found_at_its_size(seed: int) -> None:
 
 
 def test_the_relative_errors_are_minimized() -> None:
-    """Assert that alpha is that of small sizes; absolute errors of large ones would hide it."""
+    """Assert that alpha is the time of small messages, which absolute errors would hide."""
     y = times(1e-6, 1 / 1e9)
     y[-1] *= 1.1
     found = fit.fit("x", SIZES, y)

@@ -1,4 +1,4 @@
-"""The rates of a node: operations and bytes that are counted, and files that are read."""
+"""The rates of a node: counted operations and bytes, and reads of files."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def test_the_options_name_all_operations() -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])
 def test_what_arrives_is_what_was_sent(ranks: int) -> None:
-    """Perform each operation on the tiles themselves."""
+    """Perform each operation in Python on the sent tiles; compare the result with `expected`."""
     exact = 256
 
     def sent(name: str, rank: int) -> list[patterns.Tile]:
@@ -93,7 +93,7 @@ def test_what_arrives_is_what_was_sent(ranks: int) -> None:
 
 
 class MiddleRank(Strategy):
-    """Rank 1 of three, whose neighbours give the answers `others` once each, or the same as it."""
+    """Rank 1 of three; rank 0 answers with the next of `others`, or as rank 1 if none is left."""
 
     def __init__(self, *others: str | None) -> None:
         super().__init__(Ranks("torchrun", 1, 3, 1, 3))

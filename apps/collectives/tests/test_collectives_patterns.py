@@ -1,4 +1,4 @@
-"""The data: exact in every number format, different where a mistake must be found."""
+"""The test data are exact in every number format, and differ where an error must be detected."""
 
 from __future__ import annotations
 

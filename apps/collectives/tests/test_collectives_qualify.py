@@ -1,4 +1,4 @@
-"""Qualifications of several nodes, which are names on this host, for real: results, and a hang."""
+"""Real qualifications of several nodes, which are only names on this host, and a hanging rank."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 @contextmanager
 def ranks(out: Path, *words: str, on: Sequence[int]) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start the ranks of a job; those of a node are together.
+    """Start the ranks of a job; the ranks of a node have consecutive numbers.
 
     Args:
         out: the `--out` folder.

@@ -30,7 +30,7 @@ MEMORY = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished measurement with MPI on two ranks. Do not change it."""
+    """Return the folder of a finished measurement with MPI on two ranks. Do not change it."""
     out = tmp_path_factory.mktemp("mpi") / "run"
     said = mpi(2, out, "--factor", "8")
     assert "2 ranks: 2 on" in said
@@ -138,7 +138,7 @@ def test_one_rank_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_ranks_that_see_no_other_are_refused(tmp_path: Path) -> None:
-    """Assert that N single processes, which a foreign launcher starts, do not measure."""
+    """Assert that processes that a foreign launcher starts without a connection do not measure."""
     words = [sys.executable, "-m", "collectives", "measure", "--out", tmp_path / "run"]
     variables = {"PMI_RANK": "0", "PMI_SIZE": "2"}
     said = start([*words, "--library", "mpi"], 2, **variables)

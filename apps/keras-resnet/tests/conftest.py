@@ -1,4 +1,4 @@
-"""Keras 2 for all tests of the app, and one thread."""
+"""Settings for all tests of the app: Keras 2, and one thread."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as in the images
 
 
 def pytest_collection_modifyitems() -> None:
-    """Have TensorFlow compute in one thread, as the contract's trainings ask for.
+    """Make TensorFlow compute in one thread, as the trainings of the contract tests require.
 
-    It takes another number only before its first operation, and some of them run in this process,
-    after any other test.
+    TensorFlow accepts another number of threads only before its first operation. Some of these
+    trainings run in this process, after any other test.
     """
     import tensorflow as tf  # the process that only hands out tests does not need it
 

@@ -18,7 +18,7 @@ TRAINING = """
     --model Small --size 32 --epochs 3 --batch-size 5 --momentum 0.9 --flip --log-every 4
     --checkpoint-every 4 --threads 1 --decoders 1 --device cpu
 """
-"""Of 27 images: 6 steps in an epoch, whose last one has two images."""
+"""Options of a training on 27 images: 6 steps in an epoch, the last of which has two images."""
 EQUAL = "--eval-every 0 --log-every 1 --batch-size 6"
 
 APP = App(
@@ -36,7 +36,7 @@ class TestContract(Contract):
     @pytest.fixture(scope="class")
     @classmethod
     def data(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Images with a square on the left or on the right."""
+        """Create images with a square on the left or on the right, and return their folder."""
         return squares(tmp_path_factory.mktemp("data") / "squares")
 
     @pytest.mark.slow
@@ -55,7 +55,7 @@ class TestContract(Contract):
     def test_a_training_that_stopped_in_an_evaluation_resumes_with_it(
         self, program: Program, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The run ends with the last step of its first epoch done and its evaluation due."""
+        """The run stops after the last step of its first epoch, before the evaluation has ended."""
         out = tmp_path / "run"
         with monkeypatch.context() as patched:
             patched.setattr(evaluation, "evaluate", lambda *_: None)  # as after a signal
@@ -70,7 +70,7 @@ class TestContract(Contract):
     def test_one_asynchronous_worker_trains_as_one_process_does(
         self, program: Program, whole: Path, tmp_path: Path
     ) -> None:
-        """No other worker changes the weights, so that no gradient is of older weights."""
+        """No other worker changes the weights, so each gradient belongs to the current weights."""
         out, words = tmp_path / "run", launcher("parameter-server", 1)
         program.train(out, "--strategy", "parameter-server", launcher=words)
         losses, expected = (reading.values(run, "train_loss") for run in (out, whole))

@@ -14,7 +14,7 @@ from trainkit.testing.refusals import refused
 
 
 def test_resnet50v2_has_the_published_number_of_parameters() -> None:
-    """25,613,800 with 1,000 classes: the model summary of the lesson."""
+    """The model summary of the lesson shows 25,613,800 parameters with 1,000 classes."""
     assert network.network("ResNet50V2", 128, 1000).count_params() == 25_613_800
 
 

@@ -29,7 +29,7 @@ PATIENCE = 200.0
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The command `train` of the app, with a small data set."""
+    """Return the command `train` of the app, with a small data set."""
     return Program(APP, squares(tmp_path_factory.mktemp("data") / "squares"))
 
 
@@ -37,7 +37,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 def started(
     program: Program, out: Path, size: int, *words: str, checkpoint: bool = True
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Start ranks as by shells: no launcher ends the others if one of them ends.
+    """Start ranks without a launcher, so that no launcher ends the other ranks if one rank ends.
 
     Yields:
         The ranks, after the first checkpoint unless `checkpoint` is False.
@@ -195,7 +195,7 @@ def test_an_invalid_tf_config_is_refused(
 
 @pytest.mark.slow
 def test_horovod_with_keras_3_is_refused(program: Program, tmp_path: Path) -> None:
-    """Its optimizer would average nothing, and report no error."""
+    """With Keras 3, Horovod's optimizer would average nothing, and report no error."""
     said = program.train(
         tmp_path / "run", "--strategy", "horovod", code=2, TF_USE_LEGACY_KERAS="0"
     )
@@ -206,7 +206,7 @@ def test_horovod_with_keras_3_is_refused(program: Program, tmp_path: Path) -> No
 def test_more_replicas_than_images_are_refused(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """27 images in batches of 5: the last batch has two."""
+    """With 27 images in batches of 5, the last batch has two images for five replicas."""
     said = program.train(
         tmp_path / "run", "--strategy", "mirrored", "--replicas", "5", code=2
     )

@@ -1,4 +1,4 @@
-"""Small data sets, and the app run in this process or in its own."""
+"""Fixtures: small data sets, and functions that run the app in this process or in a new process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from resnet_imagenet.__main__ import main
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data set of 8 + 4 JPEG files of no common size (all the same 160x120 picture)."""
+    """Return a data set of 8 + 4 JPEG files without a common size (the same 160x120 picture)."""
     jpeg = (Path(__file__).parent / "data" / "gradient-160x120.jpg").read_bytes()
     splits = {"train": ([jpeg] * 8, [0, 1] * 4), "val": ([jpeg] * 4, [0, 1] * 2)}
     folder = tmp_path_factory.mktemp("data") / "photographs"
@@ -30,12 +30,12 @@ OPTIONS = (
     "--momentum 0.9 --log-every 5 --checkpoint-every 3 --threads 1 --precision fp32"
 )
 SMALL_RUN = OPTIONS.split()
-"""28 steps of a training; `--log-every` and `--checkpoint-every` do not divide each other."""
+"""Options of a training of 28 steps, in which logging and checkpoints occur at different steps."""
 
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a finished training on `tiny`, which tells its two classes. Do not change it."""
+    """Return a finished training on `tiny` that separates the two classes. Do not change it."""
     out = tmp_path_factory.mktemp("finished") / "run"
     arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
     more = ["--warmup-epochs", "1", "--momentum", "0.9"]
@@ -45,7 +45,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photograph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a training of one step of a network for photographs of 224 pixels, of 10 classes."""
+    """Return a training of one step: a network for photographs of 224 pixels, with 10 classes."""
     out = tmp_path_factory.mktemp("photograph") / "run"
     network = "--model resnet20 --stem imagenet --image-size 224 --batch-size-per-rank 2"
     length = "--epochs 1 --max-steps 1 --warmup-epochs 0 --eval-every 0"
@@ -78,9 +78,9 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture(scope="session")
 def start() -> Start:
-    """Return a function that starts a training in its own process, on one thread.
+    """Return a function that starts a training in a new process, with one thread.
 
-    Keywords are Popen's.
+    The returned function accepts the keyword arguments of `subprocess.Popen`.
     """
 
     def run(data: Path, out: Path, *more: str, **changed: Any) -> subprocess.Popen[str]:

@@ -1,6 +1,6 @@
-"""Trainings of a network of a few weights on images in memory: the real loop, in milliseconds.
+"""Train a network of a few weights on images in memory: the real loop, in milliseconds.
 
-The command is run as it is; what it opens (data, network, ranks) is put in its place.
+The command `train` runs unchanged; only what it opens is replaced: data, network and ranks.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from trainkit.torch.strategy import TorchStrategy
 
 CLASSES, SIZE = 7, 6
 TRAIN, HELD_OUT, BAD = 22, 17, 6
-"""Images, which no batch of the tests divides, and the number of one that is not an image."""
+"""Numbers of images, which are no multiples of a batch, and the index of a damaged image."""
 
 
 class Network(nn.Module):
-    """A convolution, batch normalization and a linear layer: all kinds of weights there are."""
+    """A network with all kinds of weights: convolution, batch normalization and linear layer."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Network(nn.Module):
 
 
 def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return images whose brightness and contrast have something to do with their class."""
+    """Return images (count, 1, SIZE, SIZE) and classes, which determine brightness and contrast."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=generator)
     noise = torch.randn((count, 1, SIZE, SIZE), generator=generator)
@@ -63,7 +63,7 @@ def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Memory:
-    """Batches of images in memory, in an order that has nothing to do with `data.Plan`."""
+    """Batches of images in memory, whose order does not depend on `data.Plan`."""
 
     def __init__(
         self, of: tuple[Tensor, Tensor], batch: int, strategy: TorchStrategy, shuffled: bool,
@@ -89,7 +89,7 @@ def order_of(epoch: int, samples: int) -> Tensor:
 
 
 def settings(out: Path, **more: Any) -> TrainSettings:
-    """Return settings of 3 epochs with large steps, so that small faults show."""
+    """Return settings of 3 epochs with large steps, so that small errors become visible."""
     return TrainSettings(**{
         "out": out, "data": Path("memory"), "epochs": 3, "batch_size_per_rank": 4,
         "base_lr": 0.4, "warmup_epochs": 1.0, "momentum": 0.9, "weight_decay": 0.05,
@@ -102,7 +102,7 @@ def train(
     network: nn.Module | None = None, strategy: TorchStrategy | None = None,
     batches: type[Memory] = Memory,
 ) -> Path:
-    """Run the command `train` on one or several ranks, and return its `--out`."""
+    """Run the command `train` on one or several ranks, and return its `--out` folder."""
     first, here = network or Network(), threading.local()
     here.strategy = strategy or TorchStrategy()
 
@@ -136,7 +136,7 @@ def train(
 
 
 class NoSignals(StopFlag):
-    """A flag that no signal sets."""
+    """A stop flag that ignores all signals."""
 
     def __enter__(self) -> NoSignals:
         return self
@@ -150,19 +150,19 @@ def last_state(out: Path) -> dict[str, Any]:
 
 
 def tensors(state: Any) -> Any:
-    """Return a state with its arrays as tensors."""
+    """Return a state whose arrays are replaced by tensors."""
     if isinstance(state, dict):
         return {key: tensors(item) for key, item in state.items()}
     return tensor_of(state) if isinstance(state, np.ndarray) else state
 
 
 def part(out: Path, name: str = "network") -> dict[str, Any]:
-    """Return one part of the newest checkpoint of a run, of tensors."""
+    """Return one part of the newest checkpoint of a run, as tensors."""
     found: dict[str, Any] = tensors(last_state(out)["parts"][name])
     return found
 
 
 def values(out: Path, key: str) -> list[float]:
-    """Return the values of a metric in order."""
+    """Return the values of a metric in the order of the log."""
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     return [line["value"] for line in lines if line["key"] == key]

@@ -1,4 +1,4 @@
-"""`--max-bad-records`: named, replaced, and nothing else changes, on any number of ranks."""
+"""Test `--max-bad-records`: bad records are reported and replaced, and nothing else changes."""
 
 import json
 import os
@@ -40,13 +40,13 @@ def damaged(source: Path, folder: Path, numbers=BAD, content: bytes = b"no image
 
 @pytest.fixture
 def bad_folder(numbered: Path, tmp_path: Path) -> Path:
-    """Return `numbered` with three records that cannot be decoded, two of them neighbours."""
+    """Return a copy of `numbered` with three damaged records, two of which are adjacent."""
     return damaged(numbered, tmp_path / "bad")
 
 
 @pytest.fixture(autouse=True)
 def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small images have one lane; that bad records are found on two is harder."""
+    """Use two lanes, where bad records are harder to find; small images normally use one lane."""
     monkeypatch.setattr(data, "lanes", lambda _, way: min(2, way.threads))
 
 
@@ -210,7 +210,7 @@ def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path
 
 
 def test_a_bad_picture_of_a_plain_folder_is_named_and_replaced(tmp_path: Path) -> None:
-    """Twelve bits in a file of 16: DALI would read it as all but black."""
+    """The picture stores 12 bits in a file of 16 bits: DALI would read it as almost black."""
     place = tmp_path / "train/cat"
     place.mkdir(parents=True)
     for at in range(4):

@@ -34,9 +34,10 @@ def build_without_memory(name: str) -> nn.Module:
 def test_parameters_and_multiplications_are_as_published(
     name: str, parameters: int, products: float
 ) -> None:
-    """GoogLeNet: parameters with biases, plus one for each of the 7,280 features of convolutions.
+    """Compare the numbers of parameters and of multiplications with the publications.
 
-    Batch normalization has two parameters per feature where a convolution has one bias.
+    The published GoogLeNet has biases. Here each of the 7,280 features of its convolutions has two
+    parameters of batch normalization instead of one bias: one parameter more for each feature.
     """
     network = build_without_memory(name)
     assert sum(one.numel() for one in network.parameters()) == parameters
@@ -52,7 +53,7 @@ def test_parameters_and_multiplications_are_as_published(
 def test_inception_modules_are_those_of_table_1(
     name: str, inputs: int, outputs: int, thousands: int
 ) -> None:
-    """arXiv:1409.4842, table 1, whose rounded numbers of parameters are up to 8 % off."""
+    """The numbers of parameters in arXiv:1409.4842, table 1, are rounded, and up to 8 % off."""
     module = zoo.inception(name)
     assert module(torch.zeros(2, inputs, 7, 7)).shape == (2, outputs, 7, 7)
     weights = sum(one.numel() for one in module.parameters() if one.dim() == 4)

@@ -1,4 +1,4 @@
-"""The app contract, kept by trainings of a small network on small images; and what they tell."""
+"""The app contract, tested with trainings of a small network on small images, and their output."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ TRAINING = """
     --model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1 --warmup-epochs 1
     --momentum 0.9 --precision fp32 --device cpu --log-every 5 --checkpoint-every 3 --threads 1
 """
-"""28 steps; `--log-every` and `--checkpoint-every` do not divide each other."""
+"""Options of a training of 28 steps, in which logging and checkpoints occur at different steps."""
 SOME = "--epochs 2 --warmup-epochs 0 --eval-every 0 --log-every 1"
 
 

@@ -1,4 +1,4 @@
-"""Batches: each sample once, the same again from (seed, epoch, step), on any number of ranks."""
+"""Batches contain each sample once; seed, epoch and step determine them for any number of ranks."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def loader(
 
 
 def numbers(images: torch.Tensor) -> list[int]:
-    """Return the sample numbers of the flat images of `numbered` (brightness / 2)."""
+    """Return the sample number of each image of `numbered`: half of its uniform brightness."""
     peak = images.amax(dim=(1, 2, 3)) * 0.25 + 0.5
     return (peak * 255 / 2).round().int().tolist()
 
@@ -175,7 +175,7 @@ def tiny_in_order(folder: Path):
 def test_small_images_are_changed_by_the_draws_of_their_epoch_and_step(
     tiny: Path, epoch: int, step: int
 ) -> None:
-    """The crop that most resembles the image is the one that epoch, step and row ask for."""
+    """Find the crop that resembles the image most, and compare it with the draws of the sample."""
     plain = torch.cat([images for images, _ in tiny_in_order(tiny)])
     batch = loader(tiny).epoch(epoch, step)
     images, _ = next(batch)

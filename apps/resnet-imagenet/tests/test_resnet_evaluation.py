@@ -1,4 +1,4 @@
-"""Scores against formulas: top-1, top-5, loss, frozen statistics, ranks with unequal shares."""
+"""Compare scores with formulas: top-1, top-5, loss, frozen statistics, ranks of unequal shares."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def held_out(strategy: TorchStrategy) -> Memory:
 
 
 def forward_by_hand(network: Network, images: Tensor) -> list[list[float]]:
-    """Return the logits, with the kept statistics and not those of the images."""
+    """Return the logits, computed with the running statistics instead of the batch's statistics."""
     n, logits = network.norm, []
     with torch.no_grad():
         for image in images:
@@ -45,7 +45,7 @@ def forward_by_hand(network: Network, images: Tensor) -> list[list[float]]:
 
 
 def places_and_losses(network: Network) -> tuple[list[int], list[float]]:
-    """Return, of each image, how many classes are before its own, and its cross-entropy."""
+    """Return for each image the number of classes with a larger logit, and the cross-entropy."""
     images, labels = memory.pictures(HELD_OUT, 2)
     places, losses = [], []
     for row, label in zip(forward_by_hand(network, images), labels.tolist(), strict=True):
@@ -61,7 +61,7 @@ def scores_by_hand(network: Network) -> tuple[float, float, float]:
 
 
 def trained_a_little() -> Network:
-    """Return a network in training mode whose statistics are of no batch of the evaluation."""
+    """Return a network in training mode whose running statistics fit no batch of the evaluation."""
     network = Network().train()
     network.norm.running_mean.copy_(torch.linspace(-1, 1, 5))
     network.norm.running_var.copy_(torch.linspace(0.5, 2, 5))
@@ -83,7 +83,7 @@ def test_scores_are_those_of_all_images_on_any_number_of_ranks(
 
 
 def test_the_images_tell_top_1_and_top_5_from_their_neighbours() -> None:
-    """Else a top-4 would have the same scores."""
+    """Some classes have rank 1, 2, 5 or 6 among the logits, so top-4 and top-5 accuracy differ."""
     assert {0, 1, 4, 5} <= set(places_and_losses(trained_a_little())[0])
 
 
@@ -96,7 +96,7 @@ def test_an_evaluation_changes_nothing_in_the_network() -> None:
 
 
 class Fixed(nn.Module):
-    """Answers each image with the logits that stand in its pixels."""
+    """A network that returns the pixels of each image as its logits."""
 
     def forward(self, images: Tensor) -> Tensor:
         return images[:, 0, 0]
@@ -124,7 +124,7 @@ def test_the_network_computes_in_the_asked_precision_and_the_loss_in_fp32(
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16])
 def test_the_loss_of_logits_in_half_precision_is_computed_in_fp32(half: torch.dtype) -> None:
-    """Of these logits exactly: their cross-entropy in half precision would differ by percents."""
+    """The cross-entropy of these logits in half precision would differ by several percent."""
     _, labels = memory.pictures(HELD_OUT, 2)
     logits = (7 * torch.linspace(-1, 1, HELD_OUT * CLASSES)).reshape(HELD_OUT, CLASSES).sin()
     given = logits.to(half)

@@ -1,4 +1,4 @@
-"""The command `export`: the file answers as the network does, describes itself, or is not there."""
+"""Test `export`: the file gives the outputs of the network and describes it, or is not written."""
 
 import importlib.util
 import io

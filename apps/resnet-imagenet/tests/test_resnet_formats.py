@@ -1,4 +1,4 @@
-"""Batches are the same from every format, each sample once, on any number of ranks."""
+"""Batches from every packed format are the same: each sample once, for any number of ranks."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ def test_batches_are_those_of_the_same_data_in_webdataset(
 
 
 def numbers(images: torch.Tensor) -> list[int]:
-    """Return the sample numbers of the flat images of `numbered` (brightness / 2)."""
+    """Return the sample number of each image of `numbered`: half of its uniform brightness."""
     return (images.amax(dim=(1, 2, 3)) * 0.25 + 0.5).mul(127.5).round().int().tolist()
 
 

@@ -1,4 +1,4 @@
-"""Training in fp16, and by fewer ranks than meant: what has to stay as it is."""
+"""Training in fp16, and training with fewer ranks than planned: what must not change."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 STEPS = 18
 FIRST = 2.0**16
-"""The scale of the loss at the beginning: PyTorch's documentation of GradScaler."""
+"""The initial scale of the loss, from PyTorch's documentation of GradScaler."""
 
 
 class Overflowing(memory.Network):
-    """The gradients of its `at`-th step in training are infinite."""
+    """A network whose gradients are infinite in the training step number `at`."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(
 def test_one_rank_in_the_place_of_two_makes_their_steps(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same global batch, in as many parts: so the statistics of a part are those of a rank."""
+    """The global batch and its parts are the same, so a part has the batch statistics of a rank."""
     two = memory.train(memory.settings(tmp_path / "two", **more), monkeypatch, ranks=2)
     one = memory.train(memory.settings(tmp_path / "one", ranks=2, **more), monkeypatch)
     for key in ("train_loss", "learning_rate", "global_batch_size"):

@@ -1,4 +1,4 @@
-"""Resize, flip and normalization on a CPU, against the same in plain floats."""
+"""Compare resizing, flipping and normalization on a CPU with the same operations in floats."""
 
 import threading
 

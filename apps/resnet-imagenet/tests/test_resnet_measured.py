@@ -1,4 +1,4 @@
-"""What a training says of itself: seconds, rates, means, counts, precision, evaluations."""
+"""The measurements that a training logs: seconds, rates, means, counts, precision, evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 
 class Clock:
-    """Stands still but where a test lets time pass."""
+    """A clock that advances only when a test advances it."""
 
     now = 0.0
 
@@ -38,7 +38,7 @@ class Clock:
 
 
 class Timed(Memory):
-    """Each batch takes half a second, those of the evaluation a hundred."""
+    """Batches that take half a second each in training, and a hundred seconds in an evaluation."""
 
     def __init__(self, clock: Clock, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -51,7 +51,7 @@ class Timed(Memory):
 
 
 class Distant(TorchStrategy):
-    """Gradients take a quarter of a second."""
+    """A strategy whose averaging of gradients takes a quarter of a second."""
 
     clock: Clock
 
@@ -106,7 +106,7 @@ def test_a_run_begins_with_its_counts(
 
 
 def places(out: Path, key: str) -> list[tuple[int, int]]:
-    """Return epoch and step of each value of a metric."""
+    """Return the epoch and the step of each value of a metric."""
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     found = [line["metadata"] for line in lines if line["key"] == key]
     return [(about["epoch_num"], about["step"]) for about in found]
@@ -150,7 +150,7 @@ def test_max_steps_ends_early_on_the_schedule_of_the_whole(
 
 
 class Watched(Network):
-    """Keeps the types it computes with in training; fails none."""
+    """A network that records its data types in each forward pass."""
 
     seen: list[Any]
 
@@ -179,7 +179,7 @@ def test_the_precision_asked_for_is_the_one_computed_in(
 
 @pytest.fixture
 def switches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Put PyTorch's switches back where they were."""
+    """Restore PyTorch's global settings after the test."""
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     kept = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32

@@ -1,4 +1,4 @@
-"""The optimizer and the rates of the published runs."""
+"""Test the optimizer, and the learning rates of published runs."""
 
 import math
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from trainkit.torch.optim import Lars
 
 @pytest.fixture
 def nothing_is_zero_by_chance() -> Iterator[None]:
-    """Have PyTorch fill memory that is not initialised with NaN."""
+    """Make PyTorch fill uninitialized memory with NaN, so that no value is zero by chance."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     yield
@@ -31,7 +31,7 @@ def nothing_is_zero_by_chance() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_is_zero_by_chance")
 def test_a_first_step_skipped_for_an_overflow_leaves_nothing_in_the_momentum() -> None:
-    """PyTorch's fused SGD allocates the momentum in its first step, skipped or not."""
+    """PyTorch's fused SGD allocates the momentum in its first step, even if the step is skipped."""
     layer = torch.nn.Linear(3, 2)
     before = layer.weight.detach().clone()
     settings = TrainSettings(base_lr=0.5, momentum=0.9, weight_decay=0.0)
@@ -48,7 +48,7 @@ def test_a_first_step_skipped_for_an_overflow_leaves_nothing_in_the_momentum() -
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 def test_label_smoothing_is_towards_all_classes_alike(smoothing: float) -> None:
-    """Szegedy et al.: (1 - e) of the own class and e / K of each of the K classes."""
+    """Szegedy et al.: the target is 1 - e for the true class, plus e / K for each of K classes."""
     logits = torch.tensor([[1.0, -2.0, 0.5, 3.0], [0.25, 0.0, -1.0, 2.0]])
     wanted = 0.0
     for row, label in zip(logits.tolist(), (2, 0), strict=True):
@@ -61,7 +61,7 @@ def test_label_smoothing_is_towards_all_classes_alike(smoothing: float) -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_momentum_begins_with_the_first_gradient(nesterov: bool) -> None:
-    """As in PyTorch without `make_optimizer`, to the bit."""
+    """The weights are bitwise equal to those of PyTorch's SGD without `make_optimizer`."""
     ours, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     theirs.load_state_dict(ours.state_dict())
     settings = TrainSettings(base_lr=0.5, momentum=0.9, nesterov=nesterov, weight_decay=0.0)
@@ -81,7 +81,7 @@ def test_the_momentum_begins_with_the_first_gradient(nesterov: bool) -> None:
 
 
 def test_the_published_run_has_its_published_rates() -> None:
-    """Codreanu et al., arXiv:1711.04291; figures in the recipe of the 448 nodes."""
+    """Codreanu et al., arXiv:1711.04291; the recipe for 448 nodes contains the numbers."""
     settings = TrainSettings(
         base_lr=4.8, warmup_lr=0.1, warmup_steps=446, steps=8040, schedule="polynomial", power=1.0
     )
@@ -93,7 +93,7 @@ def test_the_published_run_has_its_published_rates() -> None:
 
 
 def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_one() -> None:
-    """Goyal et al., arXiv:1706.02677, section 2.2: 0.1 for five epochs, then 3.2."""
+    """Goyal et al., arXiv:1706.02677, section 2.2: rate 0.1 for five epochs, then 3.2."""
     settings = TrainSettings(
         warmup="constant", warmup_lr=0.1, base_lr=0.1, base_batch=256, schedule="step"
     )

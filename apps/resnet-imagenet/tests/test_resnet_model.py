@@ -1,4 +1,4 @@
-"""The networks have the sizes, strides and starting point of their papers."""
+"""The networks have the sizes, the strides and the initial weights of their publications."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def parameters(network: nn.Module) -> int:
 
 
 def build_without_memory(name: str) -> model.ResNet:
-    """Return a network for ImageNet with shapes and no values: no time, no memory."""
+    """Return a network for ImageNet whose tensors have shapes, but no values in memory."""
     with torch.device("meta"):
         return model.build(name, classes=1000)
 
@@ -114,7 +114,7 @@ def test_option_a_subsamples_pads_with_zeros_and_has_no_parameters() -> None:
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
 def test_first_weights_are_those_of_the_papers(name: str, last: str) -> None:
-    """He et al., arXiv:1502.01852, equation 14; Goyal et al., arXiv:1706.02677, section 5.1."""
+    """He et al., arXiv:1502.01852, equation 14, and Goyal et al., arXiv:1706.02677, section 5.1."""
     torch.manual_seed(1)
     network = model.build(name, classes=1000)
     for key, module in network.named_modules():

@@ -1,6 +1,6 @@
-"""A network that is cut between two ranks: both end soon, and say where they wait.
+"""If the network between two ranks is cut, both ranks end soon, and report where they wait.
 
-Two hosts are two network namespaces of this test's own, joined by a cable that is pulled.
+The two hosts are network namespaces that this test creates; the test cuts the cable between them.
 """
 
 import os

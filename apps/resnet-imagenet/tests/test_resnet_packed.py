@@ -51,7 +51,7 @@ READERS = {"webdataset": webdataset, "tfrecord": tf_records, "recordio": recordi
 
 
 def by_dali(kind: str, folder: Path, shard: dict[str, Any]) -> list[tuple[int, bytes]]:
-    """Return class and image of each sample of a shard as DALI reads them."""
+    """Return the class and the encoded image of each sample of a shard, as DALI reads them."""
     count = shard["samples"]
     file, index = str(folder / shard["file"]), str(folder / shard.get("index", ""))
 
@@ -101,7 +101,7 @@ def test_packed_shards_hold_the_images_of_the_folder(kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_database_cut_in_half_is_named_and_no_bus_error(tmp_path: Path) -> None:
-    """Its entry was made for what is left of it; LMDB maps the file as long as it once was."""
+    """The file dataset.json states the truncated size, but LMDB maps the original length."""
     folder = shutil.copytree(DATA / "packed" / "lmdb", tmp_path / "data")
     document = json.loads((folder / "dataset.json").read_text())
     entry = document["splits"]["train"]["shards"][0]

@@ -1,4 +1,4 @@
-"""The command `plot` draws what a training measures."""
+"""The command `plot` draws the metrics of a training."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from trainkit.metrics import MetricsLog
 
 
 def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Path:
-    """Write the metrics of a run of 10 steps an epoch that has come through `epochs`."""
+    """Write the metrics of a run that has completed `epochs`, with 10 steps per epoch."""
     folder.mkdir(parents=True)
     with MetricsLog(folder / "metrics.jsonl") as log:
         for epoch in epochs:
@@ -30,7 +30,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
 
 
 def panels(*folders: Path) -> dict[str, list[Curve]]:
-    """Return the title of each panel that is drawn, and its lines."""
+    """Return title -> lines of each panel that is drawn."""
     figure = plots.draw([curves.read(folder) for folder in folders], CURVES)
     return {
         axes.get_title(loc="left"): [

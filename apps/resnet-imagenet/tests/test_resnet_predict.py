@@ -1,4 +1,4 @@
-"""The command `predict`: files, folders, photographs, and what cannot be read."""
+"""Test `predict` with files, folders and photographs, and with files that cannot be read."""
 
 import errno
 import io
@@ -25,7 +25,7 @@ from trainkit.testing.refusals import assert_reported
 
 @pytest.fixture
 def pictures(tmp_path: Path, tiny: Path) -> Path:
-    """Return a folder with three images of the test split and one other file."""
+    """Return a folder with three images of the test split, and one file that is no image."""
     from trainkit.data.dataset import open_dataset
 
     folder = tmp_path / "pictures"
@@ -150,7 +150,7 @@ def test_photographs_get_five_classes_in_order(
 
 
 def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> None:
-    """Compared with Pillow: shorter side 256, centre of 224, mean and deviation of ImageNet."""
+    """Pillow computes the expected values: shorter side 256, centre 224, ImageNet statistics."""
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     files = [str(file) for file in imagenet[:8]]
     to = Preprocessing(3, 224, mean, std, None)
@@ -171,7 +171,7 @@ def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> No
 
 
 def upright(case: Case) -> bytes:
-    """Return the expected pixels of a picture as the plainest file that there is."""
+    """Return the expected pixels of a picture as a plain PNG file."""
     out = io.BytesIO()
     Image.fromarray(case.pixels).save(out, "PNG")
     return out.getvalue()
@@ -179,7 +179,7 @@ def upright(case: Case) -> bytes:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_are_seen_as_by_the_packer(channels: int, tmp_path: Path) -> None:
-    """DALI does not know some tags, crashes at two of them, and rounds 16 bits."""
+    """DALI ignores some tags, crashes at two of them, and rounds 16-bit values."""
     cases = {name: case for name, case in {**CASES, **OTHERS}.items() if case.pixels is not None}
     to = Preprocessing(channels, 24, (0.0,) * channels, (1 / 255,) * channels, None)
     files = {"odd": [], "plain": []}

@@ -1,4 +1,4 @@
-"""The commands that the README shows are valid, and all but the long ones are executed."""
+"""The commands that the README shows are valid, and all except the long ones are executed."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ def test_a_shown_command_is_valid(words: list[str]) -> None:
 def test_a_shown_command_runs(
     words: list[str], run: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the folders and files that it names, and a smaller data set."""
+    """The test creates the files that the command names, and uses a smaller data set."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(run, "run")
     shutil.copytree(run, "other-run", ignore=shutil.ignore_patterns("checkpoints"))

@@ -1,4 +1,4 @@
-"""The arguments of every recipe are options of the app, with values that it takes."""
+"""The arguments of every recipe are options of the app, with values that the app accepts."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ RECIPES = sorted((Path(__file__).parents[3] / "recipes/resnet-imagenet").glob("*
 
 
 def points(recipe: Path) -> dict[int | None, Any]:
-    """Return the points of a series; any other recipe has the one point None."""
+    """Return the points of a series; for any other recipe, the only point is None."""
     series = yaml.safe_load(recipe.read_text()).get("series")
     found: dict[int | None, Any] = series["points"] if series else {None: {}}
     return found
 
 
 def settings(recipe: Path, point: int | None = None) -> TrainSettings:
-    """Return the settings that `trimaran run` would give the app."""
+    """Return the settings with which `trimaran run` would start the app."""
     stated = yaml.safe_load(recipe.read_text())
     words = ["--data=/data"] if stated["data"] else []
     for key, value in {**stated["args"], **points(recipe)[point].get("args", {})}.items():
@@ -54,13 +54,13 @@ def ranks(recipe: Path) -> int:
 
 
 def last_rate(found: TrainSettings) -> float:
-    """Return the learning rate of the last step that is made."""
+    """Return the learning rate of the last step of a training."""
     last = found.max_steps or found.steps or 0
     return method.learning_rate(found, found.batch_size_per_rank, 1)(last)
 
 
 def test_the_run_on_448_nodes_has_its_published_arguments() -> None:
-    """Codreanu et al., arXiv:1711.04291."""
+    """Compare with Codreanu et al., arXiv:1711.04291."""
     first = settings(named("skx8160-convergence"))
     second = settings(named("skx8160-2s-collapsed-convergence"))
     assert ranks(named("skx8160-convergence")) * first.batch_size_per_rank == 14_336
@@ -86,7 +86,7 @@ def test_the_collapsed_stage_begins_with_a_checkpoint_that_the_first_one_keeps()
 
 
 def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
-    """Codreanu et al., arXiv:1711.04291: 72 epochs of a global batch of 4,096 in five parts."""
+    """Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096, in five runs."""
     parts = [named(f"skx8160-2s-cyclic{number}-convergence") for number in range(1, 6)]
     found = [settings(part) for part in parts]
     assert [ranks(part) for part in parts] == [128] * 5
@@ -108,7 +108,7 @@ def test_the_scaling_runs_are_on_1_to_64_gpus() -> None:
 
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16, 32, 64])
 def test_the_scaling_runs_keep_64_images_per_gpu_and_scale_the_rate(gpus: int) -> None:
-    """PRACE Best Practice Guide - Deep Learning (2019), section 6.3."""
+    """Compare with the PRACE Best Practice Guide - Deep Learning (2019), section 6.3."""
     found = settings(named("gtx1080ti-x4-scaling"), gpus)
     assert (found.batch_size_per_rank, found.schedule, found.milestones) == (
         64, "step", (30.0, 60.0, 80.0)

@@ -1,7 +1,7 @@
-"""The training loop against a second one in plain PyTorch and plain formulas.
+"""Compare the training loop with a second implementation in plain PyTorch.
 
-Weights, velocities, moving averages, statistics, losses and scores must come out the same on
-any number of ranks, with any number of parts, to rounding.
+Weights, velocities, moving averages, statistics, losses and scores must be equal up to rounding
+for any number of ranks and of micro-batches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Named = dict[str, Tensor]
 
 
 def smoothed(logits: Tensor, labels: Tensor, share: float) -> Tensor:
-    """Return each sample's cross-entropy against (1 - share) of its class, the rest spread."""
+    """Return each sample's cross-entropy, (N,); `share` of the target is spread over classes."""
     logs = logits - logits.logsumexp(1, keepdim=True)
     target = torch.full_like(logs, share / logs.shape[1])
     target[torch.arange(len(labels)), labels] += 1 - share
@@ -31,7 +31,7 @@ def smoothed(logits: Tensor, labels: Tensor, share: float) -> Tensor:
 
 
 def rate_of(s: TrainSettings, number: int, steps: int, batch: int) -> float:
-    """Return the rate of a step: one epoch of warm-up to the scaled peak, then half a cosine."""
+    """Return the learning rate of a step: one epoch of warm-up to the peak, then half a cosine."""
     peak = s.base_lr * batch / (s.base_batch or batch)
     if number < steps:
         return peak * (number + 1) / steps
@@ -39,7 +39,7 @@ def rate_of(s: TrainSettings, number: int, steps: int, batch: int) -> float:
 
 
 def change(s: TrainSettings, name: str, weight: Tensor, g: Tensor, velocity: Named) -> Tensor:
-    """Return what the optimizer takes from a weight, times the learning rate."""
+    """Return the decrease of a weight in one step, divided by the learning rate."""
     decays = name in ("conv.weight", "head.weight")
     decayed = g + (s.weight_decay if decays else 0.0) * weight
     if s.optimizer == "lars" and decays:
@@ -53,7 +53,7 @@ def change(s: TrainSettings, name: str, weight: Tensor, g: Tensor, velocity: Nam
 def gradients_of(
     s: TrainSettings, networks: list[nn.Module], rows: Tensor
 ) -> tuple[list[Tensor], float]:
-    """Return the gradients of the mean loss over `rows`, and the sum of their losses."""
+    """Return the gradients of the mean loss over the samples `rows`, and the sum of the losses."""
     images, labels = memory.pictures(memory.TRAIN, 1)
     total, loss_sum = [torch.zeros_like(p) for p in networks[0].parameters()], 0.0
     for network, own in zip(networks, rows.tensor_split(len(networks)), strict=True):
@@ -69,12 +69,12 @@ def gradients_of(
 
 
 def floats(network: nn.Module) -> list[Tensor]:
-    """Return weights and statistics, without counts."""
+    """Return the weights and statistics of a network, without its counters."""
     return [t for t in network.state_dict().values() if t.is_floating_point()]
 
 
 def scores_of(network: nn.Module) -> tuple[float, float, float]:
-    """Return top-1, top-5 and loss, from the place of each image's class among the logits."""
+    """Return top-1, top-5 and loss, from the rank of each image's class among the logits."""
     images, labels = memory.pictures(memory.HELD_OUT, 2)
     with torch.no_grad():
         logits = copy.deepcopy(network).eval()(images)
@@ -86,7 +86,7 @@ def scores_of(network: nn.Module) -> tuple[float, float, float]:
 
 @torch.no_grad()
 def mean_statistics(networks: list[Any]) -> None:
-    """Give all networks the mean of their statistics."""
+    """Replace the running statistics of all networks by their mean."""
     for name in ("norm.running_mean", "norm.running_var"):
         found = [network.state_dict()[name] for network in networks]
         mean = torch.stack(found).mean(0)
@@ -95,7 +95,7 @@ def mean_statistics(networks: list[Any]) -> None:
 
 
 def by_hand(s: TrainSettings, ranks: int) -> SimpleNamespace:
-    """Return all that a training of `s` must end with."""
+    """Return the expected losses, rates, scores, velocities and networks for the settings `s`."""
     networks = [memory.Network() for _ in range(ranks)]
     averages: list[nn.Module] = []
     velocity: Named = {}
@@ -130,7 +130,7 @@ def by_hand(s: TrainSettings, ranks: int) -> SimpleNamespace:
 
 
 def follow(s: TrainSettings, networks: list[nn.Module], averages: list[nn.Module]) -> None:
-    """Move the moving averages towards the networks after a step; the first one copies."""
+    """Update the moving averages of the weights after a step; the first call copies the weights."""
     if not s.ema_decay:
         return
     if not averages:

@@ -1,6 +1,6 @@
-"""Everything that a checkpoint keeps comes back, and every part of it is needed.
+"""Every part of a checkpoint is restored, and no part can be omitted.
 
-The network drops features at random, so that the state of PyTorch's generator decides, too.
+The network drops features at random, so that the state of PyTorch's generator matters, too.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ EVERYTHING = {
     "ema_decay": 0.8, "precision": "fp16", "accumulation": 2, "checkpoint_every": 4, "keep": 99,
     "log_every": 3, "max_bad_records": 2,
 }
-"""18 steps, 6 an epoch: checkpoints after 4, 6, 8, 12, 16 and 18, lines after 3, 6, 9, …"""
+"""Options: 18 steps, 6 per epoch; checkpoints after 4, 6, 8, 12, 16, 18, log after 3, 6, 9, …"""
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a training that was never stopped, with all its checkpoints."""
+    """Return a training that was never interrupted, with all its checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         return train(tmp_path_factory.mktemp("whole") / "run", patch)
 
@@ -53,7 +53,7 @@ def at(step: int) -> str:
 def resumed(
     whole: Path, out: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> Path:
-    """Return the training once more, gone on from its checkpoint after `step`."""
+    """Return a copy of the training that was resumed from its checkpoint after `step`."""
     shutil.copytree(whole, out, dirs_exist_ok=True)
     return go_on(out, step, monkeypatch, **more)
 
@@ -64,7 +64,7 @@ def go_on(out: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any) ->
 
 
 def told(out: Path) -> list[Any]:
-    """Return all metrics but those of time, with their places."""
+    """Return all metrics except times, with the step of each value."""
     lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
     timed = {*reading.TIMED, "resumed_from_step"}
     return [
@@ -74,7 +74,7 @@ def told(out: Path) -> list[Any]:
 
 
 def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Return the leaves of nested dicts and lists by their path."""
+    """Return path -> leaf of nested dicts and lists."""
     pairs: Any = ()
     if isinstance(value, dict):
         pairs = value.items()
@@ -89,7 +89,7 @@ TIMES = ("seconds", "epoch_began", "waiting", "communicating", "metrics_offset",
 
 
 def differences(one: Path, two: Path) -> list[str]:
-    """Return the leaves of the last checkpoints that differ, but for times."""
+    """Return the paths of the leaves in which the last checkpoints differ, except times."""
     first, second = (flat(memory.last_state(out)) for out in (one, two))
     return [
         name for name in sorted({*first, *second})

@@ -79,7 +79,7 @@ def test_batches_grow_between_epochs_and_go_on_after_a_resume(photographs: Path)
 
 
 def test_without_scale_augmentation_all_windows_show_the_same_scale(photographs: Path) -> None:
-    """The picture's green rises over its height: a window of 7/8 of it spans 7/8 of 0..255."""
+    """The green of the picture grows linearly with the row: a window of 7/8 spans 7/8 of 0..255."""
     images = next(loader(photographs, image_sizes("64"), scale_augmentation=False).epoch(0))[0]
     green = (images[:, 1] * 0.25 + 0.5) * 255
     span = (green[:, -1] - green[:, 0]).mean(dim=1)

@@ -1,6 +1,6 @@
-"""The same training on one rank or on several: losses, weights, early stop, and death of a rank.
+"""The same training on one rank or several: losses, weights, early stop, and end of a rank.
 
-Horovod is compiled for an image, so its part runs inside one (`tests/integration`).
+Horovod is compiled for an image; therefore its tests run in the image (`tests/integration`).
 """
 
 import json
@@ -35,7 +35,7 @@ def weights(out: Path) -> dict[str, np.ndarray]:
 
 
 def launch(ranks: int, data: Path, out: Path, *more: str) -> "subprocess.Popen[str]":
-    """Start `ranks` processes by torchrun, or one as it is."""
+    """Start `ranks` processes by torchrun, or one process without a launcher."""
     launcher = [sys.executable, "-m"]
     if ranks > 1:
         launcher += ["torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
@@ -141,7 +141,7 @@ def test_a_bad_record_on_one_rank_is_the_first_error_shown(tiny: Path, tmp_path:
 
 
 def wait_for_ranks(process: "subprocess.Popen[str]", out: Path) -> list[int]:
-    """Return the ranks' process numbers once they have made some steps."""
+    """Wait until the ranks have made some steps, and return their process IDs."""
     for _ in range(600):
         if (out / "metrics.jsonl").exists() and len(values(out, "train_loss")) > 3:
             break

@@ -1,4 +1,4 @@
-"""Real trainings of a small network on small images: stops, other data, input without data."""
+"""Real trainings of a small network on small images: stops, changed data, synthetic input."""
 
 import fcntl
 import os
@@ -53,7 +53,7 @@ def test_a_stop_during_an_evaluation_repeats_it(
 def test_a_run_killed_in_its_last_evaluation_is_evaluated_when_it_goes_on(
     tiny: Path, tmp_path: Path, train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Step 12 has a checkpoint of its own, for 12 is a multiple of --checkpoint-every."""
+    """Step 12 has its own checkpoint, because 12 is a multiple of --checkpoint-every."""
     from resnet_imagenet import train as module
 
     class Killed(BaseException):

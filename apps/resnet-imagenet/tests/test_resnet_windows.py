@@ -1,4 +1,4 @@
-"""Windows: the rule of the publications, written a second time without arrays."""
+"""Compare the windows with a second implementation of the published rule, without arrays."""
 
 import math
 
@@ -13,7 +13,7 @@ SIDES = st.integers(1, 900)
 
 
 def by_hand(height: int, width: int, draw: np.ndarray) -> tuple[int, int, int, int]:
-    """Return y, x, height, width of a window as torchvision's documentation has the rule."""
+    """Return y, x, height and width of a window, by the rule in torchvision's documentation."""
     values = [float(value) for value in draw]
     h, w = min(height, max(1, int(width / 0.75))), min(width, max(1, int(height * 4 / 3)))
     for area, ratio in zip(values[:10], values[10:20], strict=True):

@@ -1,4 +1,4 @@
-"""Packing: the same pixels and labels come back, and the same bytes come out."""
+"""Packing preserves pixels and labels, and gives the same bytes each time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_tar(path: Path) -> list[tuple[str, bytes]]:
 
 
 def index_by_tarfile(path: Path) -> str:
-    """The index as the format defines it, from what Python's tarfile finds in the archive."""
+    """Return the index that the format requires, computed with Python's tarfile."""
     samples: dict[str, list[str]] = {}
     with tarfile.open(path) as tar:
         for member in tar:
@@ -95,7 +95,7 @@ def test_packing_twice_gives_the_same_bytes(contract: Images, raw: Path, tmp_pat
 
 
 def test_the_order_is_this_one_for_ever() -> None:
-    """Another order would make other shards: then results of before could not be repeated."""
+    """Another order would change the shards, and earlier results could not be reproduced."""
     assert arrays.shuffled("train", 10) == ORDER
 
 

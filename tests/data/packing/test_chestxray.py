@@ -1,4 +1,4 @@
-"""NIH's table and archives in miniature: patients divided, archives unpacked, faults named."""
+"""A small copy of NIH's table and archives: patients are divided, faults are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def rows() -> list[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """The table, and twelve archives of its images; two have none."""
+    """Return a folder with the table and twelve archives of its images, two of which are empty."""
     folder = tmp_path / "nih"
     folder.mkdir()
     (folder / TABLE).write_text("\n".join([HEAD, *rows()]) + "\n")
@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def contract(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> ChestXray14:
-    """The contract, for the miniature: without the sums and counts of the whole."""
+    """Return the contract for the small copy, without the checksums and with smaller counts."""
     monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
     lines = []
     for line in (COMMITTED / "chestxray14.yaml").read_text().splitlines():
@@ -179,7 +179,7 @@ def test_a_faulty_table_is_named_by_its_line(
 
 
 def test_a_spreadsheet_may_have_written_it(contract: ChestXray14, source: Path) -> None:
-    """With a byte-order mark, spaces around fields and names, semicolons, and its line ends."""
+    """The table has a byte-order mark, spaces around fields, semicolons, and CRLF line ends."""
     path = source / TABLE
     before = chestxray.table(path, contract.classes)
     text = path.read_text().replace("|", " | ").replace(",", " ;").replace("\n", "\r\n")

@@ -1,4 +1,4 @@
-"""The Python form of CIFAR-10 is read without executing it; anything else is an error."""
+"""The Python form of CIFAR-10 is read without executing it; other pickles are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_more_labels_than_one_operation_appends_are_read() -> None:
 
 
 def test_a_pickle_that_python_reads_has_the_same_entries() -> None:
-    """The pickles of these tests are pickles: Python's own reader finds the same labels."""
+    """Python's own reader finds the same labels, so the pickles of these tests are valid."""
     content = batch({b"labels": CLASSES, b"filenames": listed([text(b"a.png")])})
     assert pickle.loads(content, encoding="bytes") == {  # noqa: S301 - made by this test
         b"labels": list(LABELS), b"filenames": [b"a.png"],
@@ -42,7 +42,7 @@ def test_a_pickle_that_python_reads_has_the_same_entries() -> None:
 
 
 def test_nothing_that_a_file_names_is_called(tmp_path: Path) -> None:
-    """Python's own reader would run the command; this one names it and stops."""
+    """Python's own reader would run the command in the file; this reader names it in an error."""
     victim = tmp_path / "victim"
     content = pickle.dumps(_Hostile(victim), protocol=2)
     with pytest.raises(NotABatchError, match="refers to 'posix system'"):
@@ -122,7 +122,7 @@ def test_an_array_without_its_state_has_no_images() -> None:
 
 
 def test_a_bomb_ends_soon() -> None:
-    """Lists of lists by reference double with each operation, but are never expanded."""
+    """Nested lists of references double in size with each operation, but are never expanded."""
     doubling = b"\x80\x02]q\x00" + b"".join(b"](h%ch%ceq%c" % (at, at, at + 1) for at in range(99))
     with pytest.raises(NotABatchError, match="does not end with one dictionary"):
         records(doubling + b".")

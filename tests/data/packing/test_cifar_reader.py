@@ -1,4 +1,4 @@
-"""CIFAR-10: both forms give the same packed data set, in colour, and damage is named."""
+"""CIFAR-10: both forms give the same packed data set in colour, and damage is reported."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAME = "tiny-cifar"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """The folder with both archives."""
+    """Return the folder with both archives."""
     return tmp_path / "world"
 
 
@@ -176,7 +176,7 @@ def test_a_fault_of_the_contract_is_named(
 def test_a_link_in_the_archive_is_not_followed(
     checkout: Path, described: dict[str, Any], world: Path, own_place: Path
 ) -> None:
-    """Members are read by the names in the contract; others are never written."""
+    """Only members that the contract names are read; no other member is written."""
     files = cifars.folders()["binary"]
     secret = files.pop(f"{cifars.BINARY}/test_batch.bin")
     (world / "secret").write_bytes(secret)

@@ -1,4 +1,4 @@
-"""X-rays as hospitals keep them become grey JPEGs; the app sees the same pixels of them."""
+"""X-rays in DICOM files are packed as grey JPEGs; the app gets the same pixels from both files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trimaran.data.packing.pictures import BadImage
 
 
 def xray(**more: object) -> bytes:
-    """Return a DICOM file: one of pydicom's own, with changes."""
+    """Return the content of a DICOM file of pydicom with changed attributes."""
     dataset = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
     for key, value in more.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""Display matrices: every orientation that a video can have, and matrices that are none."""
+"""Display matrices: every orientation that a video can have, and invalid matrices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLOURS = {"r": (255, 0, 0), "g": (0, 255, 0), "b": (0, 0, 255), "w": (255, 255,
 
 
 def affine(a: float, b: float, c: float, d: float, x: int = 0, y: int = 0) -> tuple[int, ...]:
-    """Return a matrix in the fixed point of a file."""
+    """Return an affine matrix in the fixed-point format of a video file."""
     return (round(a * ONE), round(b * ONE), 0, round(c * ONE), round(d * ONE), 0, x, y, LAST)
 
 
@@ -61,7 +61,7 @@ NONE = {
 
 
 def film(path: Path, matrix: tuple[int, ...]) -> Path:
-    """Write a video of two frames whose corners have colours; its header has this matrix."""
+    """Write a video of two frames with four coloured quarters; the header has this matrix."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.repeat(np.repeat(
         np.array([COLOURS[one] for one in "rgbw"], np.uint8).reshape(2, 2, 3), 24, 0), 32, 1)
@@ -79,7 +79,7 @@ def film(path: Path, matrix: tuple[int, ...]) -> Path:
 
 
 def corners(image: Image.Image) -> str:
-    """Return the colours in the middles of the four quarters."""
+    """Return the colours in the centres of the four quarters of an image."""
     places = [(x, y) for y in (1, 3) for x in (1, 3)]
     shown = [np.array(image.getpixel((image.width * x // 4, image.height * y // 4)))
              for x, y in places]
@@ -114,7 +114,7 @@ def test_a_part_is_cut_out_of_what_is_shown(tmp_path: Path) -> None:
 
 
 def into(path: Path, other: Path) -> Path:
-    """Copy the packets of a video, and its matrix, into another container."""
+    """Copy the packets of a video, and its matrix, into a file of another container format."""
     with av.open(str(path)) as source, av.open(str(other), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):

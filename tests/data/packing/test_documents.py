@@ -1,4 +1,4 @@
-"""Documents of a text: what one is, in which split it is, and which ones are refused."""
+"""Documents of a text: their boundaries, their splits, and which documents are refused."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ INDEX = b"00-database-info\tA\tC\nb\tE\tB\na\tC\tC\nsynonym of a\tC\tC\textra\n"
 def test_the_entries_of_a_dictionary_are_its_documents(
     end: str, about: bytes, tmp_path: Path
 ) -> None:
-    """Each entry once, in the order of the file, without what describes the dictionary."""
+    """Each entry occurs once, in the order of the file, without entries about the dictionary."""
     index = written(tmp_path, INDEX.replace(b"00-database-info", about), b"xxaab", end)
     assert list(dictd.entries(index)) == [(2, b"aa"), (4, b"b")]
     text = documents.listed(tmp_path, "dictd", 1)

@@ -1,4 +1,4 @@
-"""The IDX reader takes exactly what the format says, and names the file otherwise."""
+"""The IDX reader accepts exactly the specified format; an error names the file."""
 
 from __future__ import annotations
 

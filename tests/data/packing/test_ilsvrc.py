@@ -1,4 +1,4 @@
-"""The official ImageNet tars in miniature: listed where they lie, checked, packed."""
+"""Small copies of the official ImageNet tars: listed without unpacking, verified, packed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting more takes longer than these few images."""
+    """Use one process, because starting more processes takes longer than packing these images."""
     monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
 
 
@@ -33,7 +33,7 @@ def tars(tmp_path: Path, checkout: Path) -> Path:
 
 @pytest.fixture
 def contract(tars: Path) -> ImageNet:
-    """The contract of ImageNet, for the miniature."""
+    """Return the contract of ImageNet with the counts and checksums of the small copies."""
     committed = Path(__file__).parents[3] / "recipes/data/imagenet-2012.yaml"
     target = paths.repository() / "recipes/data/imagenet-2012.yaml"
     text = committed.read_text().replace("1281167", "9").replace("50000", "4")
@@ -104,7 +104,7 @@ def test_get_checks_and_packs(contract: ImageNet, tars: Path) -> None:
 
 
 def damaged(contract: ImageNet, tars: Path) -> Path:
-    """Return the packed set, after `verify` has found it damaged."""
+    """Return the folder of a packed data set that `verify` has found damaged."""
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder / "val-00000.tar").write_bytes(b"")
     assert cache.verify(contract, reporter=Silent(), workers=1)
@@ -214,13 +214,13 @@ def test_other_classes_and_counts_are_refused(tars: Path, checkout: Path) -> Non
 
 
 def classes(tars: Path) -> dict[str, bytes]:
-    """Return the tar of each class."""
+    """Return name -> content of the tar of each class."""
     with tarfile.open(tars / ilsvrc.TRAIN) as outer:
         return {member.name: outer.extractfile(member).read() for member in outer}  # type: ignore[union-attr]
 
 
 def rewrite(tars: Path, **changed: bytes) -> None:
-    """Put other tars of classes into that of the training images."""
+    """Replace tars of classes in the tar of the training images."""
     content = photos.tar(classes(tars) | {f"{key}.tar": tar for key, tar in changed.items()})
     (tars / ilsvrc.TRAIN).write_bytes(content)
 

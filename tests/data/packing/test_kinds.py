@@ -46,7 +46,7 @@ def clips(tmp_path: Path) -> Path:
 
 
 class Told(Silent):
-    """Keeps the warnings."""
+    """A reporter that keeps the warnings."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""KITTI's zip in miniature: listed where it lies, counted, packed."""
+"""A small copy of KITTI's zip: listed without unpacking, counted, packed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMMITTED = Path(__file__).parents[3] / "recipes/data/kitti-tracking.yaml"
 
 @pytest.fixture
 def contract(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> Kitti:
-    """The contract, for the miniature."""
+    """Return the contract with the counts of the small copy."""
     monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
     text = COMMITTED.read_text().replace("samples: 21, frames: 8008", "samples: 2, frames: 5")
     target = checkout / "recipes/data/kitti-tracking.yaml"

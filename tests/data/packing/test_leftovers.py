@@ -1,4 +1,4 @@
-"""What lies beside the samples of a source: every file is counted and named, or refused."""
+"""Files besides the samples of a source: every file is counted and named, or refused."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def layout(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def source(layout: str, tmp_path: Path) -> Path:
-    """A source with three images in a folder of train, and one in val."""
+    """Return a source with three training images and one validation image."""
     root = tmp_path / "source"
     for split, count in (("train", 3), ("val", 1)):
         folder = root / split / Path(PLACES[layout]).name

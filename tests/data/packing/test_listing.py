@@ -1,4 +1,4 @@
-"""Tables of what there is: names stand whole, so that they can be copied."""
+"""Tables of `trimaran list`: names are never shortened, so that users can copy them."""
 
 from __future__ import annotations
 

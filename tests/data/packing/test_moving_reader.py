@@ -1,4 +1,4 @@
-"""Sequences of moving items: the same for ever, within the frame, and each as the text says."""
+"""Sequences of moving items: always the same, within the frame, with the specified motion."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOTION = Motion(side=9, frames=6, items=2, speed=2, seed=1)
 
 @pytest.fixture
 def documents(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The contract of `moved`, whose items are those of the data set `small`."""
+    """Return the contract of the data set `moved`, whose items come from the data set `small`."""
     world = tmp_path / "world"
     datasets.write(checkout / "recipes/data/small.yaml", datasets.document(world))
     for variable in ("DEBIAN", "SNAPSHOT", "PYPI"):
@@ -57,7 +57,7 @@ def scenes(motion: Motion = MOTION) -> Scenes:
 
 
 def test_the_sequences_are_these_for_ever() -> None:
-    """Other pixels would make every result on moving-fashion one of another data set."""
+    """With other pixels, earlier results on moving-fashion would belong to another data set."""
     digest = hashlib.sha256()
     for number in range(7):
         for frame in scenes().frames(number):

@@ -1,4 +1,4 @@
-"""Pictures of every kind: packed so that every app sees the same pixels, or refused by name."""
+"""Pictures of every kind: packed so that every app sees the same pixels, or refused by an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trimaran.data.packing import pictures
 
 
 def pixels(content: bytes) -> np.ndarray:
-    """Return the stored pixels as any decoder gives them, whatever tags say."""
+    """Return the stored pixels of a picture, without applying its tags."""
     with Image.open(io.BytesIO(content)) as image:
         return np.asarray(image)
 

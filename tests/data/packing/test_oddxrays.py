@@ -1,4 +1,4 @@
-"""DICOM files of every kind: the pixels that they show, or a refusal by name."""
+"""DICOM files of every kind give the expected pixels, or an error that names the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing image folders: all samples once, the same bytes, killed and gone on with, told well."""
+"""Packing image folders: all samples once, the same bytes, resumed after a kill, with progress."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_nothing_is_overwritten(source: Path, tmp_path: Path) -> None:
 
 
 def interrupted(source: Path, out: Path, monkeypatch: pytest.MonkeyPatch, after: int = 10) -> None:
-    """Stop a packing by Ctrl-C after some images."""
+    """Stop a packing by Ctrl-C after `after` images."""
     seen = 0
 
     def checked(content: bytes) -> bytes:
@@ -281,7 +281,7 @@ def test_a_packing_of_something_else_is_not_gone_on_with(
 
 
 def test_killed_packing_goes_on(source: Path, tmp_path: Path) -> None:
-    """kill -9 of the command while its processes work; they end by themselves."""
+    """The test kills the command with SIGKILL; its worker processes end by themselves."""
     for at in range(400):
         (source / f"train/dog/{at:04d}.jpg").write_bytes(photos.jpeg(at, (300, 200)))
     out, whole = tmp_path / "out", tmp_path / "whole"

@@ -1,4 +1,4 @@
-"""Images are passed on as they are, or scaled as documented; what cannot be decoded is said."""
+"""Images are packed unchanged or scaled as documented; damaged images cause an error."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from photos import jpeg, png
 from trimaran.data.packing import pictures
 
 TURNED = (0x112, 3, 1, b"\0\6")
-"""Orientation 6: turn by 90 degrees."""
+"""The EXIF tag for orientation 6: rotate by 90 degrees."""
 
 
 def exif(*tags: tuple[int, int, int, bytes]) -> bytes:
-    """Return EXIF with these tags: number, kind of value, count, the value's four bytes."""
+    """Return EXIF data with these tags: number, type, count, and the four bytes of the value."""
     entries = b"".join(struct.pack(">HHI4s", *tag) for tag in tags)
     return b"Exif\0\0MM\0*" + struct.pack(">IH", 8, len(tags)) + entries + bytes(4)
 
@@ -75,7 +75,7 @@ def test_grey_stays_grey() -> None:
 
 
 def test_an_image_is_turned_as_its_exif_says() -> None:
-    """DALI turns images, too; the packed image has no EXIF left that says so."""
+    """DALI applies the orientation, too; therefore the packed image has no EXIF data."""
     source = with_exif(jpeg(1, (60, 40)), exif(TURNED))
     image = opened(pictures.scaled(source, 20, 95))
     assert image.size == (20, 30)

@@ -1,4 +1,4 @@
-"""Tables of labels as people and spreadsheets write them: read rightly, or refused by the line."""
+"""Tables of labels, written by hand or by spreadsheets: read correctly, or refused by an error."""
 
 from __future__ import annotations
 

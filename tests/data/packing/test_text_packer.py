@@ -1,4 +1,4 @@
-"""Packing texts: nothing is lost or added, the same bytes each time, and it continues."""
+"""Packing of texts: nothing is lost or added, the bytes are reproducible, and packing resumes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_shard_ends_with_the_document_that_fills_it(
 
 
 def interrupting(after: int, real: Callable[..., object]) -> Callable[..., object]:
-    """Return `real` with a Ctrl-C in place of its call number `after`."""
+    """Return a function that calls `real` `after` times, and then raises KeyboardInterrupt."""
     calls = iter(range(after))
 
     def called(*args: object, **options: object) -> object:
@@ -262,7 +262,7 @@ def out(source: Path, tmp_path: Path) -> Path:
 
 
 def described(out: Path, change: Callable[[dict[str, dict[str, object]]], object]) -> list[str]:
-    """Return the faults after `change` of the parsed `dataset.json`."""
+    """Change the parsed `dataset.json`, and return the faults that `verify` finds."""
     document = json.loads((out / DATASET).read_text())
     change(document)
     (out / DATASET).write_text(json.dumps(document))

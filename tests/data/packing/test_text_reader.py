@@ -1,4 +1,4 @@
-"""Contracts of texts: got and packed from a small package, and refused if they are wrong."""
+"""Contracts of texts: downloaded and packed from a small package, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def base64(value: int) -> str:
 
 
 def dictionary() -> dict[str, bytes]:
-    """Return the files of a dictionary of dictd, whose entries are the documents."""
+    """Return file name -> content of a dictionary in the format of dictd."""
     text, lines = "about\n", ["00-database-info\tA\tG"]
     for number, entry in enumerate(ENTRIES):
         start, size = len(text.encode()), len(entry.encode())
@@ -57,7 +57,7 @@ def about(content: bytes) -> dict[str, Any]:
 def described(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., DownloadedText]:
-    """Write the contract of a small dictionary, and load it."""
+    """Return a function that writes a changed contract of a small dictionary, and loads it."""
     made = dictionary()
     deb = datasets.package({f"{FOLDER}/{name}": content for name, content in made.items()})
     path = tmp_path / "mirror/debian/pool/small.deb"

@@ -1,4 +1,4 @@
-"""Tokenizers: lossless, the same on every machine, and refused if they are none."""
+"""Tokenizers: lossless, the same on every machine, and refused if invalid."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_small_text_gives_a_smaller_vocabulary() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_a_bpe_is_the_same_for_any_number_of_threads(threads: int) -> None:
-    """Each in a process of its own, as the library keeps its threads and its seeds of hashing."""
+    """Each run has its own process, because the library sets threads and hash seeds only once."""
     program = (
         "import sys, writtentexts; from trimaran.data.packing import tokenizing\n"
         f"tokenizing.use_threads({threads})\n"
@@ -126,14 +126,14 @@ def test_what_is_no_tokenizer_is_refused(content: bytes) -> None:
 
 
 def test_an_end_that_is_not_special_is_refused() -> None:
-    """The library would find it in a text, too."""
+    """The library would also find such an end token within a text."""
     token = {**json.loads(file("bpe:300"))["added_tokens"][0], "special": False}
     with refused("tokenizer-invalid", END):
         Encoder(changed(added_tokens=[token]), PLACE)
 
 
 def unigram(*more: tuple[str, float]) -> bytes:
-    """Return a tokenizer file with a model of the type Unigram, with `more` in its vocabulary."""
+    """Return a tokenizer file with a Unigram model, to whose vocabulary `more` is added."""
     pieces = [("<unk>", 0.0), ("a", -1.0), ("<", -5.0), ("/", -5.0), ("s", -3.0), (">", -5.0)]
     tokenizer = Tokenizer(models.Unigram([*pieces, *more], unk_id=0))
     tokenizer.add_special_tokens(["</s>"])

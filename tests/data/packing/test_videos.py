@@ -1,4 +1,4 @@
-"""Videos as sequences: every frame in order and once, and each fault by file and frame."""
+"""Videos as sequences: every frame once and in order; an error names file and frame."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ COMMITTED = Path(__file__).parents[3] / "recipes/data/traffic-camera.yaml"
 
 
 def picture(number: int, size: tuple[int, int] = SIZE) -> Image.Image:
-    """A grey frame that says its number by its brightness."""
+    """Return a grey frame whose brightness encodes its number."""
     return Image.new("RGB", size, (20 * number,) * 3)
 
 
 def film(path: Path, codec: str = "mpeg4", count: int = COUNT) -> Path:
-    """Write a video of `count` frames."""
+    """Write a video of `count` numbered frames."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=10)
@@ -47,7 +47,7 @@ def film(path: Path, codec: str = "mpeg4", count: int = COUNT) -> Path:
 
 
 def numbers(path: Path, clip: Clip = Clip()) -> list[int]:  # noqa: B008 - a tuple
-    """Return which frames are seen, by their brightness."""
+    """Return the numbers of the decoded frames, from their brightness."""
     return [round(image.getpixel((30, 20))[0] / 20) for image in videos.frames(path, clip)]
 
 
@@ -123,7 +123,7 @@ def test_what_is_cut_off_is_a_fault_and_not_the_end(
 def test_every_file_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     ending: str, codec: str, count: int, tmp_path: Path
 ) -> None:
-    """Of files cut at the same byte, FFmpeg says the same words again."""
+    """For files that are truncated at the same byte, FFmpeg may not repeat its message."""
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec), 0.8)
         with pytest.raises(BadImage, match=r"is damaged after frame \d+: File ended prematurely"):

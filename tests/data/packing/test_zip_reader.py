@@ -1,4 +1,4 @@
-"""Images in folders of a zip: labelled by their folder, divided by their content."""
+"""Images in the folders of a zip file: the folder gives the label, and the content the split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the toys share: as those of the apps, in the environment of a framework."""
+"""Settings that the tests of the toy apps share, as in `apps/conftest.py`."""
 
 import signal
 

@@ -20,7 +20,7 @@ from trainkit.torch.strategy import TorchStrategy
 REPETITIONS = 3
 MOST_CALLS = 1000
 SHRINK = 8
-"""Factor by which the size is divided until the calls fit into the time."""
+"""Factor by which the size in bytes is divided until the calls fit into the available time."""
 SMALLEST = 1 << 16
 DTYPE = torch.float32
 ALL_REDUCE = OPERATIONS["all-reduce"]

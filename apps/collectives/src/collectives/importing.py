@@ -36,7 +36,7 @@ def first(evict: bool) -> float:
 
 
 def again(seconds: float) -> float | None:
-    """Return the seconds of an import in a new process, or None if it failed or took too long.
+    """Import PyTorch in a new process; return the seconds, or None if it failed or took too long.
 
     Args:
         seconds: time limit.

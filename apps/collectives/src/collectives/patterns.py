@@ -20,7 +20,7 @@ from torch import Tensor
 Tile = npt.NDArray[np.int64]
 
 PERIOD = 251
-"""Elements of the shortest tile."""
+"""Number of elements of the shortest tile."""
 LEVELS = 4
 """A summand is an integer from 1 to this number."""
 POISON = -1
@@ -39,8 +39,9 @@ _LEVEL.flags.writeable = False
 def moved(source: int, target: int) -> Tile:
     """Return data that rank `source` sends to rank `target`: integers from 0 to 255.
 
-    Each format of `EXACT` represents them exactly. With the factors 7 and 34, any two ranks whose
-    numbers differ by less than 256 send different data, and A sends B other data than B sends A.
+    Each format of `EXACT` represents these integers exactly. With the factors 7 and 34, any two
+    ranks whose numbers differ by less than 256 send different data. The data from rank A to rank B
+    differ from the data from B to A.
     """
     found: Tile = (np.arange(PERIOD) + 7 * source + 34 * target) % 256
     return found
@@ -96,7 +97,7 @@ def fault(buffer: Tensor, tiles: Sequence[Tile]) -> Fault | None:
 
 
 def _parts(buffer: Tensor, tiles: Sequence[Tile]) -> Iterator[tuple[int, Tensor, Tensor]]:
-    """Yield the parts of `buffer`: start, elements, and the values that belong there."""
+    """Yield the parts of `buffer`: start, elements, and the expected values of the part."""
     length = len(buffer) // max(1, len(tiles))
     for number, tile in enumerate(tiles):
         repeats = -(-min(length, PART) // len(tile))

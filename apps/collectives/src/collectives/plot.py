@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS = 32
-"""Points of a fitted line, which is curved on logarithmic axes."""
+"""Number of points of a fitted line, which is curved on logarithmic axes."""
 
 
 def main(settings: PlotSettings) -> None:

@@ -49,7 +49,7 @@ from trainkit.torch.strategy import TorchStrategy
 from trainkit.watchdog import Watchdog
 
 SHARES = {"gemm": 0.08, "memory": 0.05, "storage": 0.08, "import": 0.25, "all-reduce": 0.06}
-"""Part -> largest share of the time after the start of all ranks. Pairs get what is left."""
+"""Part -> largest share of the time after the start of all ranks. Pairs get the remaining time."""
 
 PAIRS_END = 0.95
 """Share of the time after which no further round of pairs is begun."""
@@ -65,7 +65,7 @@ MEMORY_SHARE = 8
 
 QUALIFYING = "qualifying"
 FILE = "qualify-{}-{}.bin"
-"""Name of the file that a node writes and another reads: random word of the job, and rank."""
+"""Name of a file that one node writes and another reads: random word of the job, and rank."""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:

@@ -166,7 +166,7 @@ def _check(found: Results) -> None:
 
 
 def _made(kind: Any, value: Any, where: str) -> Any:
-    """Return `value`, parsed JSON, as `kind`: a dataclass, list, dict, number, text or union.
+    """Convert `value`, parsed JSON, to `kind`: a dataclass, list, dict, number, text or union.
 
     Raises:
         ValueError: the value has another type; the message contains its position `where`.

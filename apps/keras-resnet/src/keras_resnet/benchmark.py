@@ -97,7 +97,7 @@ def build(name: str, size: int | None) -> Classifier:
 
     Args:
         name: a key of `network.names()`, or `network.SMALL`.
-        size: side of the images in pixels, or None for that of the network.
+        size: side of the images in pixels, or None for the default size of the network.
 
     Raises:
         ArgumentError: the network does not accept images of this size.

@@ -95,8 +95,8 @@ class Run:
         Args:
             model: the compiled network.
             batches: function that returns the batches of a split for this process.
-            total: function that adds the sums of the ranks; None: Keras adds those of all replicas.
-            evaluated: function that yields the sums of each batch; None: by `model.evaluate`.
+            total: function that adds the sums of the ranks; None: Keras adds the replicas' sums.
+            evaluated: function that yields the sums of each batch; None: `model.evaluate` is used.
 
         Yields:
             The callback for `model.fit`.

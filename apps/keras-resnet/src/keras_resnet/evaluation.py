@@ -75,7 +75,7 @@ def evaluate(
         split: the images.
         session: the session of the training.
         ranks: the strategy that connects the ranks.
-        total: function that adds the sums of the ranks; None: Keras adds those of all replicas.
+        total: function that adds the sums of the ranks; None: Keras adds the sums of all replicas.
         evaluated: function that yields the sums of each share of a batch; None: the batches are
             evaluated by `model.evaluate`.
     """

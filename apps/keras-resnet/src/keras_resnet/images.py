@@ -112,7 +112,9 @@ class Split:
     def _order(
         self, epoch: int, first: int, own: range, replicas: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], list[int]]:
-        """Return what the replicas `own`, some of all `replicas`, read beginning with step `first`.
+        """Return the images that the replicas `own` read from step `first` on.
+
+        `replicas` is the number of replicas of all ranks.
 
         Returns:
             For each image its number, its weight (0: in place of an image), and whether it is

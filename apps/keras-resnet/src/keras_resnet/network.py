@@ -108,10 +108,10 @@ def _small(images: Any, classes: int) -> Any:
 class Classifier(keras.Model):  # type: ignore[misc]
     """A network from images (n, H, W, 3) with values 0..255 to logits (n, classes).
 
-    The training step is the only part of `model.fit` that this app defines. It differs from that
-    of Keras in two points: the loss is a sum over images that each have the weight 1 / global
-    batch, so that the sum of the gradients of all replicas is the gradient of the mean loss, also
-    if the last batch of an epoch is smaller; and a batch may be divided into micro-batches.
+    The training step is the only part of `model.fit` that this app defines. It differs from the
+    training step of Keras in two points. The loss is a sum over images, each with the weight
+    1 / global batch: the sum of the gradients of all replicas is the gradient of the mean loss,
+    also if the last batch of an epoch is smaller. And a batch may be divided into micro-batches.
 
     Attributes:
         accumulation: number of micro-batches per step and replica.
@@ -176,6 +176,6 @@ class Classifier(keras.Model):  # type: ignore[misc]
 
 
 def hits(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """Return the number of images whose largest logit is that of their class."""
+    """Return the number of images whose largest logit belongs to their class."""
     best = tf.argmax(logits, -1, output_type=labels.dtype)
     return tf.reduce_sum(tf.cast(best == labels, tf.float32))

@@ -29,7 +29,7 @@ from trainkit.zoo import options as zoo
 
 MODELS = ("resnet20", "resnet32", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152")
 OTHERS = ("alexnet", "googlenet", "vgg16", "vgg19", "densenet121", "mobilenetv2")
-"""The networks that `benchmark` measures, too."""
+"""The networks besides ResNets that `benchmark` can measure."""
 ZOO = ("resnet50", "resnet101", "resnet152", *OTHERS)
 """The networks that `benchmark` measures by default."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")

@@ -25,7 +25,7 @@ from trainkit.torch.strategy import TorchStrategy
 T = TypeVar("T")
 
 LARGEST_COUNT = (1 << 31) - 1
-"""Largest number of elements before MPI 4.0: functions with larger counts exist since 4.0."""
+"""Largest number of elements of a call before MPI 4.0, which added functions for larger numbers."""
 
 GPU_VARIABLES = ("MPICH_GPU_SUPPORT_ENABLED", "MV2_USE_CUDA", "MV2_USE_ROCM")
 """Environment variables that make Cray MPICH and MVAPICH2 read the memory of GPUs."""

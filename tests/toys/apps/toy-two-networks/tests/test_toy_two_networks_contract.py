@@ -7,7 +7,7 @@ import pytest
 from trainkit.testing import App, Contract, Program, reading
 
 FEW = "--steps 6 --grow-at 3 --log-every 2 --base-lr 1e-4"
-"""Of a larger rate Adam makes more of how sums are rounded."""
+"""Options of a short training with a small rate, so that rounding errors remain small."""
 
 
 class TestContract(Contract):
@@ -24,7 +24,7 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_and_after_the_growth(
         self, program: Program, tmp_path: Path, grows: int, begins: int, steps: int
     ) -> None:
-        """A generator that has grown has more parts, and its optimizer knows more of them."""
+        """After the growth, the generator has more parts, and its optimizer has more state."""
         words = ["--steps", str(steps), "--grow-at", str(grows), "--checkpoint-every", str(begins)]
         whole, out = tmp_path / "whole", tmp_path / "run"
         assert program.main(whole, *words) == 0

@@ -1,4 +1,4 @@
-"""The ring, and the distance to it."""
+"""Test the ring of points, and the distance between sets of points."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Self-test of the toy's image: a training of some steps, over the growth, comes to its end."""
+"""Self-test of the toy's image: a short training, with a growth of the generator, completes."""
 
 import json
 import subprocess

@@ -9,17 +9,17 @@ Batch = tuple[tf.Tensor, tf.Tensor]
 
 
 def training(seed: int, step: int, batch: int) -> Batch:
-    """Return the global batch of a step: it depends on nothing else."""
+    """Return the global batch of a step, which depends only on seed, step and size."""
     return _points(batch, [seed, step])
 
 
 def held_out(seed: int) -> Batch:
-    """Return the points to evaluate with; no step has this number."""
+    """Return the points for the evaluation, which occur in no training step."""
     return _points(HELD_OUT, [seed, -1])
 
 
 def share(batch: Batch, rank: int, size: int) -> Batch:
-    """Return the part of a global batch that is a rank's."""
+    """Return the part of a global batch that belongs to `rank`, one of `size` ranks."""
     points, labels = batch
     own = len(points) // size
     return points[rank * own : (rank + 1) * own], labels[rank * own : (rank + 1) * own]

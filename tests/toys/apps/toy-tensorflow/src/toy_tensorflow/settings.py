@@ -30,10 +30,10 @@ class TrainSettings:
     log_every: int = option(20, "updates between lines of metrics", positive_int)
 
     def check(self) -> None:
-        """Refuse what does not go together.
+        """Refuse missing options, and options that contradict each other.
 
         Raises:
-            ArgumentError: so it is.
+            ArgumentError: an option is missing, or two options contradict each other.
         """
         if self.out is None:
             raise ArgumentError("--out DIR is missing", code="argument-missing")

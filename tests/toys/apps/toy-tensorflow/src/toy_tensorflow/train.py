@@ -1,7 +1,8 @@
-"""Train a network of 8 hidden units on the sign of a product: XOR, in the plane.
+"""Train a network of 8 hidden units on the sign of the product of two coordinates (XOR).
 
-The gradients of a rank's sum of losses, times ranks / points of the global batch, are averaged
-over the ranks: that is the mean over the global batch, however it is divided.
+Each rank multiplies the gradients of its summed losses by ranks / points of the global batch.
+The average over the ranks is then the gradient of the mean loss over the global batch, for any
+number of ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
 from trainkit.training import Course
 
 FREE = {"out", "resume", "device", "checkpoint_every", "log_every"}
-"""Settings that may change when a training goes on."""
+"""Settings that may change when a training is resumed."""
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
 PACKAGES = ("tensorflow-cpu", "tensorflow", "keras", "numpy", "trainkit", "toy-tensorflow")
 WORDS = Words(
@@ -38,10 +39,10 @@ WORDS = Words(
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say.
+    """Train as `settings` specify, and write all files below `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     assert settings.out is not None
     determinism.prepare(settings.seed, threads=1)
@@ -59,13 +60,13 @@ def main(settings: TrainSettings) -> None:
 
 
 def identity(settings: TrainSettings, ranks: TensorFlowStrategy) -> dict[str, Any]:
-    """Return the settings that a resumed training shares with its checkpoint."""
+    """Return the settings that must be equal in a checkpoint and a training that resumes it."""
     values = dataclasses.asdict(settings)
     return {key: values[key] for key in values if key not in FREE} | {"ranks": ranks.size}
 
 
 class Training:
-    """The loop: one epoch of all steps."""
+    """The training loop, with one epoch of all steps."""
 
     def __init__(
         self, settings: TrainSettings, ranks: TensorFlowStrategy, out: Outputs, stop: StopFlag
@@ -99,18 +100,18 @@ class Training:
                 self.session.end_epoch(self.evaluate)
 
     def batches(self, first: int) -> Iterator[points.Batch]:
-        """Yield the global batches from the step `first` on."""
+        """Yield the global batches, beginning with step `first`."""
         for step in range(first, self.settings.steps):
             yield points.training(self.settings.seed, step, self.batch)
 
     def train_step(self, batches: Iterator[points.Batch]) -> None:
-        """Make one update."""
+        """Make one update, and log the loss."""
         batch = self.session.next_batch(batches)
         stopping = tf.constant(float(self.session.stop_asked), tf.float64)
         self.session.finish_step(self.batch, Sum(self.update_in_graph(batch, stopping)), {})
 
     def update(self, batch: points.Batch, stopping: tf.Tensor) -> tf.Tensor:
-        """Make one update; return the losses' sum and how many ranks are to stop, of all ranks."""
+        """Make one update; return the sum of the losses, and how many ranks should stop."""
         own = points.share(batch, self.ranks.rank, self.ranks.size)
         total = tf.zeros((), tf.float64)
         sums = [tf.zeros_like(weight) for weight in self.weights]
@@ -128,7 +129,7 @@ class Training:
         return self.ranks.total(tf.stack([total, stopping]))
 
     def evaluate(self) -> Evaluation:
-        """Return the accuracy on the points held out; each rank sees all of them."""
+        """Return the accuracy on the held-out points; each rank evaluates all of them."""
         places, labels = points.held_out(self.settings.seed)
         found = tf.argmax(self.network(places, training=False), 1, tf.int32)
         accuracy = float(tf.reduce_mean(tf.cast(found == labels, tf.float64)).numpy())
@@ -137,14 +138,14 @@ class Training:
         )
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         return {
             "network": Variables(self.network.variables),
             "optimizer": Variables(self.optimizer.variables),
         }
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {
             metrics.SEED: self.settings.seed, metrics.GLOBAL_BATCH_SIZE: self.batch,
             metrics.EVAL_SAMPLES: points.HELD_OUT,
@@ -155,12 +156,12 @@ class Training:
         return digest(self.weights)
 
     def before_save(self) -> None:
-        """Do nothing: no rank has anything by itself."""
+        """Do nothing, because all ranks have the same state."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return nothing: parts and progress are all."""
+        """Return an empty description: the parts and the progress are the whole state."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
-        """Return nothing: accuracy and steps are all."""
+        """Return no entries, because `result.json` contains accuracy and steps already."""
         return {}

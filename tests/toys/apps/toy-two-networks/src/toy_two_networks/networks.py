@@ -1,4 +1,4 @@
-"""A generator that can grow, a critic, and what they say of each other."""
+"""A generator that can grow, a critic, and the gradients of the critic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NOISE = 2  # numbers that a point is made of
 
 
 class Generator(nn.Module):
-    """Makes points (N, 2) of noise (N, 2)."""
+    """A network that maps noise (N, 2) to points (N, 2)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,13 +19,13 @@ class Generator(nn.Module):
         self.last = nn.Linear(WIDTH, 2)
 
     def grow(self) -> nn.Module:
-        """Add a block, which changes nothing yet; return it."""
+        """Add a block, which initially does not change the output, and return it."""
         added = block()
         self.blocks.append(added)
         return added
 
     def forward(self, noise: Tensor) -> Tensor:
-        """Return points."""
+        """Map noise (N, 2) to points (N, 2)."""
         values = self.first(noise)
         for residual in self.blocks:
             values = values + residual(values)
@@ -34,7 +34,7 @@ class Generator(nn.Module):
 
 
 def block() -> nn.Module:
-    """Return a residual block whose branch begins at zero."""
+    """Return a residual block whose branch initially returns zeros."""
     last = nn.Linear(WIDTH, WIDTH)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
@@ -42,7 +42,7 @@ def block() -> nn.Module:
 
 
 def critic() -> nn.Module:
-    """Return what gives each of the points (N, 2) a score (N, 1)."""
+    """Return a network that maps points (N, 2) to scores (N, 1)."""
     return nn.Sequential(
         nn.Linear(2, WIDTH), nn.LeakyReLU(0.2), nn.Linear(WIDTH, WIDTH), nn.LeakyReLU(0.2),
         nn.Linear(WIDTH, 1),
@@ -50,7 +50,7 @@ def critic() -> nn.Module:
 
 
 def slopes(critic: nn.Module, points: Tensor) -> Tensor:
-    """Return the norms (N) of the scores' gradients at `points`, which can be differentiated."""
+    """Return the norms (N,) of the gradients of the scores at `points`, in differentiable form."""
     places = points.detach().requires_grad_()
     (found,) = torch.autograd.grad(critic(places).sum(), places, create_graph=True)
     norms: Tensor = found.norm(dim=1)

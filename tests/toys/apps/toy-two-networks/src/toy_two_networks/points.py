@@ -1,4 +1,4 @@
-"""Points of a ring, noise, and how far two clouds of points are from each other."""
+"""Points on a ring, noise, and the distance between two sets of points."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ SPREAD = 0.05
 
 
 def batch(seed: int, step: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return points, noise and where between two points to look, of a step's global batch.
+    """Return points (size, 2), noise (size, 2) and interpolation weights (size, 1) of a step.
 
-    They depend on nothing else, so that it does not matter how many ranks share them.
+    These values of a global batch depend only on the arguments, so that any number of ranks can
+    share the batch.
     """
     # PyTorch's generator takes 32 bits of a seed.
     mixed = np.random.SeedSequence([seed, step]).generate_state(1)
@@ -28,7 +29,7 @@ def batch(seed: int, step: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def distance(one: Tensor, two: Tensor) -> float:
-    """Return the mean distance of two clouds (N, 2), over directions: sliced Wasserstein.
+    """Return the sliced Wasserstein distance of two sets of points (N, 2): a mean over directions.
 
     Rabin et al., "Wasserstein Barycenter and Its Application to Texture Mixing" (2011), eq. 14.
     """

@@ -1,8 +1,9 @@
 """Train a generator of points against a critic: Wasserstein GAN with gradient penalty.
 
-Gulrajani et al., arXiv:1704.00028, algorithm 1, with one update of the critic for each of the
-generator; Adam as there, without momentum. Before step `--grow-at` the generator grows by a
-block. A loss is the mean over the global batch, however many ranks share it.
+The method is algorithm 1 of Gulrajani et al., arXiv:1704.00028, with one update of the critic for
+each update of the generator, and with Adam without momentum, as in the publication. Before step
+`--grow-at`, the generator grows by a block. A loss is the mean over the global batch, for any
+number of ranks.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from trainkit.torch.strategy import TorchStrategy
 from trainkit.training import Course
 
 EPOCH = 100
-"""Steps, after which the points are looked at."""
+"""Number of steps between two evaluations."""
 
 FREE = {"out", "resume", "checkpoint_every", "log_every"}
-"""Settings that may change when a training goes on."""
+"""Settings that may change when a training is resumed."""
 PACKAGES = ("torch", "numpy", "trainkit", "toy-two-networks")
 WORDS = Words(
     losses={"critic_loss": "critic", "generator_loss": "generator"}, rates={}, unit="points/s",
@@ -43,10 +44,10 @@ Batch = tuple[Tensor, Tensor, Tensor]
 
 
 def main(settings: TrainSettings) -> None:
-    """Train as `settings` say.
+    """Train as `settings` specify, and write all files below `settings.out`.
 
     Raises:
-        AppError: with the exit code of the app contract.
+        AppError: the training failed; the error has the exit code of the app contract.
     """
     assert settings.out is not None
     ranks = start(settings.strategy, device=settings.device, compression=settings.compression)
@@ -65,13 +66,13 @@ def main(settings: TrainSettings) -> None:
 
 
 def identity(settings: TrainSettings, ranks: TorchStrategy) -> dict[str, Any]:
-    """Return the settings that a resumed training shares with its checkpoint."""
+    """Return the settings that must be equal in a checkpoint and a training that resumes it."""
     values = dataclasses.asdict(settings)
     return {key: values[key] for key in values if key not in FREE} | {"ranks": ranks.size}
 
 
 class Training:
-    """The loop, and what a checkpoint keeps of it."""
+    """The training loop, and the state that checkpoints keep."""
 
     def __init__(
         self, settings: TrainSettings, ranks: TorchStrategy, out: Outputs, stop: StopFlag
@@ -98,7 +99,7 @@ class Training:
         self.session = Session(out, ranks, stop, course, WORDS, self)
 
     def grow(self) -> None:
-        """Give the generator a block more, the same on all ranks."""
+        """Add the same new block to the generator on all ranks."""
         added = self.generator.grow().to(self.ranks.device)
         self.ranks.distribute(self.generator, overlap=False)
         self.optimizers["generator"].add_param_group({"params": list(added.parameters())})
@@ -114,7 +115,7 @@ class Training:
                 self.session.end_epoch(self.evaluate)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield this rank's part of each global batch, from the step to come."""
+        """Yield this rank's part of each global batch, beginning with the next step."""
         step = self.session.progress.steps_done
         while True:
             drawn = points.batch(self.settings.seed, step, self.batch)
@@ -144,7 +145,7 @@ class Training:
         self.session.finish_step(self.batch, self.ranks.start_sum(torch.stack([*losses, stop])), {})
 
     def update(self, name: str, loss: Tensor) -> None:
-        """Make a step of one network down the gradient of the mean over the global batch."""
+        """Update one network by the gradient of `loss`, averaged over all ranks."""
         network = self.networks[name]
         network.zero_grad()
         loss.backward(inputs=list(network.parameters()))  # type: ignore[no-untyped-call]
@@ -152,7 +153,7 @@ class Training:
             self.optimizers[name].step()
 
     def evaluate(self) -> Evaluation:
-        """Compare points that were made with points held out; each rank sees all of them."""
+        """Return the distance of generated and held-out points; each rank evaluates all points."""
         real, noise, _ = points.batch(self.settings.seed + 1, 0, points.HELD_OUT)
         with torch.no_grad():
             made = self.generator(noise.to(self.ranks.device)).cpu()
@@ -162,14 +163,14 @@ class Training:
     # What a session asks: `trainkit.training.Training`.
 
     def parts(self) -> Parts:
-        """Return what changes with the steps."""
+        """Return everything that changes with the steps."""
         return parts.parts(
             **self.networks,
             **{f"{name}_optimizer": one for name, one in self.optimizers.items()},
         )
 
     def facts(self) -> dict[str, int]:
-        """Return what the metrics tell at the start."""
+        """Return the values that the metrics log records once, at the start."""
         return {metrics.SEED: self.settings.seed, metrics.GLOBAL_BATCH_SIZE: self.batch}
 
     def digest(self) -> str:
@@ -177,12 +178,12 @@ class Training:
         return parts.digest(self.networks.values())
 
     def before_save(self) -> None:
-        """Nothing is each rank's own."""
+        """Do nothing, because all ranks have the same state."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return nothing: parts and progress are all."""
+        """Return an empty description: the parts and the progress are the whole state."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
-        """Return what the training is of."""
+        """Return the number of blocks of the generator, for `result.json`."""
         return {"blocks": len(self.generator.blocks)}
