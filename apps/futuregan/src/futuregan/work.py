@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from futuregan import method
+from futuregan.minibatch_stddev import MinibatchStddev
 from futuregan.model import Discriminator, EqualizedLayer, Generator, Shape
 from trainkit.torch import work
 from trainkit.workfile import write
@@ -50,8 +51,11 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-class Feature(nn.Module):
-    """A stand-in for the minibatch standard deviation, which has no weights."""
+class Feature(MinibatchStddev):
+    """A stand-in for the minibatch standard deviation, which has no weights and no groups."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
 
     def forward(self, values: Tensor, batches: int, size: int) -> Tensor:
         """Return `values` (n, F, T, H, W) with one more feature."""
@@ -117,7 +121,7 @@ def step_operations(
         torch.autograd.backward(loss, inputs=discriminator.active(level))
         loss = discriminator(fake).sum()
         torch.autograd.backward(loss, inputs=generator.active(level))
-    return counter.total
+    return int(counter.total)
 
 
 def main() -> None:
