@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan that compares all programs in each case, and the loader with the memory."""
+    """Return the plan: all programs in each case, and the loader against batches in memory."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     if options.transformers:

@@ -22,7 +22,7 @@ RAMP = np.arange(100, 100 + 12 * 16, dtype=np.uint16).reshape(12, 16)
 
 
 class Case(NamedTuple):
-    """A DICOM file, and its pixels (H, W), or None and the pattern of the error message."""
+    """A DICOM file with its pixels (H, W); for a faulty file, None and a pattern of the error."""
 
     content: bytes
     pixels: Pixels | None = None

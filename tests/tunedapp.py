@@ -41,7 +41,7 @@ def response(chosen: Configuration) -> float:
 
 
 def measuring(rate: Callable[[Configuration], float]) -> Callable[[int, Configuration], Measured]:
-    """Return the function of a search that measures `rate` without running anything."""
+    """Return a function that a search calls to measure; it returns `rate` and runs nothing."""
     return lambda number, chosen: Measured(rate(chosen), None, 1.0, f"trials/{number:03}")
 
 

@@ -75,7 +75,7 @@ def install() -> list[str]:
 
 
 def is_missing(name: str) -> bool:
-    """Return whether a package is not installed, although it may have a stand-in."""
+    """Return whether a package is not installed, even if it has a stand-in."""
     try:
         spec = importlib.util.find_spec(name)
     except ModuleNotFoundError:  # its parent is missing

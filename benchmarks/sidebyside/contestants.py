@@ -170,7 +170,7 @@ def throughput(metrics: str) -> float:
 
 
 def with_all_that_stops(metrics: str) -> float:
-    """Return the samples/s by elapsed time, including checkpoints and other work between steps.
+    """Return the samples/s over the elapsed time, with checkpoints and other work between steps.
 
     The time runs from the first report, the end of the warm-up, to the last report.
 

@@ -160,7 +160,7 @@ def refusal(error: OSError, place: Path) -> str:
 def writing(
     what: str, place: Path, *, hint: str | None = None, error: type[TrimaranError] = RunError
 ) -> Iterator[None]:
-    """Convert an OSError in the `with` block, which writes to `place`, to the class `error`.
+    """Raise `error` in place of an OSError in the `with` block, which writes to `place`.
 
     The message of the new error is "cannot `what`", followed by the reason.
     """

@@ -22,7 +22,7 @@ NONE = "localhost/trimaran/tiny:2: image not known"
 
 
 class Storage(Podman):
-    """A storage that has the image."""
+    """An image storage that contains the image."""
 
     def __init__(self) -> None:
         pass

@@ -27,7 +27,7 @@ TODAY = date(2026, 11, 28)
 
 @pytest.fixture
 def file(recipe: RecipeFile, own_place: Path) -> Path:
-    """Write the evidence of a run that passes with 95 %, and return its path."""
+    """Write the evidence of a run that passes with an accuracy of 95 %, and return its path."""
     record = finish(own_place / "run", recipe, 0.95, image=SIF)
     return writing.add(own_place / "run", record, report.write(own_place / "run")[1])
 

@@ -21,7 +21,7 @@ LARGEST = {"torch-cpu": 1.3e9}
 ADDED_BY_AN_APP = 20e6
 """Largest size in bytes that an app adds to its framework image, besides its own packages."""
 BYTECODE = 1.1
-"""Largest size of installed packages relative to their wheels, because bytecode adds to it."""
+"""Largest ratio of the size of installed packages to their wheels; bytecode makes it exceed 1."""
 
 
 @pytest.mark.engine("apptainer")

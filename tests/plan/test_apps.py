@@ -56,8 +56,8 @@ def test_both_frameworks_describe_the_same_densenet() -> None:
 
 
 def test_the_operations_are_those_of_the_papers() -> None:
-    """Multiplications and additions of a forward pass: 3.8 G of ResNet-50 v1 (arXiv:1512.03385,
-    table 1) and 15.5 G of VGG-16 (arXiv:1409.1556)."""
+    """Multiply-adds of a forward pass: 3.8 G for ResNet-50 v1 (arXiv:1512.03385, table 1), and
+    15.5 G for VGG-16 (arXiv:1409.1556)."""
     resnet, vgg = networks(("chexnet", "resnet50@224"), ("chexnet", "vgg16@224"))
     assert resnet.flops / 2e9 == pytest.approx(3.8, rel=0.02)
     assert vgg.flops / 2e9 == pytest.approx(15.5, rel=0.01)

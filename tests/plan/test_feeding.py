@@ -1,4 +1,4 @@
-"""The required rate of the input: bytes per second, decoding cores, and whether it is the limit."""
+"""Tests of the required input: bytes per second, decoding cores, and whether input is the limit."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SHOWN = [(document, words) for document in DOCUMENTS for words in commands(docum
 
 
 def of_python(words: list[str]) -> str | None:
-    """Return the error in the words after `python`, or None."""
+    """Return what is wrong with the arguments of a documented `python` command, or None."""
     if words[0] == "-m":
         return of_pytest(words[2:]) if words[1] == "pytest" else of_app(APPS[words[1]], words[2:])
     path = ROOT / words[0].replace("/mnt/", "")

@@ -24,7 +24,9 @@ DESK = {"width": 1200, "height": 900}
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 Look = Callable[..., Page]
-"""A function that opens the page of a file, with the keywords `dark`, `phone` and `scripts`."""
+"""A function that opens an HTML report in a browser.
+
+    The keywords `dark`, `phone` and `scripts` set colour scheme, screen size and JavaScript."""
 
 kinds = pytest.mark.parametrize("kind", ["report", "comparison", "variants"])
 colours = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -32,7 +32,8 @@ PUSHED = (["main"], ["0.9.0", "latest"], ["0.10.0", "latest"], ["0.9.1", "latest
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the content of the remote's branch after all versions in PUSHED were published.
 
-    The site has two pages, and the settings of the whole site, whose build would take a minute.
+    The site has only two pages, because a build of the whole site would take a minute. Its settings
+    are those of the whole site.
     """
     work = tmp_path_factory.mktemp("fork")
     source(work / "source")

@@ -74,7 +74,9 @@ def test_a_step_that_overflows_is_left_out_and_its_scale_is_kept(
 
 
 def test_what_the_validation_ends_stays_ended(program: Program, tmp_path: Path) -> None:
-    """The run is killed after its last checkpoint, but before it writes its result."""
+    """A run that ended early after a validation does not train further when it is resumed.
+
+    It is killed after its last checkpoint, but before it writes its result."""
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert program.main(whole, *LAST) == 0
     assert reading.result(whole)["epochs"] == 3

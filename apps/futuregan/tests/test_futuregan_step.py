@@ -72,7 +72,7 @@ def check(began: Training, found: Training, right: plain.Moved, near: float = 1e
 @pytest.mark.parametrize("loss", ["wgan-gp", "lsgan", "gan"])
 @pytest.mark.parametrize("at", MOMENTS)
 def test_a_step_is_one_by_hand(loss: str, at: tuple[int, int]) -> None:
-    """The step has three coloured clips: a group of two clips, and a group of one clip."""
+    """A step equals one written out by hand; three coloured clips form groups of two and one."""
     settings, (size, fade, rate) = dataclasses.replace(SETTINGS, loss=loss), MOMENTS[at]
     began, found = stepped(settings, at, [3])
     right = plain.step(began, plain.batch([3]), size, fade, rate, judged=True, keep=0.6)

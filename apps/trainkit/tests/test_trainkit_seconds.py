@@ -191,7 +191,7 @@ WINDOWS = [(0, 1), (2, 3), (4,), (5,), (6, 7), (8, 9), (10, 11), (12, 13), (14,)
 
 
 def check_windows(out: Path) -> None:
-    """Assert that the log lines of a run equal the costs of its steps, summed over each window."""
+    """Assert that the times in each log line are sums of the costs of the steps in its window."""
     whole = [[cost(step) for step in window] for window in WINDOWS]
     seconds = [sum(its.seconds for its in window) for window in whole]
     samples = [sum(its.samples for its in window) for window in whole]

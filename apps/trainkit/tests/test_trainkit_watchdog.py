@@ -128,7 +128,7 @@ def test_a_hang_is_noticed_within_the_seconds_that_were_asked_for(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str],
     waited: float,
 ) -> None:
-    """Earlier waits have no effect, for example a step with a compilation, or a long step."""
+    """Earlier long waits, such as a compilation or a slow step, do not delay the notice."""
     [rank, _] = dogs(tmp_path / "hanging", clock, ends, patience=30)
     for _ in range(2):
         clock.now += waited

@@ -1,6 +1,6 @@
 """Store the results of qualifications in the cache, and read the newest result.
 
-A result expires, because maintenance changes the nodes and parts of them fail. The validity of
+A result expires, because maintenance changes nodes, and components fail. The validity of
 seven days is a choice of this project: a campaign of trainings takes about this time, and the
 usual interval between two maintenances of a cluster is longer.
 """

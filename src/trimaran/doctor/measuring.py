@@ -138,7 +138,8 @@ def on_nodes(
         nodes: number of nodes.
         reporter: shows progress.
         queue_seconds: time limit in seconds for the start of the job.
-        job_seconds: time limit in seconds from the start of the job, without the copy of the image.
+        job_seconds: time limit in seconds from the start of the job; copying the image does not
+            count.
 
     Raises:
         UsageError, BuildError, RunError: the job cannot be queued, or is not started in time.

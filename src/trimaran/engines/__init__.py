@@ -105,7 +105,7 @@ class Engine(Protocol):
         """
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return a text that describes the damage of a recorded image; None without damage.
+        """Return a description of the damage to a built image, or None if it is intact.
 
         `build` renames a damaged image and builds the image again.
         """

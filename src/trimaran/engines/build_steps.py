@@ -235,7 +235,7 @@ class Container(Engine):
     ) -> Job:
         """Return all inputs for building `image`.
 
-        `below` is the framework image of an app image. `given` is the value of `--base`.
+        `below` is the framework image below an app image. `given` is the value of `--base`.
         """
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 

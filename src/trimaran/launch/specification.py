@@ -239,7 +239,7 @@ def join(*texts: Text) -> Text:
 
 
 def pieces(text: Text) -> tuple[Part, ...]:
-    """Return the parts of `text`, in order."""
+    """Split `text` into literal text and placeholders, and return them in order."""
     return text.parts if isinstance(text, Joined) else (text,)
 
 

@@ -338,7 +338,7 @@ class Recipe(strict.Model):
             yield from (((*place, index), expected) for index, expected in enumerate(table))
 
     def expectation_faults(self, card: Card) -> dict[Location, str]:
-        """Return the faults in the expectations of the recipe and all points, keyed by key path."""
+        """Return the faults in the expectations of the recipe and its points: key path -> fault."""
         found: dict[Location, str] = {}
         for at, expected in self.expectations():
             key, problem = expected.fault(self.app, card)

@@ -1,1 +1,1 @@
-"""Write reports of runs with their curves, files of evidence, and reports of scaling series."""
+"""Write files of evidence, reports of runs with curves, and reports of scaling series."""

@@ -102,7 +102,7 @@ def _points(events: Sequence[Event], metric: Metric, begun: int) -> list[Point]:
 
 
 def drawable(values: Iterable[tuple[int, float, float]]) -> list[Point]:
-    """Return the points of (step, seconds, value) tuples; a NaN or too large value is a gap.
+    """Convert (step, seconds, value) tuples to points; a NaN or too large value becomes a gap.
 
     The result is empty if all values are gaps.
     """

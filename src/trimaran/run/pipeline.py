@@ -343,7 +343,7 @@ def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> 
 
 
 def site_settings(request: Request) -> SiteSettings:
-    """Return the additions of the site file to the command of `request`."""
+    """Return what the site file adds to the command of `request`."""
     # Binds of the site file are for containers; on the host the paths stay the same.
     own = request.site.binds if request.engine.container else {}
     return SiteSettings(binds={inside: str(source) for source, inside in own.items()})

@@ -75,7 +75,7 @@ class SiteSettings(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changes(self) -> list[str]:
-        """The additions that change the experiment, without their values, which may be private."""
+        """Names of the site file's additions that change the experiment; values may be private."""
         return [
             *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
             *(f"the variable {name}" for name, value in self.env.items()

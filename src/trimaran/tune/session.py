@@ -94,7 +94,7 @@ class Session:
                            f" {max(0.0, self.left()):.0f} s left)")
 
     def _begin(self, one: Measured) -> None:
-        """Check that the run of the unchanged recipe succeeded, and that the time is sufficient.
+        """Check that the run of the unchanged recipe succeeded, and that time for trials is left.
 
         Raises:
             UsageError: the run failed, or the time is too short.

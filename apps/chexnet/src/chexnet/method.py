@@ -15,7 +15,7 @@ from trainkit import schedules
 
 
 def finding_weights(labels: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the weights in the loss of presence and absence of each finding, (2, findings).
+    """Return the loss weights of each finding, for its presence and its absence: (2, findings).
 
     Rajpurkar et al., arXiv:1711.05225, section 2.1: presence is weighted by the fraction of
     images without the finding, absence by the fraction with the finding. If no image or every image

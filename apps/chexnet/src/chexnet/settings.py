@@ -163,8 +163,8 @@ class PretrainSettings(TrainSettings):
 
     The defaults follow Goyal et al., arXiv:1706.02677, section 5.1: SGD, random crops, and a
     learning rate of 0.1 for a batch of 256 images. The rate is divided by 10 after 30, 60 and 80 of
-    90 epochs. The warm-up is proportional to the batch, and has five epochs with the published
-    global batch of 8,192 (PRACE guide, section 6.4).
+    90 epochs. The length of the warm-up is proportional to the global batch: five epochs for the
+    published batch of 8,192 (PRACE guide, section 6.4).
     """
 
     epochs: int = option(90, EPOCHS, positive_int)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 FRAMEWORK = "torch"
 IMAGE_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
-"""Variables in which Apptainer names the image file; the container may not contain this path."""
+"""Variables in which Apptainer names the image file; the container may lack this path."""
 
 
 def first(evict: bool) -> float:

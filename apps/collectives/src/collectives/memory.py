@@ -48,7 +48,7 @@ def demand(library: Library, points: Iterable[tuple[Operation, int, int]]) -> De
 
 
 def check(demands: Sequence[Demand]) -> None:
-    """Refuse sizes that do not fit into the memory; `demands` are the demands of all ranks.
+    """Reject sizes that do not fit into memory; `demands` are the bytes that each rank needs.
 
     Raises:
         ArgumentError: the ranks of a node or a device need more memory than is free.

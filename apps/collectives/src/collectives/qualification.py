@@ -162,7 +162,7 @@ class Qualifier:
     ) -> float | None:
         """Return the bus bandwidth of an all-reduce within a node, or None for one rank.
 
-        If there is only one node, this all-reduce is the all-reduce over all ranks, in `whole`.
+        With a single node, this is the all-reduce over all ranks, whose result is in `whole`.
         """
         if inside is not None and len(groups[number]) > 1:
             return inside.gb_s[several(groups).index(groups[number])]

@@ -24,7 +24,7 @@ PASSES = 3
 
 
 PENALTY = "penalty"
-"""Prefix of the layers of the gradient penalty in work.json; the app card contains it, too."""
+"""Prefix of the names of the gradient penalty's layers in work.json; the app card repeats it."""
 
 
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]

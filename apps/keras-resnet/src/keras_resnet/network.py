@@ -64,7 +64,7 @@ def build(settings: TrainSettings, classes: Sequence[str]) -> Classifier:
 
 
 def set_precision(name: str) -> None:
-    """Have Keras compute in a precision, a key of `POLICIES`; fp32 is not TF32 on any GPU."""
+    """Set the precision in which Keras computes, a key of `POLICIES`; no GPU uses TF32."""
     keras.mixed_precision.set_global_policy(POLICIES[name])
     tf.config.experimental.enable_tensor_float_32_execution(False)
 

@@ -27,7 +27,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Yardsticks:
-    """Bits per byte of untrained models on the held-out text of a network.
+    """Bits per byte of baselines without a neural network, on the text that evaluates the network.
 
     Attributes:
         xz: bits per byte of the compressor `xz -9e`.

@@ -6,8 +6,8 @@ et al., "ZeRO", arXiv:1910.02054, section 3.1, count them, and section 5 divides
 2.2.
 
 The peak is the largest sum of bytes at one of four moments of a step. The formulas describe PyTorch
-2.13 on CPUs, where tests compare them with counted bytes. They do not contain the buffers inside of
-an operation or of a library, such as NCCL's, or unused memory of an allocator.
+2.13 on CPUs, where tests compare them with counted bytes. They exclude buffers inside an
+operation or a library, such as NCCL's, and unused memory of an allocator.
 """
 
 from __future__ import annotations

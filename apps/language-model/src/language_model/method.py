@@ -77,7 +77,7 @@ def states(optimizer: Optimizer) -> dict[Tensor, Any]:
 
 
 def updated(optimizer: Optimizer, network: Network) -> dict[str, Tensor]:
-    """Return the weights that this rank updates, by name; with ZeRO-1, these are a part of all."""
+    """Return the weights that this rank updates, by name; with ZeRO-1, only some of all weights."""
     own = {weight for group in _own(optimizer).param_groups for weight in group["params"]}
     return {name: weight for name, weight in network.parameters.items() if weight in own}
 
@@ -160,7 +160,7 @@ def operations_per_token(shape: Shape, sequence: int, lora: Lora | None = None) 
 
     Chowdhery et al., "PaLM", arXiv:2204.02311, appendix B: 6 N + 12 L H Q T, for N parameters, L
     layers, H heads of width Q and sequences of T tokens. The parameters of lookup tables do not
-    count, because they take part in no product; the table of tokens counts if it is also the output
+    count, because a lookup is no product; the table of tokens counts if it is also the output
     layer. Recomputed activations do not count. Of the 6 operations per parameter, 2 are for the
     forward pass, 2 for the gradients of the activations and 2 for the gradients of the parameters.
     In a low-rank adaptation, the trained parameters count 6 operations, and all others 4, because

@@ -125,8 +125,8 @@ def _read(
 def _logits(network: Network, tokens: Tensor, positions: Tensor) -> Tensor:
     """Return the logits after the last of `tokens`, (sequences, vocabulary), on all tensor ranks.
 
-    Tensor ranks divide the tokens of a pass between the matrices. Each rank gets the same number of
-    tokens, because the last token is read several times if necessary.
+    Between the matrix products, the tensor ranks divide the tokens of a pass among them. If the
+    number of tokens is no multiple of the ranks, the last token is repeated.
 
     Args:
         network: the network.

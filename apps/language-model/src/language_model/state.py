@@ -43,7 +43,7 @@ ABOUT = {"document_mask", "end", "model", "precision", "sequence", "tokenizer"}
 
 
 def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict[str, Any]:
-    """Return the properties that must be equal in a checkpoint and a training that resumes it.
+    """Return the properties in which a checkpoint and the run that resumes it must agree.
 
     Args:
         settings: options of the training.

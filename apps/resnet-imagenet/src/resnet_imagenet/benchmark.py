@@ -137,7 +137,7 @@ def build(name: str, size: int) -> nn.Module:
 
 
 def count_flops(network: nn.Module, image: Tensor) -> int:
-    """Return the operations of the convolutions and matrix products for one image (1, 3, S, S).
+    """Return the number of operations in the convolutions and products for one image (1, 3, S, S).
 
     A multiplication and an addition are two operations.
     """

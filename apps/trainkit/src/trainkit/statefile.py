@@ -169,7 +169,7 @@ _FORMS: dict[str, Callable[[dict[str, Any], Iterator[Array]], Any]] = {
 
 
 def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
-    """Raise FormError for entries that `write` does not produce, before an entry is read."""
+    """Raise FormError if `write` cannot have written one of the entries; no entry is read yet."""
     names = [entry.filename for entry in entries]
     if names != [TREE, *(f"{number}.npy" for number in range(len(names) - 1))]:
         raise FormError("it has other entries than a tree and its arrays")

@@ -34,7 +34,7 @@ SLOW = 4
 checkpoints, and the first wait of each kind, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
-"""Name of a file that exists while a rank has a slow activity, for which the other ranks wait."""
+"""Name of a file that exists while a rank does something slow that the other ranks wait for."""
 
 SILENT = "silent: stopped, or its node is gone"
 """The description of a rank that wrote no file."""

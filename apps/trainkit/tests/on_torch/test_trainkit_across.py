@@ -17,7 +17,9 @@ GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return a scalar from a rank's own and the common values; its formula depends on the rank."""
+    """Return a scalar computed from the rank's own values and the values that all ranks share.
+
+    Each rank uses another formula."""
     return ((1 + rank) * common**3 + own * common).sum()
 
 

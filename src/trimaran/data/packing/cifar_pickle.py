@@ -186,7 +186,7 @@ class _Interpreter:
         self.memo[number] = self.stack[-1]
 
     def refer(self, name: str) -> None:
-        """Push the name of a function or class; reject names that a batch does not need."""
+        """Push the name of a function or class on the stack; reject names that CIFAR lacks."""
         if name not in _KNOWN:
             raise NotABatchError(f"it refers to {name[:80]!r}, which is not part of a batch")
         self.push(_KNOWN[name])

@@ -95,7 +95,8 @@ def _header(
 ) -> tuple[list[str], str]:
     """Return the column names in the first line of `text`, and the delimiter of the table.
 
-    The delimiter is the first of `DELIMITERS` by which the line contains all `needed` columns.
+    The delimiter is the first of `DELIMITERS` that divides the line into columns that include all
+    `needed` ones.
     """
     for delimiter in DELIMITERS:
         _, names = next(_rows(path, text, delimiter, error), (0, []))

@@ -181,7 +181,7 @@ def open_split(folder: Path, dataset: Dataset, split: str) -> list[Reader]:
 
     Args:
         folder: folder of the data set.
-        dataset: description of the data set, which must be a text.
+        dataset: description of the data set, which must be a text data set.
         split: name of an existing split.
 
     Raises:

@@ -32,7 +32,7 @@ class Images:
     """The images of one split.
 
     Attributes:
-        file: folder of the split, relative to the folder of the data set.
+        file: path of the split's folder, relative to the folder of the data set.
         images: (class number, path relative to `file`) of each image.
         sha256: checksum of the paths; the contents are not included.
     """

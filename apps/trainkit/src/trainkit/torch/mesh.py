@@ -28,7 +28,7 @@ class Mesh(Ddp):
     """The strategy of a process group whose ranks form a mesh; see `TorchStrategy`.
 
     Args:
-        ranks: numbers of this process in the job.
+        ranks: rank, local rank and world size of this process.
         device: device of this rank.
         axes: name -> size of each axis; one of the sizes may be `REST`. Ranks that are neighbours
             on the last axis have consecutive numbers. Therefore the last axis should be the axis
@@ -36,7 +36,7 @@ class Mesh(Ddp):
 
     Attributes:
         axes: name -> size of each axis.
-        mesh: the mesh as an object of PyTorch.
+        mesh: the mesh as PyTorch's `DeviceMesh`.
     """
 
     name = "mesh"

@@ -66,7 +66,7 @@ def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
 
 
 def _place(tensor: Tensor) -> Place:
-    """Return the place of the piece of `tensor` on this rank, without its holders."""
+    """Return offset and shape of this rank's piece of `tensor`; which ranks hold it is left out."""
     whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         return Place(whole, (0,) * tensor.ndim, whole)

@@ -159,7 +159,7 @@ class Training:
         """Do nothing, because all ranks have the same state."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return an empty description: the parts and the progress are the whole state."""
+        """Return no state of its own: the parts and the progress are the whole state."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
