@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
 from datetime import date
@@ -224,8 +225,9 @@ def test_a_trial_that_takes_too_long_is_stopped_and_counts_as_failed(
     monkeypatch.setattr(sessions, "SLOWER", 0.0)
     done = CliRunner().invoke(cli.app, runnable(env={"OMP_NUM_THREADS": "1", "HANG": "1"}))
     assert done.exit_code == 0, done.output
-    assert [one["failure"] for one in content(own_place / "tuned")["trials"]
-            if one["changed"] == {"precision": "fp32"}] == ["stopped after 1 s"]
+    (failure,) = [one["failure"] for one in content(own_place / "tuned")["trials"]
+                  if one["changed"] == {"precision": "fp32"}]
+    assert re.fullmatch(r"stopped after \d+ s", failure)  # longer on a machine under load
 
 
 @pytest.mark.slow
