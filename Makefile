@@ -47,7 +47,7 @@ gpu-check: ## Measure the GPU in 8 minutes; needs torch only (PYTHON=python3 CHE
 	$(PYTHON) benchmarks/gpu_check.py $(CHECK)
 
 test: ## Run all tests; says what each part took
-	@sh scripts/parts.sh $(MAKE) lint:1 test-unit:5 test-robustness:1 test-apps:16 test-engines:14 test-trainings:7 test-alone:10 test-site:7
+	@sh scripts/parts.sh $(MAKE) lint:1 test-unit:7 test-robustness:1 test-apps:16 test-engines:14 test-trainings:7 test-alone:10 test-site:7
 
 # Many wait for a script that waits for a second to pass: more of them than cores run at a time.
 test-unit: $(DEV_STAMP) ## Run the tests of the tool and of shards; needs no engine, a minute or two
