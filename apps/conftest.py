@@ -5,11 +5,9 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from time_limit import (  # noqa: F401 - pytest calls them
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-    pytest_sessionfinish,
-)
+import pytest
+
+import time_limit
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -22,3 +20,8 @@ sys.path += map(str, sorted([*APPS.glob("*/tests"), *APPS.glob("*/tests/on_*")])
 if find_spec("trainkit"):  # shards is tested in the tool's environment, without it
     from packed_images import numbered, tiny  # noqa: F401 - fixtures: small data sets
     from written_shards import convert  # noqa: F401 - the same in any format
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out tests for which a slow machine has no time."""
+    time_limit.register(config)

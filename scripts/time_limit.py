@@ -1,4 +1,4 @@
-"""Skip tests that a slow machine cannot finish in time. Each conftest.py imports these hooks.
+"""Skip tests that a slow machine cannot finish in time. Each conftest.py registers it.
 
 A machine may be several times slower than usual, and CI ends a run without any result after a fixed
 time. If `TEST_UNTIL` (seconds since the epoch) is set, two kinds of tests are skipped: those that
@@ -10,6 +10,7 @@ number is appended to the file `TEST_NOT_RUN`, so that `scripts/parts.sh` report
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -22,6 +23,13 @@ SLOW = 0.2
 LOOP = 1_000_000
 
 _not_run: list[str] = []
+
+
+def register(config: pytest.Config) -> None:
+    """Have pytest call the hooks of this module, once, whatever number of conftest.py files ask."""
+    module = sys.modules[__name__]
+    if not config.pluginmanager.is_registered(module):
+        config.pluginmanager.register(module)
 
 
 @pytest.hookimpl(tryfirst=True)  # before fixtures, which may build images
@@ -52,7 +60,6 @@ def pytest_sessionfinish() -> None:
     if _not_run and (file := os.environ.get("TEST_NOT_RUN")):
         with Path(file).open("a", encoding="utf-8") as lines:
             lines.write(f"{len(_not_run)}\n")
-    _not_run.clear()  # pytest calls this once for each conftest.py that imports it
 
 
 def _is_timeout(error: BaseException) -> bool:

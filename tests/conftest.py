@@ -10,13 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import time_limit
 from finished import write_recipe
 from sifs import TINY
-from time_limit import (  # noqa: F401 - pytest calls them
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-    pytest_sessionfinish,
-)
 from trimaran import paths
 from trimaran.images import definition
 from trimaran.recipes.library import RecipeFile
@@ -31,6 +27,11 @@ collect_ignore = ["toys"]  # apps, tested in the environments of their framework
 if "PYTHONPATH" in os.environ:
     places = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(place).absolute()) for place in places)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out tests for which a slow machine has no time."""
+    time_limit.register(config)
 
 
 @pytest.fixture(autouse=True)

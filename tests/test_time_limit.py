@@ -13,8 +13,7 @@ import pytest
 from trimaran import paths
 
 SCRIPTS = paths.repository() / "scripts"
-HOOKS = "pytest_runtest_makereport, pytest_runtest_setup, pytest_sessionfinish"
-CONFTEST = f"import time_limit\nfrom time_limit import {HOOKS}  # noqa\n"
+CONFTEST = "import time_limit\ndef pytest_configure(config): time_limit.register(config)\n"
 MAKEFILE = """\
 passing:
 	@echo $@ $$TEST_UNTIL >>calls

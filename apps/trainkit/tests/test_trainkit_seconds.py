@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -175,6 +176,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(Checkpoints, "start", start)
     return clock
+
+
+@pytest.mark.parametrize(
+    ("max_steps", "checkpoint_every", "expected"),
+    [(None, None, Course(10, 30, 30, 5, 30, 2, 60)), (12, None, Course(10, 30, 12, 5, 12, 2, 60)),
+     (99, 4, Course(10, 30, 30, 5, 4, 2, 60))],
+)
+def test_a_course_has_the_shared_options(
+    max_steps: int | None, checkpoint_every: int | None, expected: Course
+) -> None:
+    """A run ends after `--max-steps`, and without an option it has one checkpoint, at its end."""
+    settings = SimpleNamespace(max_steps=max_steps, log_every=5, eval_every=2, watchdog=60,
+                               checkpoint_every=checkpoint_every)
+    assert Course.of(settings, 10, 30) == expected
 
 
 def course(**changed: Any) -> Course:

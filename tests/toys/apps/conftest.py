@@ -2,12 +2,15 @@
 
 import signal
 
-from time_limit import (  # noqa: F401 - pytest calls them
-    pytest_runtest_makereport,
-    pytest_runtest_setup,
-    pytest_sessionfinish,
-)
+import pytest
+
+import time_limit
 
 # `nohup make test &` would have the tests and all that they start ignore both.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out tests for which a slow machine has no time."""
+    time_limit.register(config)

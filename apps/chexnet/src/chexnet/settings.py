@@ -250,9 +250,7 @@ class EvaluateSettings:
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
-        if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
-        check_checkpoint(self, "evaluate")
+        check_checkpoint(self, "evaluate", data="DIR")
         if self.plot is not None:
             check_picture(self.plot)
 
@@ -283,9 +281,7 @@ class PredictSettings:
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
-        if not self.data:
-            raise ArgumentError("predict needs --data FILE [FILE ...]", code="argument-missing")
-        check_checkpoint(self, "predict")
+        check_checkpoint(self, "predict", data="FILE [FILE ...]")
         if self.to is not None:
             check_picture(self.to)
 

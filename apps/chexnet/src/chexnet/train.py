@@ -90,13 +90,7 @@ class Training:
         self.losses = self._losses()
         self.graphs: dict[tuple[bool, int], Any] = {}
         steps = data.train.plan.steps
-        planned = settings.epochs * steps
-        course = Course(
-            steps_per_epoch=steps, planned=planned, log_every=settings.log_every,
-            last_step=min(planned, settings.max_steps or planned),
-            checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
-            patience=settings.watchdog,
-        )
+        course = Course.of(settings, steps, settings.epochs * steps)
         self.session = Session(
             out, ranks, stop, course, WORDS, self.trained, Profile(settings.profile)
         )

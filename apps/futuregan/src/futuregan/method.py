@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -71,14 +72,8 @@ def course(settings: TrainSettings, phases: Growth, steps: Callable[[int], int])
         steps: function from the batch size of a rank to the number of steps of an epoch.
     """
     counts = [steps(phases.phase(epoch).batch) for epoch in range(phases.epochs)]
-    planned = sum(counts)
-    last = min(planned, settings.max_steps or planned)
-    return Course(
-        counts, planned, last, log_every=settings.log_every,
-        checkpoint_every=settings.checkpoint_every or last,
-        eval_every=0 if settings.synthetic else settings.eval_every,
-        patience=settings.watchdog,
-    )
+    found = Course.of(settings, counts, sum(counts))
+    return replace(found, eval_every=0) if settings.synthetic else found
 
 
 def networks(

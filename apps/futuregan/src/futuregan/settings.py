@@ -186,9 +186,7 @@ class EvaluateSettings:
         Raises:
             ArgumentError: an option is missing, or the picture cannot be written.
         """
-        if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
-        check_checkpoint(self, "evaluate")
+        check_checkpoint(self, "evaluate", data="DIR")
         if self.plot is not None:
             check_picture(self.plot)
 
@@ -229,9 +227,7 @@ class PredictSettings:
         Raises:
             ArgumentError: an option is missing, or a file cannot be written.
         """
-        if self.data is None:
-            raise ArgumentError("predict needs --data FILE|DIR", code="argument-missing")
-        check_checkpoint(self, "predict")
+        check_checkpoint(self, "predict", data="FILE|DIR")
         if not self.to:
             raise ArgumentError("predict needs --to FILE [FILE ...]", code="argument-missing")
         for path in self.to:

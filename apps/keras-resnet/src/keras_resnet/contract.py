@@ -74,13 +74,7 @@ class Run:
     def session(self, trained: Trained) -> Session:
         """Return the session of a training, which resumes from a checkpoint if there is one."""
         settings, steps = self.settings, self.images.train.plan.steps
-        planned = settings.epochs * steps
-        course = Course(
-            steps_per_epoch=steps, planned=planned, log_every=settings.log_every,
-            last_step=min(planned, settings.max_steps or planned),
-            checkpoint_every=settings.checkpoint_every or planned, eval_every=settings.eval_every,
-            patience=settings.watchdog,
-        )
+        course = Course.of(settings, steps, settings.epochs * steps)
         words = ASYNCHRONOUS if settings.asynchronous else WORDS
         return Session(self.out, self.ranks, self.stop, course, words, trained)
 

@@ -157,9 +157,7 @@ class EvaluateSettings:
         Raises:
             ArgumentError: an option is missing.
         """
-        if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
-        check_checkpoint(self, "evaluate")
+        check_checkpoint(self, "evaluate", data="DIR")
 
 
 @dataclass(frozen=True)
@@ -181,9 +179,7 @@ class PredictSettings:
         Raises:
             ArgumentError: an option is missing.
         """
-        if not self.data:
-            raise ArgumentError("predict needs --data FILE [FILE ...]", code="argument-missing")
-        check_checkpoint(self, "predict")
+        check_checkpoint(self, "predict", data="FILE [FILE ...]")
 
 
 @dataclass(frozen=True)

@@ -146,13 +146,7 @@ def course(settings: TrainSettings, steps: int) -> Course:
 
     An epoch has `steps` steps.
     """
-    planned = settings.steps or settings.epochs * steps
-    last = min(planned, settings.max_steps or planned)
-    return Course(
-        steps, planned, last, log_every=settings.log_every,
-        checkpoint_every=settings.checkpoint_every or last, eval_every=settings.eval_every,
-        patience=settings.watchdog,
-    )
+    return Course.of(settings, steps, settings.steps or settings.epochs * steps)
 
 
 def operations_per_token(shape: Shape, sequence: int, lora: Lora | None = None) -> float:

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -128,14 +129,8 @@ def total_steps(settings: TrainSettings, steps: int) -> int:
 
 def course(settings: TrainSettings, steps: int) -> Course:
     """Return the length of the training and its intervals, for `steps` steps per epoch."""
-    planned = total_steps(settings, steps)
-    last = min(planned, settings.max_steps or planned)
-    every = 0 if settings.synthetic else settings.eval_every
-    return Course(
-        steps, planned, last, log_every=settings.log_every,
-        checkpoint_every=settings.checkpoint_every or last, eval_every=every,
-        patience=settings.watchdog,
-    )
+    found = Course.of(settings, steps, total_steps(settings, steps))
+    return replace(found, eval_every=0) if settings.synthetic else found
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:

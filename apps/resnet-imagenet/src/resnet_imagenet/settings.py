@@ -240,9 +240,7 @@ class EvaluateSettings:
         Raises:
             ArgumentError: an option is missing.
         """
-        if self.data is None:
-            raise ArgumentError("evaluate needs --data DIR", code="argument-missing")
-        check_checkpoint(self, "evaluate")
+        check_checkpoint(self, "evaluate", data="DIR")
 
 
 @dataclass(frozen=True)
@@ -263,9 +261,7 @@ class PredictSettings:
         Raises:
             ArgumentError: an option is missing.
         """
-        if self.data is None:
-            raise ArgumentError("predict needs --data FILE|DIR", code="argument-missing")
-        check_checkpoint(self, "predict")
+        check_checkpoint(self, "predict", data="FILE|DIR")
 
 
 EXPORTS = {"onnx": ".onnx", "torchscript": ".pt"}

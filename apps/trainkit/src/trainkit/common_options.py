@@ -175,12 +175,20 @@ def check_training(settings: Any, command: str = "train") -> None:
         )
 
 
-def check_checkpoint(settings: Any, command: str) -> None:
-    """Raise ArgumentError unless `command` was given exactly one of --out and --checkpoint.
+def check_checkpoint(settings: Any, command: str, *, data: str | None = None) -> None:
+    """Raise ArgumentError if an option that selects a checkpoint, or the data, is missing.
+
+    Args:
+        settings: options of the command.
+        command: name of the command, for the message.
+        data: what `--data` takes, for the message; None if the command does not need this option.
 
     Raises:
-        ArgumentError: both options or neither of them were given.
+        ArgumentError: `--data` is missing, or not exactly one of `--out` and `--checkpoint` is
+            given.
     """
+    if data is not None and not settings.data:
+        raise ArgumentError(f"{command} needs --data {data}", code="argument-missing")
     if (settings.out is None) == (settings.checkpoint is None):
         raise ArgumentError(
             f"{command} needs either --out DIR or --checkpoint FILE", code="argument-missing"

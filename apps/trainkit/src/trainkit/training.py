@@ -31,6 +31,20 @@ class Course:
     eval_every: int
     patience: float = 0
 
+    @classmethod
+    def of(cls, settings: Any, steps_per_epoch: int | Sequence[int], planned: int) -> Course:
+        """Return the course of a training of `planned` steps, with the options that apps share.
+
+        `settings` has the options `--max-steps`, `--log-every`, `--checkpoint-every`,
+        `--eval-every` and `--watchdog` of `trainkit.common_options`.
+        """
+        last = min(planned, settings.max_steps or planned)
+        return cls(
+            steps_per_epoch, planned, last, log_every=settings.log_every,
+            checkpoint_every=settings.checkpoint_every or last, eval_every=settings.eval_every,
+            patience=settings.watchdog,
+        )
+
     def steps_in(self, epoch: int) -> int:
         """Return the number of batches in `epoch`, which is counted from 0."""
         counts = self.steps_per_epoch
