@@ -144,7 +144,7 @@ def reached(standings: Iterable[RecipeStatus]) -> Plot:
             bound = next((bound for bound in number.expected.bounds if bound is not None), None)
             name, dots = f"{one.name.partition('/')[2]}, {metric}", []
             for piece in one.own_runs() if bound is not None else ():
-                row = piece.content.row(metric)
+                row = piece.content.row(metric, number.expected.at)
                 if row is None or row.measured is None:
                     continue
                 part, day = row.measured / value, piece.content.day

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
@@ -45,14 +46,17 @@ def _overview(sources: Sources) -> Page:
 
 def _rows(page: str, one: RecipeStatus, today: dt.date) -> list[list[str]]:
     runs = one.own_runs()
+    several = Counter(number.expected.metric for number in one.numbers)
     rows = []
     for number in one.numbers:
         metric = number.expected.metric
-        found = [row for piece in runs if (row := piece.content.row(metric)) is not None]
+        at = number.expected.at
+        found = [row for piece in runs if (row := piece.content.row(metric, at)) is not None]
         source = number.source if number.date is None else (
             f"{number.source}, {markdown.moment(number.date)}")
         rows.append([
-            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})<br>`{metric}`",
+            f"[{one.name}]({markdown.link(page, recipe_page(one.name))})<br>`{metric}`"
+            + (f" ({at})" if several[metric] > 1 else ""),
             f"**{number.text}**<br><small>{source}</small>",
             _middle(one, metric, found) if found else "",
             _verdicts(found) or markdown.chip(one.status, one.status),
@@ -102,7 +106,8 @@ def real(sources: Sources) -> list[list[str]]:
         for number in one.numbers:
             metric = number.expected.metric
             judged = [(piece.content, row) for piece in one.own_runs()
-                      if (row := piece.content.row(metric)) and row.outcome != "NO REFERENCE"]
+                      if (row := piece.content.row(metric, number.expected.at))
+                      and row.outcome != "NO REFERENCE"]
             newest = [row for run, row in judged if run.day == judged[0][0].day]
             if newest:
                 rows.append([

@@ -158,6 +158,25 @@ def test_a_published_efficiency_is_judged_if_both_throughputs_are(
     assert both.expected.measured == (pytest.approx(rate / 2000) if compared else None)
 
 
+@pytest.mark.parametrize("others", [("app/other@1", "app/a@1"), ("app/a@1", "app/other@1")])
+def test_a_published_efficiency_is_over_a_point_of_its_own_series(
+    make: Make, others: tuple[str, str]
+) -> None:
+    """Another recipe with as many devices does not matter, in any order of the runs."""
+    found, groups = compare([
+        make("one", speeds=[1000.0], size=1, cores=1),
+        make("first", speeds=[1000.0], size=1, cores=1, epochs=3),
+        make("two", speeds=[1600.0], size=2, cores=2)])
+    names = dict(zip("ABC", (*others, "app/a@2"), strict=True))
+    known = {key: [replace(side, experiment=replace(side.experiment, recipe=names[key]))
+                   for side in group] for key, group in groups.items()}
+    published = Efficiency(over=1, value=0.8, lower=-0.1, source="a guide")
+    known["C"] = [replace(known["C"][0], efficiency=published)]
+    last = efficiency.scaling(known, found.metrics)[-1].expected
+    assert last is not None
+    assert last.measured == pytest.approx(0.8)
+
+
 def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
     """The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900."""
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),

@@ -30,15 +30,13 @@ def scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Sca
         return []
     base = known[0][-1]
     rates = {name: means[name] / devices for devices, _, _, name in known}
-    sizes = {devices: name for devices, _, _, name in reversed(known)}  # with the fewest ranks
 
     def expected(name: str) -> result.ExpectedEfficiency | None:
         published = groups[name][0].efficiency
         if published is None:
             return None
-        other = sizes.get(published.over)
-        if other is not None and _series(groups[other]) != _series(groups[name]):
-            other = None
+        other = next((one for devices, _, _, one in known if devices == published.over
+                      and _series(groups[one]) == _series(groups[name])), None)
         measured = None if other is None else rates[name] / rates[other]
         runs = [*groups[name], *(groups[other] if other else ())]
         return _judge(published, measured, is_judged=all(
