@@ -188,6 +188,12 @@ def test_evidence_older_than_a_year_is_said_and_not_refused(file: Path) -> None:
     assert "stale" in found.notes[0]
 
 
+def test_a_file_name_with_the_name_of_a_user_is_refused(file: Path, tmp_path: Path) -> None:
+    named = tmp_path / "of-alice.json"
+    named.write_bytes(file.read_bytes())
+    assert [one.code for one in judged(named).faults] == ["evidence-private"]
+
+
 @pytest.mark.parametrize(("place", "key"), [
     ("resnet-imagenet/cpu-quickstart/{day}-a.json", "run.recipe.name"),
     ("{day}-a.json", "run.recipe.name"),

@@ -86,6 +86,20 @@ def test_a_private_key_is_found_and_replaced() -> None:
     assert privacy.cleaned(content, []) == {"run": {"environment": {"[path]": 1}}}
 
 
+def test_no_entry_is_lost_if_two_keys_have_private_facts_or_control_characters() -> None:
+    kept = privacy.cleaned({"/home/a/x": 1, "/home/b/y": 2, "a\x1b": 3}, [])
+    assert kept == {"[path]": 1, "[path]-2": 2, "a\\u001b": 3}
+    assert list(privacy.faults(kept, [])) == []
+
+
+@pytest.mark.parametrize(("text", "found"), [
+    ("2026-11-28-login17-8gpu.json", "login17"), ("8gpu-login17", "login17"),
+    ("8gpu-LOGIN17.json", "login17"), ("login170-8gpu", None), ("epyc-2core", None),
+])
+def test_a_name_is_found_between_hyphens(text: str, found: str | None) -> None:
+    assert privacy.name_in(text, ["login17.example.edu", "root"]) == found
+
+
 def test_the_source_in_a_recipe_may_name_a_site_on_the_internet() -> None:
     basis = {"verdict": {"rows": [{"basis": "docs.nvidia.com (2024)"}]}}
     assert found(basis) == []

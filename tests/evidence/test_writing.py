@@ -78,7 +78,16 @@ def test_a_second_run_gets_a_number_and_the_same_run_is_refused(
         add(own_place / "b", to=second)
 
 
-@pytest.mark.parametrize("label", ["../x", "A", "", "a b", ".a", "a/b", "login17"])
+def test_a_changed_argument_with_a_path_is_in_the_name_without_the_path(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    file = add(ended(recipe, own_place / "run", stage="/scratch/alice/fast"))
+    assert "stage" in file.name
+    assert not {"scratch", "alice"} & set(file.name.replace(".", "-").split("-"))
+
+
+@pytest.mark.parametrize("label", ["../x", "A", "", "a b", ".a", "a/b", "login17", "8gpu-login17",
+                                   "login17-8gpu"])
 def test_a_label_that_could_leave_the_folder_or_name_the_host_is_refused(
     directory: Path, checkout: Path, label: str
 ) -> None:

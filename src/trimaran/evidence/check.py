@@ -131,6 +131,9 @@ def check(path: Path, today: dt.date, names: Sequence[str], known: frozenset[str
     evidence = RunEvidence.model_validate(whole)
     recipe = _recipe(evidence)
     faults += _misplaced(path, evidence)
+    if (name := privacy.name_in(path.name, names)) is not None:
+        faults.append(("evidence-private", (), f"the name of the file contains {name}, which is"
+                       " the name of a user or host"))
     faults += _contradictions(evidence, recipe)
     version = _version(evidence, recipe)
     stale = age.is_stale(evidence.day, today)

@@ -87,6 +87,15 @@ def telling(names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(every) if len(name) > 2 and name not in _GENERIC]
 
 
+def name_in(text: str, names: Iterable[str]) -> str | None:
+    """Return the first of `names` that is a part of `text` between characters such as hyphens.
+
+    A file name needs this test, because its words are joined by hyphens.
+    """
+    return next((name for name in telling(names) if re.search(
+        rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text, re.IGNORECASE)), None)
+
+
 def faults(content: object, names: Iterable[str]) -> Iterator[tuple[Location, str]]:
     """Yield the key path of each private text in `content`, and the kind of the private fact.
 
@@ -120,8 +129,15 @@ def cleaned(content: Any, names: Iterable[str]) -> Any:
 
 def _cleaned(value: Any, at: Location, known: re.Pattern[str] | None) -> Any:
     if isinstance(value, dict):
-        return {_without(key, at, known): _cleaned(below, (*at, key), known)
-                for key, below in value.items()}
+        found: dict[str, Any] = {}
+        for key, below in value.items():
+            name = whole = _without(visible(key), at, known)
+            number = 1
+            while name in found:  # as two paths, which are both replaced by `[path]`
+                number += 1
+                name = f"{whole}-{number}"
+            found[name] = _cleaned(below, (*at, key), known)
+        return found
     if isinstance(value, list):
         return [_cleaned(below, (*at, number), known) for number, below in enumerate(value)]
     if not isinstance(value, str):

@@ -56,18 +56,25 @@ def write(directory: Path, record: RunRecord, judged: Verdict, file: Path) -> No
             evidence would still contain a private fact or would not be valid.
     """
     _refuse_unpublishable(record)
-    names = [*privacy.names_here(), *(host.hostname for host in record.hosts)]
+    names = _names(record)
     whole = content.sealed(privacy.cleaned(_content(directory, record, judged), names))
     if private := next(privacy.faults(whole, names), None):
         at, problem = private
-        raise UsageError(f"{parsing.dotted(at)} {problem}, so it cannot be published",
-                         code="evidence-private", hint="rename the recipe, image or argument")
+        raise UsageError(f"{directory}: {parsing.dotted(at)} {problem}, so it cannot be published",
+                         code="evidence-private",
+                         hint="rename what is named there, and run the recipe again")
     if problems := strict.problems(RunEvidence, whole):
         raise UsageError(
             "\n".join(f"{directory}: {parsing.dotted(one.where) or 'the run'}: {one.text}"
                       for one in problems), code="evidence-invalid",
+            hint="run the recipe again with this version of Trimaran",
         )
     files.write_evidence(file, json.dumps(whole, indent=2))
+
+
+def _names(record: RunRecord) -> list[str]:
+    """Return the names of users and hosts that evidence of the run must not contain."""
+    return [*privacy.names_here(), *(host.hostname for host in record.hosts)]
 
 
 def _refuse_unpublishable(record: RunRecord) -> None:
@@ -167,13 +174,14 @@ def _label(record: RunRecord, given: str | None) -> str:
     changed arguments.
 
     Raises:
-        UsageError: `given` has characters that are not allowed, or is the name of a host.
+        UsageError: `given` has characters that are not allowed, or contains the name of a host
+            or user.
     """
+    names = _names(record)
     if given is not None:
-        hosts = privacy.telling(host.hostname for host in record.hosts)
-        if given in hosts or not DATED.fullmatch(f"2000-01-01-{given}.json"):
+        if privacy.name_in(given, names) or not DATED.fullmatch(f"2000-01-01-{given}.json"):
             raise UsageError(
-                f"--label {given}: is the name of a host, or is not of the form"
+                f"--label {given}: contains the name of a host or user, or is not of the form"
                 " [a-z0-9][A-Za-z0-9._-]*",
                 code="name-invalid", hint="describe the hardware, such as epyc-2core or 8x-mi300x",
             )
@@ -185,7 +193,8 @@ def _label(record: RunRecord, given: str | None) -> str:
     words += [f"{nodes}nodes"] if nodes > 1 else []
     point = record.recipe.name.partition("@")[2]
     words += [f"point{point}"] if point else []
-    words += [f"{key}{value}" for key, value in record.recipe.changed.items()]
+    changed = privacy.cleaned(dict(record.recipe.changed), names)
+    words += [f"{key}{value}" for key, value in changed.items()]
     return "-".join(filter(None, map(_slug, words)))[:_LONGEST].rstrip("-.")
 
 
