@@ -32,7 +32,8 @@ README = f"# Boats\n\n{variants.BEGIN}\nold\n{variants.END}\n\nThe end.\n"
 @pytest.mark.parametrize("app", WITH_VARIANTS)
 def test_the_readme_of_each_app_with_variants_has_the_current_comparison(app: str) -> None:
     readme = paths.repository() / f"apps/{app}/README.md"
-    assert variants.readme(app, READ) == readme.read_text(), "run: make generate"
+    found = variants.find(app, READ)
+    assert variants.readme(app, found) == readme.read_text(), "run: make generate"
     found, picture = variants.find(app, READ), readme.with_name(variants.PICTURE)
     drawn = variants.picture(found) if found else None
     assert drawn == (picture.read_text() if picture.exists() else None), "run: make generate"
@@ -126,7 +127,7 @@ def test_an_app_without_variants_or_without_a_run_of_its_quickstart_has_no_compa
     assert variants.find(variantapp.APP, read()) is None
     assert variants.adopted("text", "apps/r.md", "resnet-imagenet", read()) == ("text", [])
     new = README.replace("\nold\n", f"\n\n{variants.NOTHING}\n\n")
-    assert variants.readme(variantapp.APP, read()) == new
+    assert variants.readme(variantapp.APP, variants.find(variantapp.APP, read())) == new
     assert variants.adopted(README, "apps/sailing.md", variantapp.APP, read()) == (new, [])
 
 

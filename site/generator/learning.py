@@ -10,7 +10,7 @@ from generator.evidence import Piece
 from generator.plots import Lines, Plot
 from generator.recipe_status import RecipeStatus
 from trimaran.report import charts
-from trimaran.report.panels import Line, Panel, drawable
+from trimaran.report.panels import Line, Panel, drawable, evenly
 from trimaran.report.rows import Dot, Row, Table
 from trimaran.report.run_evidence import RunEvidence
 
@@ -89,7 +89,8 @@ def _curves(
     def rows(by: charts.By, count: int | None) -> list[list[object]]:
         return [
             [label, _seed(piece), seconds if by == "time" else step, value, piece.content.day]
-            for label, piece, points in drawn for step, seconds, value in _spread(points, count)
+            for label, piece, points in drawn
+            for step, seconds, value in evenly(points, count or len(points))
         ]
 
     return [
@@ -102,13 +103,6 @@ def _curves(
         )
         for by, over in OVER.items()
     ]
-
-
-def _spread(points: Sequence[CurvePoint], count: int | None) -> Sequence[CurvePoint]:
-    """Return `count` of the points, evenly spaced from the first to the last; None: all points."""
-    if count is None or len(points) <= count:
-        return points
-    return [points[round(place * (len(points) - 1) / (count - 1))] for place in range(count)]
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:

@@ -92,9 +92,7 @@ def find(app: str, sources: Sources) -> Found | None:
     }
     result = variants.compare({name: [side for _, side in of] for name, of in runs.items()})
     pieces = {name: [piece for piece, _ in of] for name, of in runs.items()}
-    if result is None or len({one.name for one in result.groups}) < 2:
-        return None  # `trimaran compare` shows no table either
-    return Found(app, result, pieces)
+    return None if result is None else Found(app, result, pieces)
 
 
 def _place(one: RecipeStatus, known: Described) -> tuple[object, ...]:
@@ -197,14 +195,13 @@ def plots(found: Found) -> list[Plot]:
     return drawn
 
 
-def readme(app: str, sources: Sources) -> str:
-    """Return the README of an app with the current comparison.
+def readme(app: str, found: Found | None) -> str:
+    """Return the README of an app with a comparison; None: the recipes have no published runs.
 
     Raises:
         UsageError: the README lacks the lines before and after the comparison.
     """
     text = _readme(app).read_text(encoding="utf-8")
-    found = find(app, sources)
     if found is None:
         return replaced(text, NOTHING, _readme(app))
     panel, over = found.panel, " and over ".join(one.name for one in variant_tables.OVER)
@@ -254,8 +251,8 @@ def write(sources: Sources) -> None:
     for app, card in sources.cards.items():
         if card.variants is None:
             continue
-        write_atomic(_readme(app), readme(app, sources))
         found, file = find(app, sources), _readme(app).with_name(PICTURE)
+        write_atomic(_readme(app), readme(app, found))
         drawn = picture(found) if found else None
         if drawn is None:
             file.unlink(missing_ok=True)

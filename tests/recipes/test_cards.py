@@ -111,6 +111,8 @@ def test_faults_are_refused_with_file_and_line(
         ({"variants": {**VARIANTS, "further": ["seed", "sail"]}},
          r"\d+: variants\.further\.1: .*'sail'"),
         ({"variants": {**VARIANTS, "follow": ["mast"]}}, r"\d+: variants\.follow\.0: .*'mast'"),
+        ({"tuning": {"strategy": "rig", "launchers": {"mpirun": "sloup"}}},
+         r"\d+: tuning\.launchers\.mpirun: rig must be one of sloop, ketch; got sloup"),
         ({"variants": {**VARIANTS, "files": {"sloop": "a.py", "sloup": "b.py"}}},
          r"\d+: variants\.files\.sloup: rig must be one of sloop, ketch; got sloup"),
         ({"verbs": {"train": "train it", "evaluat": "look at it"}},

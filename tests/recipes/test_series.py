@@ -67,10 +67,11 @@ def test_an_efficiency_is_over_a_smaller_point(checkout: Path, over: int) -> Non
         library.load(f"{NAME}@4")
 
 
-def test_an_efficiency_belongs_to_a_point(checkout: Path) -> None:
-    path = write(checkout, {**SERIES, "efficiency": EFFICIENCY})
+@pytest.mark.parametrize("recipe", [SERIES, GOOD])
+def test_an_efficiency_belongs_to_a_point(checkout: Path, recipe: dict[str, Any]) -> None:
+    path = write(checkout, {**recipe, "efficiency": EFFICIENCY})
     with refused("file-invalid", path, "efficiency"):
-        library.load(f"{NAME}@4")
+        library.load(NAME)
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,6 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
             hint="a metric is common only if it is read at the same moment, such as `best`",
         )
     compared = variants.compare(groups)
-    if compared is not None and len({one.name for one in compared.groups}) < 2:
-        compared = None
     return Comparison(
         app=first[0].app,
         runs=[_run(name, group, side) for group, name, side in named(groups)],

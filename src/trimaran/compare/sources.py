@@ -13,11 +13,13 @@ from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument, Card
 from trimaran.recipes.expectation import Efficiency
 from trimaran.recipes.library import real_changes
+from trimaran.recipes.recipe import Recipe
 from trimaran.report import panels, variants
 from trimaran.report.page import short
 from trimaran.report.panels import LARGEST, KeptCurve
 from trimaran.report.run_evidence import Machine, RunEvidence, describe
 from trimaran.report.variants import RunVariant
+from trimaran.run.record import RecipeRecord
 from trimaran.verdict import metrics, run_verdict
 from trimaran.verdict.metrics import Row, Verdict
 from trimaran.verdict.run_verdict import JudgedRun
@@ -173,7 +175,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             machine=run.machine,
             site_file=", ".join(run.site.changes if run.site else ()) or "neutral",
         ),
-        nodes=1 + len(run.nodes), ranks=_ranks(run.environment), devices=_devices(evidence),
+        nodes=1 + len(run.nodes), ranks=_ranks(run.environment), devices=_devices(recipe, evidence),
         seconds=run.seconds,
         verdict=evidence.verdict,
         # A curve has steps, not epochs: only the median of all readings can be computed from it.
@@ -182,26 +184,24 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
             for row in evidence.verdict.rows
             if row.at == "median-after-epoch-0" and row.metric in curves
         },
-        curves=evidence.curves, variant=evidence.variant or _by_recipe(evidence, card),
+        curves=evidence.curves, variant=evidence.variant or _by_recipe(recipe, run.recipe, card),
         efficiency=None if recipe is None else recipe.efficiency,
     )
 
 
-def _by_recipe(evidence: RunEvidence, card: Card) -> RunVariant | None:
+def _by_recipe(recipe: Recipe | None, used: RecipeRecord, card: Card) -> RunVariant | None:
     """Return the variant from the recipe of a run, for older evidence that does not record it.
 
     Return None if the app has no variants, or if the recipe of the run is not in this checkout.
     """
-    used = evidence.run.recipe
-    recipe = variants.recipe_here(used) if card.variants is not None else None
     if card.variants is None or recipe is None:
         return None
     return RunVariant(arguments=variants.arguments(recipe, used.changed, card.variants))
 
 
-def _devices(evidence: RunEvidence) -> int | None:
+def _devices(recipe: Recipe | None, evidence: RunEvidence) -> int | None:
     """Return the number of devices that computed; None if the ranks or their GPUs are not known."""
-    ranks, recipe = _ranks(evidence.run.environment), variants.recipe_here(evidence.run.recipe)
+    ranks = _ranks(evidence.run.environment)
     if ranks is None or (recipe is None and evidence.run.host.accelerators):
         return None
     return ranks * max(recipe.resources.gpus_per_task if recipe is not None else 0, 1)

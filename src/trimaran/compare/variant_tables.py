@@ -8,7 +8,7 @@ from typing import NamedTuple
 from trimaran.compare.result import Epoch, Variant, Variants
 from trimaran.report import charts
 from trimaran.report import rows as row_charts
-from trimaran.report.panels import MOST_KEPT, Line, Panel, Point
+from trimaran.report.panels import MOST_KEPT, Line, Panel, Point, evenly
 from trimaran.report.rows import Dot, Row
 
 MOST_EPOCHS = 5
@@ -53,10 +53,7 @@ def shown_epochs(variants: Variants) -> list[int]:
     If there are more than `MOST_EPOCHS` epochs, they are selected evenly, including first and last.
     """
     known = sorted({one.epoch for variant in variants.groups for one in variant.epochs})
-    if len(known) <= MOST_EPOCHS:
-        return known
-    last = len(known) - 1
-    return [known[round(place * last / (MOST_EPOCHS - 1))] for place in range(MOST_EPOCHS)]
+    return evenly(known, MOST_EPOCHS)
 
 
 def values(variants: Variants, epochs: Sequence[Epoch], shown: Sequence[int]) -> list[str]:

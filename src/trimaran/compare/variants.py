@@ -34,6 +34,8 @@ def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
         for group, members in groups.items()
         if (name := _name(members, card.variants)) is not None
     ]
+    if len({one.name for one in found}) < 2:
+        return None
     values = card.variants
     return result.Variants(
         option=values.option, per_epoch=_quantity(card, values.per_epoch),

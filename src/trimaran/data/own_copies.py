@@ -52,11 +52,8 @@ def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> No
         reporter: gets a warning for each damaged file in `raw`.
 
     Raises:
-        UsageError: `given` does not exist.
         RunError: the copy is incomplete, or differs from the contract.
     """
-    if not exists(given):
-        raise absent(given)
     make_folder(raw, reporter)
     lacking = missing(contract, raw)
     set_damaged_aside(raw, lacking, reporter)

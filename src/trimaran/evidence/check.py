@@ -55,9 +55,11 @@ class Fault:
     line: int | None = None
 
     def text(self, path: Path) -> str:
-        """Return the fault with file, line and key."""
+        """Return the fault with file, line and key; without a key, `problem` has the file."""
+        if not self.key:
+            return self.problem
         place = f"{path}" if self.line is None else f"{path}:{self.line}"
-        return f"{place}: {self.key}: {self.problem}" if self.key else self.problem
+        return f"{place}: {self.key}: {self.problem}"
 
 
 @dataclass(frozen=True)

@@ -251,10 +251,9 @@ def _faults(card: Card, verbs: Mapping[str, Verb]) -> Mapping[Location, str]:
         if name not in known:
             near = nearest(name, known, cutoff=0.5)
             found[place] = f"the app has no option '{name}' ({near})"
-    if card.variants is not None and (option := known.get(card.variants.option)) is not None:
-        for value in card.variants.files:
-            if fault := option.fault(value):
-                found["variants", "files", value] = f"{card.variants.option} {fault}"
+    for place, name, value in _values_named_by(card):
+        if name in known and (fault := known[name].fault(value)):
+            found[place] = f"{name} {fault}"
     return found
 
 
@@ -269,6 +268,19 @@ def _options_named_by(card: Card) -> Iterator[tuple[Location, str]]:
         yield from ((("planning", *key), name) for key, name in card.planning.options())
     if card.tuning is not None:
         yield from ((("tuning", key), name) for key, name in card.tuning.options.items())
+
+
+def _values_named_by(card: Card) -> Iterator[tuple[Location, str, str]]:
+    """Yield each value of an option that the card names: its key path, the option, the value."""
+    if (variants := card.variants) is not None:
+        for value in variants.files:
+            yield ("variants", "files", value), variants.option, value
+    if card.planning is not None and (exchange := card.planning.exchange) is not None:
+        for value in exchange.values:
+            yield ("planning", "exchange", "values", value), exchange.option, value
+    if (tuning := card.tuning) is not None and tuning.strategy is not None:
+        for launcher, value in tuning.launchers.items():
+            yield ("tuning", "launchers", launcher), tuning.strategy, value
 
 
 def load_copy(path: Path) -> CardFile:

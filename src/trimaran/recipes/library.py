@@ -197,8 +197,15 @@ def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
         return {("verb",): problem}
     return {
         **_target_fault(recipe), **_data_fault(recipe, card), **_kind_faults(recipe, card),
-        **recipe.expectation_faults(card), **_argument_faults(recipe),
+        **recipe.expectation_faults(card), **_argument_faults(recipe), **_efficiency_fault(recipe),
     }
+
+
+def _efficiency_fault(recipe: Recipe) -> Faults:
+    """Return a fault if the file states an efficiency outside of the points of a series."""
+    if recipe.efficiency is None:
+        return {}
+    return {("efficiency",): "belongs to a point of a series, below series.points"}
 
 
 def _target_fault(recipe: Recipe) -> Faults:

@@ -263,8 +263,6 @@ class Recipe(strict.Model):
     @model_validator(mode="after")
     def _has_efficiency_of_points(self) -> Recipe:
         points = self.series.points if self.series else {}
-        if self.efficiency is not None and self.series is not None:
-            raise ValueError("efficiency: belongs to a point of the series")
         for number, point in points.items():
             over = None if point.efficiency is None else point.efficiency.over
             if over is not None and (over not in points or over >= number):

@@ -179,9 +179,9 @@ def kept_curves(events: Sequence[Event], card: Card) -> list[KeptCurve]:
     return curves
 
 
-def evenly(points: list[T]) -> list[T]:
-    """Return at most `MOST_KEPT` of the points, evenly spaced, including the first and the last."""
-    if len(points) <= MOST_KEPT:
-        return points
+def evenly(points: Sequence[T], most: int = MOST_KEPT) -> list[T]:
+    """Return at most `most` of the points, evenly spaced, including the first and the last."""
+    if len(points) <= most:
+        return list(points)
     last = len(points) - 1
-    return [points[round(place * last / (MOST_KEPT - 1))] for place in range(MOST_KEPT)]
+    return [points[round(place * last / (most - 1))] for place in range(most)]
