@@ -270,28 +270,38 @@ def judge_metrics(
     ]
     depends = any(card.metrics[row.metric].hardware_bound for row in rows)
     unnamed = depends and several_nodes and fabric is None
-    reasons = []
-    if changed:
-        reasons.append(f"the recipe's arguments were changed ({', '.join(changed)})")
-    if site:
-        reasons.append(f"the site file changes the experiment ({', '.join(site)})")
-    if other_data:
-        reasons.append(other_data)
-    if depends and unlike:
-        reasons.append(f"this machine is not {recipe.target}: {'; '.join(unlike)}")
-    if depends and unseen:
-        reasons.append(unseen)
-    reasons += [f"{expected.metric} is not judged: {expected.unjudged}"
-                for expected in recipe.expected if expected.unjudged is not None]
-    if not rows:
-        reasons.append("the recipe has no expectations yet, because no result has been measured")
+    hardware = [
+        *([f"this machine is not {recipe.target}: {'; '.join(unlike)}"] if unlike else []),
+        *([unseen] if unseen else []),
+    ]
     return Verdict(
-        outcome=worst([row.outcome for row in rows]), reasons=reasons,
+        outcome=worst([row.outcome for row in rows]),
+        reasons=[*_other_experiment(changed, site, other_data), *(hardware if depends else []),
+                 *_not_judged(recipe)],
         notes=[*_warnings(recipe, rows), *_other_images(recipe, image_digest), *_ranks(events),
                *([slow] if slow else []), *([UNNAMED] if unnamed else []),
                *_unreadable(recipe, card, events)],
         rows=rows + _extra_rows(recipe, card, events), checked=list(checked),
     )
+
+
+def _other_experiment(
+    changed: Sequence[str], site: Sequence[str], other_data: str | None
+) -> list[str]:
+    """Return the reasons why a run was another experiment than its recipe describes."""
+    return [
+        *([f"the recipe's arguments were changed ({', '.join(changed)})"] if changed else []),
+        *([f"the site file changes the experiment ({', '.join(site)})"] if site else []),
+        *([other_data] if other_data else []),
+    ]
+
+
+def _not_judged(recipe: Recipe) -> list[str]:
+    """Return the reasons why expectations of a recipe judge no run."""
+    if not recipe.expected:
+        return ["the recipe has no expectations yet, because no result has been measured"]
+    return [f"{expected.metric} is not judged: {expected.unjudged}"
+            for expected in recipe.expected if expected.unjudged is not None]
 
 
 def _row(
