@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tf_keras as keras
 from squares import image, squares
 
 from keras_resnet import evaluation, traffic
@@ -28,6 +30,14 @@ APP = App(
     further={"mirrored": "--replicas 2", "parameter-server": "--synchronous"},
     of_each_rank=("statistics",), not_of_steps=(traffic.SENT, "staleness"),
 )
+
+
+@pytest.fixture
+def own_precision() -> Iterator[None]:
+    """Restore the precision of Keras after the test."""
+    before = keras.mixed_precision.global_policy()
+    yield
+    keras.mixed_precision.set_global_policy(before)
 
 
 class TestContract(Contract):
@@ -117,3 +127,19 @@ class TestContract(Contract):
         assert losses[0][1] == pytest.approx(exact[0][1], rel=0.05)
         dtypes = {array.dtype.name for array in self.weights(tmp_path / "run").values()}
         assert dtypes == {"float32"}
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("own_precision")
+    def test_evaluate_computes_in_the_precision_of_the_training(
+        self, program: Program, whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Both runs are evaluated in one process, each after the other."""
+        other = tmp_path / "run"
+        program.train(other, "--precision", "bf16")
+        for run, policy in ((other, "mixed_bfloat16"), (whole, "float32")):
+            words = ["--data", program.data, "--out", run, "--device", "cpu", "--json"]
+            assert APP.main("evaluate", *words) == 0
+            assert keras.mixed_precision.global_policy().name == policy
+            found = json.loads(capfd.readouterr().out.splitlines()[-1])
+            scores = reading.result(run)["evaluation"]
+            assert found["loss"] == pytest.approx(scores["loss"], rel=1e-5)
