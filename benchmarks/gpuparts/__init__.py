@@ -54,7 +54,7 @@ def minutes(text: str) -> float:
     """Parse a positive number of minutes, a day at most.
 
     Raises:
-        argparse.ArgumentTypeError: the text is no such number.
+        argparse.ArgumentTypeError: the text is not a number in this range.
     """
     try:
         found = float(text)

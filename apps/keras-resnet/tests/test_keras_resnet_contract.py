@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -30,14 +29,6 @@ APP = App(
     further={"mirrored": "--replicas 2", "parameter-server": "--synchronous"},
     of_each_rank=("statistics",), not_of_steps=(traffic.SENT, "staleness"),
 )
-
-
-@pytest.fixture
-def own_precision() -> Iterator[None]:
-    """Restore the precision of Keras after the test."""
-    before = keras.mixed_precision.global_policy()
-    yield
-    keras.mixed_precision.set_global_policy(before)
 
 
 class TestContract(Contract):
