@@ -24,7 +24,7 @@ sys.path[:0] = map(str, SOURCES)
 
 # These imports need the folders that the line above adds: nothing of the checkout is installed.
 from gpuparts import PARTS, minutes  # noqa: E402
-from gpuparts.parent import Check, table  # noqa: E402
+from gpuparts.parent import FULL_MINUTES, Check, table  # noqa: E402
 
 FOUND = "import torch; print(torch.cuda.is_available())"
 
@@ -34,8 +34,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(description="Measure the GPU of this machine in a few minutes.")
     top.add_argument("--device", choices=("gpu", "cpu"), default="gpu",
                      help="gpu (NVIDIA or AMD), or cpu with tiny sizes (default: %(default)s)")
-    top.add_argument("--minutes", type=minutes, default=8.0,
-                     help="time of the whole check (default: 8)")
+    top.add_argument("--minutes", type=minutes, default=FULL_MINUTES,
+                     help="time of the whole check (default: %(default)g)")
     top.add_argument("--only", action="append", choices=[part.name for part in PARTS],
                      help="measure this part only (can be repeated)")
     top.add_argument("--to", type=Path, default=Path("gpu-check.json"),

@@ -10,13 +10,28 @@ from trimaran.engines import BuiltImage, Setting
 from trimaran.engines.apptainer import Apptainer
 from trimaran.launch.specification import Mount
 
-# A waiting rank yields its core to other ranks and to tests that run in parallel.
-MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
-          "-n", "2", "python"]
+
+def mpirun(ranks: int) -> list[str]:
+    """Return the command that starts `ranks` ranks of a Python module.
+
+    A waiting rank yields its core to other ranks and to tests that run in parallel.
+    """
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1",
+            "-n", str(ranks), "python"]
+
+
+MPIRUN = mpirun(2)
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
               "python"]
 """Commands that start two ranks of a Python module."""
+START_RANK = """
+for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
+    eval "export APPTAINERENV_$name=\\$$name"
+done
+exec "$@"
+"""
+"""Shell script that starts a rank with Slurm's variables in its container, as the jobs do."""
 
 
 def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *mounts: Mount) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -120,6 +121,15 @@ def test_a_wrong_option_writes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "not a file in an existing folder" in done.stderr
     assert not (tmp_path / "no").exists()
+
+
+def test_minutes_out_of_range_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    package = importlib.import_module("gpuparts")
+    assert package.minutes("1440") == 1440
+    for text in ("1441", "0", "eight"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"1440.*'{text}'"):
+            package.minutes(text)
 
 
 def test_packages_that_a_bare_pytorch_lacks_can_be_imported() -> None:

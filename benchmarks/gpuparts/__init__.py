@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+MOST_MINUTES = 24 * 60
+"""Largest value of --minutes."""
+
 Document = dict[str, Any]
 """The content of the evidence file, or a part of it."""
 
@@ -48,15 +51,17 @@ PARTS = (
 
 
 def minutes(text: str) -> float:
-    """Parse a positive number of minutes.
+    """Parse a positive number of minutes, a day at most.
 
     Raises:
-        argparse.ArgumentTypeError: the text is not a positive number of minutes.
+        argparse.ArgumentTypeError: the text is not a number in this range.
     """
     try:
         found = float(text)
     except ValueError:
         found = 0.0
-    if not 0 < found <= 24 * 60:
-        raise argparse.ArgumentTypeError(f"must be minutes, more than 0, got '{text[:40]}'")
+    if not 0 < found <= MOST_MINUTES:
+        raise argparse.ArgumentTypeError(
+            f"must be minutes, more than 0 and at most {MOST_MINUTES}, got '{text[:40]}'"
+        )
     return found

@@ -15,8 +15,7 @@ from futuregan.growth import batch_sizes
 from futuregan.model import Shape
 from futuregan.settings import TrainSettings
 from gpuparts import Report
-from gpuparts.timing import OneStep, peak_gib, release, seconds_of
-from trainkit.torch.start import start
+from gpuparts.timing import OneStep, peak_gib, release, seconds_of, strategy
 
 SIZES = {"cuda": (128, 512, (4, 8, 16)), "cpu": (8, 4, (2,))}
 """Device -> side of the frames in pixels, number of features, numbers of clips per step."""
@@ -56,9 +55,10 @@ def app_training(
     shape = Shape(size=size, past=settings.past, future=settings.future, width=width)
     plan = SimpleNamespace(steps=1000)
     data: Any = SimpleNamespace(shape=shape, train=SimpleNamespace(plan=lambda _: plan))
-    strategy = start("single", device="cpu" if device == "cpu" else "gpu")
     out: Any = SimpleNamespace(state=None)
-    training = train.Training(settings, strategy, method.growth(settings), data, out, out)
+    training = train.Training(
+        settings, strategy(device), method.growth(settings), data, out, out
+    )
     draw = torch.Generator().manual_seed(17)
     frames = settings.past + settings.future
     values = torch.randint(256, (clips, 3, frames, size, size), generator=draw, dtype=torch.uint8)

@@ -8,14 +8,12 @@ from collections.abc import Callable
 import torch
 
 from gpuparts import Report, ceiling
-from gpuparts.resnet_rate import COMPILING, no_compiler
-from gpuparts.timing import peak_gib, release, seconds_of
+from gpuparts.timing import COMPILING, no_compiler, peak_gib, release, seconds_of, strategy
 from language_model import method
 from language_model.batch import Batch
 from language_model.layout import Layout
 from language_model.shapes import SHAPES
 from language_model.steps import Network
-from trainkit.torch.start import start
 
 SIZES = {"cuda": ("gpt2-350m", 1024, (8, 16, 32)), "cpu": ("gpt2-test", 32, (2,))}
 """Device -> name of the network, tokens per sequence, numbers of sequences per step."""
@@ -35,12 +33,10 @@ def measure(device: str, until: float, report: Report) -> None:
     title = torch.cuda.get_device_name() if device == "cuda" else "CPU"
     is_sxm = not any(word in title for word in ("PCIe", "NVL"))
     peak = next((one for word, one in PEAKS.items() if is_sxm and word in title), None)
-    forms = [False]
-    if device == "cuda":
-        reason = no_compiler()
-        forms = [False] if reason else [False, True]
-        if reason:
-            report("torch.compile", f"not measured: {reason}")
+    reason = no_compiler() if device == "cuda" else None
+    if reason is not None:
+        report("torch.compile", f"not measured: {reason}")
+    forms = (False, True) if device == "cuda" and reason is None else (False,)
     for compiled in forms:
         for number, batch in enumerate(batches):
             late = time.monotonic() + (COMPILING if compiled else 0) > until
@@ -69,14 +65,14 @@ def app_step(
     The function returns the sum of the losses.
     """
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-    strategy = start("single", device="cpu" if device == "cpu" else "gpu")
-    network = Network(SHAPES[name], Layout(precision=precision, compile=compiled), strategy, 17)
+    alone = strategy(device)
+    network = Network(SHAPES[name], Layout(precision=precision, compile=compiled), alone, 17)
     optimizer = method.make_optimizer(network, method.AdamW(1e-3))
     draw = torch.Generator().manual_seed(17)
     text = torch.randint(SHAPES[name].vocabulary, (batch, length + 1), generator=draw)
     positions = torch.arange(length).expand(batch, -1).contiguous()
     one = Batch(text[:, :-1].contiguous(), text[:, 1:].contiguous(), positions)
-    one = one.to(strategy.device)
+    one = one.to(alone.device)
 
     def step() -> torch.Tensor:
         optimizer.zero_grad()

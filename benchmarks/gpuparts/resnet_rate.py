@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,18 +14,23 @@ import torch
 from torch.nn import functional
 
 from gpuparts import Report, ceiling
-from gpuparts.timing import OneStep, peak_gib, release, seconds_of
+from gpuparts.timing import (
+    COMPILING,
+    OneStep,
+    no_compiler,
+    peak_gib,
+    release,
+    seconds_of,
+    strategy,
+)
 from resnet_imagenet import method, model, train
 from resnet_imagenet.benchmark import count_flops
 from resnet_imagenet.settings import TrainSettings
-from trainkit.torch.start import start
 from trainkit.zoo.measure import TRAINING
 
 Step = Callable[[], object]
 SIZES = {"cuda": ("resnet50", 224, (128, 256, 512)), "cpu": ("resnet18", 32, (2,))}
 """Device -> network, side of the images in pixels, batch sizes to measure."""
-COMPILING = 60.0
-"""Seconds that must remain before a network is compiled."""
 
 
 def measure(device: str, until: float, report: Report) -> None:
@@ -80,13 +83,6 @@ def measure(device: str, until: float, report: Report) -> None:
         raise RuntimeError(f"failed: {'; '.join(failed)}")
 
 
-def no_compiler() -> str | None:
-    """Return why `torch.compile` cannot run on a GPU here, or None."""
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed"
-    return None if shutil.which("g++") else "the C++ compiler g++ is not installed"
-
-
 def plain_step(device: str, batch: int) -> Step:
     """Return a function that makes a step of a plain loop: eager, channels_last, bf16, SGD."""
     name, size, _ = SIZES[device]
@@ -110,20 +106,18 @@ def random_batch(device: str, batch: int, size: int) -> tuple[torch.Tensor, torc
     return images, torch.randint(1000, (batch,)).to(device)
 
 
-def app_step(
-    device: str, batch: int, compiled: str = "off", *, precision: str = "bf16"
-) -> SimpleNamespace:
-    """Return an object with a training of the app, and two functions that make a step of it.
+def app_step(device: str, batch: int, compiled: str = "off") -> SimpleNamespace:
+    """Return an object with two functions that make a training step of the app.
 
-    The attributes are `training`; `step`, which calls the app's `train_step`; and `core`, which
-    only computes gradients and updates the weights.
+    The attributes are `step`, which calls the app's `train_step`, and `core`, which only computes
+    gradients and updates the weights.
     """
     name, size, _ = SIZES[device]
     # A real session writes checkpoints and logs, which a measured step does not need.
     train.Session = OneStep
-    strategy = start("single", device="cpu" if device == "cpu" else "gpu")
+    alone = strategy(device)
     settings = TrainSettings(
-        model=name, batch_size_per_rank=batch, precision=precision, compile=compiled,
+        model=name, batch_size_per_rank=batch, precision="bf16", compile=compiled,
         synthetic=True, out=Path(tempfile.mkdtemp(prefix="gpu-check-")),
     )
     plan = SimpleNamespace(steps=1000, samples=1000 * batch)
@@ -131,19 +125,17 @@ def app_step(
         train=plan, classes=range(1000), to=SimpleNamespace(channels=3), bad=SimpleNamespace()
     )
     torch.manual_seed(17)
-    network = method.build(settings, data, strategy)
+    network = method.build(settings, data, alone)
     images, labels = random_batch(device, batch, size)
     out: Any = SimpleNamespace(state=None, folder=settings.out)
-    training = train.Training(settings, strategy, data, network, out, out)
+    training = train.Training(settings, alone, data, network, out, out)
     batches = itertools.repeat((images, labels))
 
     def core() -> None:
         training.compute_gradients(images, labels, batch)
         training.optimizer.step()
 
-    return SimpleNamespace(
-        step=lambda: training.train_step(batches), core=core, training=training
-    )
+    return SimpleNamespace(step=lambda: training.train_step(batches), core=core)
 
 
 def graph(step: Step) -> Step:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
-PACKAGES = ("nvidia.dali", "PIL", "av", "h5py", "lmdb", "matplotlib", "onnx", "yaml", "tokenizers")
+PACKAGES = ("nvidia.dali", "PIL", "av", "h5py", "lmdb")
 """Packages that the apps import for inputs, pictures and exports."""
 
 

@@ -1,8 +1,14 @@
-"""Measure the time of training steps and the peak memory, with a simplified session."""
+"""Measure the time of training steps and the peak memory, with a simplified session.
+
+The module also contains what several parts need before a measurement: the strategy of one process,
+and the conditions of `torch.compile`.
+"""
 
 from __future__ import annotations
 
 import gc
+import importlib.util
+import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +17,26 @@ from typing import Any
 
 import torch
 
+from trainkit.torch.start import start
+from trainkit.torch.strategy import TorchStrategy
+
+COMPILING = 60.0
+"""Seconds that must remain before a network is compiled."""
+WARMUP = 3
+"""Steps that are not measured; one on a CPU."""
+
+
+def strategy(device: str) -> TorchStrategy:
+    """Return the strategy of one process on `device`, "cuda" or "cpu"."""
+    return start("single", device="cpu" if device == "cpu" else "gpu")
+
+
+def no_compiler() -> str | None:
+    """Return why `torch.compile` cannot run on a GPU here, or None."""
+    if importlib.util.find_spec("triton") is None:
+        return "Triton is not installed"
+    return None if shutil.which("g++") else "the C++ compiler g++ is not installed"
+
 
 def synchronize(device: str) -> None:
     """Wait until the device has finished all computations."""
@@ -18,15 +44,16 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def seconds_of(step: Callable[[], object], device: str, *, most: float = 4.0, warmup: int = 3,
-               window: int = 10) -> float:
+def seconds_of(
+    step: Callable[[], object], device: str, *, most: float = 4.0, window: int = 10
+) -> float:
     """Return the time of a step in seconds: the median of up to three windows of steps.
 
     No window is started after `most` seconds, except the first.
     """
     if device == "cpu":
-        warmup, window = 1, 1
-    for _ in range(warmup):
+        window = 1
+    for _ in range(1 if device == "cpu" else WARMUP):
         step()
     synchronize(device)
     found: list[float] = []
@@ -62,12 +89,10 @@ class OneStep:
         self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1000, steps_done=0)
         self.stop_asked = False
         self.journal = SimpleNamespace(bad_record=None)
-        self.sums: Any = None
 
     def next_batch(self, batches: Iterator[Any]) -> Any:
         """Return the next batch."""
         return next(batches)
 
-    def finish_step(self, _samples: int, sums: Any, _rates: dict[str, float]) -> None:
-        """Store the sums of the losses; do not read them, because reading waits for the device."""
-        self.sums = sums
+    def finish_step(self, _samples: int, _sums: Any, _rates: dict[str, float]) -> None:
+        """Do not read the sums of the losses, because reading waits for the device."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import cluster
-from inside import MPIRUN, inside, run_inside
+from inside import MPIRUN, START_RANK, inside, mpirun, run_inside
 from trimaran import process
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
@@ -25,15 +25,6 @@ TRAINING = [
     "1", "--max-steps", "4", "--batch-size", "30", "--momentum", "0.9", "--learning-rate", "0.1",
     "--eval-every", "0", "--log-every", "1", "--threads", "1", "--device", "cpu",
 ]
-FOUR_RANKS = ["4" if word == "2" else word for word in MPIRUN]
-"""Command that starts four ranks: a coordinator, a parameter server and two workers."""
-START_RANK = """
-for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
-    eval "export APPTAINERENV_$name=\\$$name"
-done
-exec "$@"
-"""
-"""Shell script that starts a rank with Slurm's variables in its container, as the jobs do."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +51,7 @@ def alone(built: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> list[f
 @pytest.mark.parametrize(("strategy", "start", "more"), [
     ("mirrored", ["python"], ["--replicas", "2"]),
     ("multiworker", MPIRUN, []),
-    ("parameter-server", FOUR_RANKS, ["--synchronous"]),
+    ("parameter-server", mpirun(4), ["--synchronous"]),  # coordinator, server, two workers
     ("horovod", MPIRUN, []),
 ])
 def test_two_replicas_train_like_one_process(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import cluster
-from inside import inside, run_inside
+from inside import START_RANK, inside, run_inside
 from trimaran import paths, process
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
@@ -40,13 +40,6 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
     },
 }
 """Number of ranks -> name -> layout."""
-START_RANK = """
-for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
-    eval "export APPTAINERENV_$name=\\$$name"
-done
-exec "$@"
-"""
-"""Shell script that starts a rank with Slurm's variables in its container, as the jobs do."""
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import pytest
 
 import cluster
+from inside import MPIRUN
 from ownscripts import (
     EXACT,
-    MPIRUN,
     SCRIPTS,
     TORCHRUN,
     Trained,

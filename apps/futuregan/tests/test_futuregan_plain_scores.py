@@ -144,7 +144,7 @@ class Looking:
 def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -> Trained:
     """Return a training whose moving average is the generator of `plain_future`.
 
-    If `average` is false, there is no moving average, and this formula is the generator.
+    If `average` is false, no moving average is used, and this formula is the generator.
     """
     def loader(seed: int, training: bool) -> Loader:
         return Loader(Held(5, 32, seed), training=training, seed=1, strategy=strategy, threads=1)

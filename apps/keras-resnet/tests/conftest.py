@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+
+import pytest
 
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")  # as in the images
 
@@ -17,3 +20,13 @@ def pytest_collection_modifyitems() -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
+
+
+@pytest.fixture
+def own_precision() -> Iterator[None]:
+    """Restore the precision of Keras after the test."""
+    import tf_keras as keras
+
+    before = keras.mixed_precision.global_policy()
+    yield
+    keras.mixed_precision.set_global_policy(before)

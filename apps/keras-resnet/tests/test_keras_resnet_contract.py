@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tf_keras as keras
 from squares import image, squares
 
 from keras_resnet import evaluation, traffic
@@ -117,3 +118,19 @@ class TestContract(Contract):
         assert losses[0][1] == pytest.approx(exact[0][1], rel=0.05)
         dtypes = {array.dtype.name for array in self.weights(tmp_path / "run").values()}
         assert dtypes == {"float32"}
+
+    @pytest.mark.slow
+    @pytest.mark.usefixtures("own_precision")
+    def test_evaluate_computes_in_the_precision_of_the_training(
+        self, program: Program, whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        """Both runs are evaluated in one process, each after the other."""
+        other = tmp_path / "run"
+        program.train(other, "--precision", "bf16")
+        for run, policy in ((other, "mixed_bfloat16"), (whole, "float32")):
+            words = ["--data", program.data, "--out", run, "--device", "cpu", "--json"]
+            assert APP.main("evaluate", *words) == 0
+            assert keras.mixed_precision.global_policy().name == policy
+            found = json.loads(capfd.readouterr().out.splitlines()[-1])
+            scores = reading.result(run)["evaluation"]
+            assert found["loss"] == pytest.approx(scores["loss"], rel=1e-5)

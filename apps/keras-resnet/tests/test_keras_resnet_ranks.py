@@ -215,10 +215,10 @@ def test_more_replicas_than_images_are_refused(
 
 
 @pytest.mark.slow
-def test_too_few_gpus_are_named(program: Program, tmp_path: Path) -> None:
+def test_missing_gpus_are_named(program: Program, tmp_path: Path) -> None:
     if shutil.which("nvidia-smi"):
         pytest.skip("a machine with GPUs")
     said = program.train(
         tmp_path / "run", "--strategy", "mirrored", "--replicas", "2", "--device", "gpu", code=2
     )
-    assert_reported(said, "gpu-unavailable", "--replicas 2")
+    assert_reported(said, "gpu-unavailable", "--device gpu")

@@ -14,6 +14,7 @@ from resnet_imagenet.settings import OTHERS, BenchmarkSettings
 from trainkit.exits import ArgumentError
 from trainkit.testing.refusals import assert_reported, refused
 from trainkit.testing.zoo import check_benchmark
+from trainkit.zoo.measure import Effort, Failure, attempt
 
 
 def build_without_memory(name: str) -> nn.Module:
@@ -128,6 +129,14 @@ def test_too_little_memory_is_recognized() -> None:
     with pytest.raises(one.FAILURES) as caught:
         torch.zeros(2) @ torch.zeros(3)
     assert not one.is_out_of_memory(caught.value)
+
+
+def test_a_network_that_cannot_train_with_one_image_has_a_reason() -> None:
+    """The last channels of ResNet-50 have one pixel at 32 pixels: one value, and no variance."""
+    settings = BenchmarkSettings(batch_size=1, size=32, threads=1, device="cpu", precision="fp32")
+    found = attempt(lambda: benchmark.open_framework(settings), "resnet50", Effort(1, 1, 0))
+    assert isinstance(found, Failure)
+    assert (found.code, "more than 1 value" in found.reason) == ("app-failed", True)
 
 
 def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

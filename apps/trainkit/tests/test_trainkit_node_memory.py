@@ -27,6 +27,12 @@ def test_the_limit_of_a_control_group_counts(tmp_path: Path) -> None:
     assert node_memory.smallest_limit(tmp_path / "cgroup", "0::/other\n") is None
 
 
+def test_a_field_is_read_beside_a_name_of_any_bytes(tmp_path: Path) -> None:
+    status = tmp_path / "status"
+    status.write_bytes(b"Name:\t\xff\nVmDataOther:\t5 kB\nVmData:\t    7 kB\n")
+    assert node_memory.field_bytes(status, "VmData") == 7 * 1024
+
+
 def test_the_limit_of_a_control_group_of_version_1_counts(tmp_path: Path) -> None:
     whole = tmp_path / "meminfo"
     whole.write_text("MemAvailable: 10 kB\n")

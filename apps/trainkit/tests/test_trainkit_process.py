@@ -1,5 +1,6 @@
 """Tests of the end and output of a process: exit codes, signals, atomic files, environment.json."""
 
+import contextlib
 import errno
 import json
 import os
@@ -44,6 +45,21 @@ def test_an_error_has_the_code_it_is_given_or_that_of_its_class() -> None:
     assert exits.DataError("wrong", code="split-missing").code == "split-missing"
     for kind in (exits.AppError, *exits.AppError.__subclasses__()):
         assert kind("wrong").code in CODES, kind
+
+
+@pytest.mark.parametrize("error", [
+    exits.PeerError("lost"), OSError(errno.ENAMETOOLONG, "long"), OSError(errno.ENOSPC, "full"),
+    OSError(errno.EDQUOT, "full"), KeyboardInterrupt(), PermissionError(errno.EACCES, "denied"),
+    ValueError("wrong"),
+])
+def test_the_exit_code_of_an_error_is_that_of_its_command(error: BaseException) -> None:
+    def main() -> None:
+        raise error
+
+    code = 1  # of Python, after an exception
+    with contextlib.suppress(PermissionError, ValueError):
+        code = exits.run("app", main)
+    assert exits.exit_code(error) == code
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

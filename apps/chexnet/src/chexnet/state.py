@@ -14,7 +14,7 @@ from chexnet.network import Network
 from chexnet.settings import TrainSettings
 from trainkit import metrics
 from trainkit.parts import Parts
-from trainkit.tensorflow.parts import Variables, digest, plain
+from trainkit.tensorflow.parts import Variables, digest
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 FREE = {
@@ -57,7 +57,6 @@ class Trained:
         self.scale = LossScale(settings.precision)
         self.plateau = Plateau(settings)
         self.tested: dict[str, float] = {}
-        self._averaged = tf.function(lambda own: ranks.average(own, "statistics"))
         shape = (None, settings.size, settings.size, int(settings.channels))
         self.predict = tf.function(
             lambda images: network.logits(images, training=False),
@@ -112,11 +111,9 @@ class Trained:
 
     def before_save(self) -> None:
         """Average the running statistics of batch normalization over the ranks."""
-        own = [plain(one) for one in self.network.body.non_trainable_variables
-               if one.dtype == "float32"]
-        if self.ranks.size > 1 and own:
-            for variable, mean in zip(own, self._averaged(own), strict=True):
-                variable.assign(mean)
+        self.ranks.equalize(
+            one for one in self.network.body.non_trainable_variables if one.dtype == "float32"
+        )
 
     def own_state(self) -> dict[str, Any]:
         """Return a description of the network, and the learning rate for `--initial-rate`."""

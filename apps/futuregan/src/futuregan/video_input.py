@@ -117,7 +117,8 @@ def folder_frames(folder: Path) -> Iterator[Image.Image]:
     """Yield the images in `folder`, in the order of the numbers in their names.
 
     Raises:
-        DataError: there is no image, or an image cannot be decoded; the message names the image.
+        DataError: the folder has no image, or an image cannot be decoded, and the message names
+            it.
     """
     files = sorted((file for file in folder.iterdir() if _is_frame(file)), key=_numbers)
     if not files:

@@ -15,18 +15,16 @@ from futuregan.minibatch_stddev import MinibatchStddev
 from futuregan.model import Discriminator, EqualizedLayer, Generator, Shape
 from trainkit.torch import work
 from trainkit.workfile import write
+from trainkit.zoo.measure import TRAINING
 
 SIZES = (128,)
 """Sides of the frames, in pixels; all other options have their defaults."""
-
-PASSES = 3
-"""Operations of a training step divided by operations of a forward pass, as in `trimaran plan`."""
-
 
 PENALTY = "penalty"
 """Prefix of the names of the gradient penalty's layers in work.json; the app card repeats it."""
 
 
+# PyTorch does not annotate the base class, neither its definition nor its `__init__`.
 class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context manager that counts floating-point operations by PyTorch's formulas.
 
@@ -75,10 +73,10 @@ def describe(size: int) -> dict[str, Any]:
         clip = torch.empty(1, shape.channels, shape.past + shape.future, size, size)
     made = work.layers(generator, clip[:, :, : shape.past], operations=operations)
     judged = work.layers(discriminator, clip, operations=operations)
-    once = PASSES * sum(layer[2] for layer in judged)
+    once = TRAINING * sum(layer[2] for layer in judged)
     whole, plain = (step_operations(generator, discriminator, clip, penalty=penalty)
                     for penalty in (True, False))
-    passes = (plain - PASSES * sum(layer[2] for layer in made)) / once
+    passes = (plain - TRAINING * sum(layer[2] for layer in made)) / once
     found = [[f"generator.{name}", *rest] for name, *rest in made]
     found += _repeated("discriminator", judged, passes)
     found += [[name, [], *rest] for name, _, *rest in _repeated(

@@ -209,7 +209,7 @@ class Trained:
         """Return the description of the network."""
         settings = self.run.settings
         return {"about": {
-            "model": settings.model, "size": settings.size,
+            "model": settings.model, "size": settings.size, "precision": settings.precision,
             "classes": list(self.run.images.classes),
         }}
 

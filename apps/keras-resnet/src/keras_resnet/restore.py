@@ -33,14 +33,21 @@ class Restored:
 def open_network(out: Path | None, file: Path | None) -> Restored:
     """Return the network of the checkpoint `file`, or of the newest checkpoint of the run `out`.
 
+    The network computes in the precision of the training.
+
     Raises:
         DataError: the run has no checkpoint, or the checkpoint belongs to another app.
     """
     state = outputs.load_trained(out, file)
     about: dict[str, Any] = state.get("about", {})
-    if about.get("model") not in {SMALL, *network.names()} or "classes" not in about:
+    precision = about.get("precision", "fp32")
+    if (
+        about.get("model") not in {SMALL, *network.names()} or "classes" not in about
+        or precision not in network.POLICIES
+    ):
         raise DataError("the checkpoint is of no network of this app", code="checkpoint-mismatch")
     classes = tuple(about["classes"])
+    network.set_precision(precision)
     model = network.network(about["model"], about["size"], len(classes))
     try:
         Variables(model.trainable_variables).load_state_dict(state["parts"]["weights"])

@@ -186,18 +186,6 @@ class PredictSettings:
 class BenchmarkSettings(zoo.BenchmarkSettings):
     """Options of `benchmark`; most are in `trainkit.zoo.options`."""
 
+    LEAST_SIZE = SMALLEST
     models: list[str] | None = zoo.models(ZOO, "networks: their names in keras.applications")
-    precision: str = zoo.precision(PRECISIONS, "fp32", "bf16: weights and loss stay fp32")
-
-    def check(self) -> None:
-        """Raise ArgumentError for images that are too small, or files that cannot be written.
-
-        Raises:
-            ArgumentError: an option has a wrong value.
-        """
-        super().check()
-        if self.size is not None and self.size < SMALLEST:
-            raise ArgumentError(
-                f"--size {self.size}: choose {SMALLEST} pixels or more",
-                code="argument-invalid",
-            )
+    precision: str = option("fp32", "bf16: weights and loss stay fp32", choices=PRECISIONS)

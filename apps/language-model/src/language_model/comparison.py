@@ -141,7 +141,7 @@ class Exact:
         split: the split.
         on_document: function that is called after each document.
         most: largest total size of the documents in bytes; the iteration ends before the first
-            document that would exceed it. None if there is no limit.
+            document that would exceed it; None for no limit.
 
     Attributes:
         bytes: size of the documents that the current iteration has yielded.

@@ -117,9 +117,9 @@ def divided(sources: Mapping[str, Source]) -> list[dict[str, Source]]:
 
 
 def read_tokenizer(settings: ExportSettings, sha256: str | None) -> bytes | None:
-    """Return the tokenizer file of the training, or None if there is no such file.
+    """Return the tokenizer file of the training.
 
-    There is none if the text of the training was synthetic, or if the run has no copy.
+    Return None if the text of the training was synthetic, or if the run has no copy.
 
     Args:
         settings: the data set or the run, which has a copy.

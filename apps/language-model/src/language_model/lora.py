@@ -134,7 +134,8 @@ def merged(weights: Mapping[str, Readable], lora: Mapping[str, Any] | None) -> d
 
     Args:
         weights: name -> weight in the checkpoint.
-        lora: the settings of the adaptation in the checkpoint; None if there is no adaptation.
+        lora: the settings of the adaptation in the checkpoint; None if no weights were
+            adapted.
     """
     if lora is None:
         return dict(weights)

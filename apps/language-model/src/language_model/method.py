@@ -154,7 +154,7 @@ def operations_per_token(shape: Shape, sequence: int, lora: Lora | None = None) 
 
     Chowdhery et al., "PaLM", arXiv:2204.02311, appendix B: 6 N + 12 L H Q T, for N parameters, L
     layers, H heads of width Q and sequences of T tokens. The parameters of lookup tables do not
-    count, because a lookup is no product; the table of tokens counts if it is also the output
+    count, because a lookup is not a product. The table of tokens counts if it is also the output
     layer. Recomputed activations do not count. Of the 6 operations per parameter, 2 are for the
     forward pass, 2 for the gradients of the activations and 2 for the gradients of the parameters.
     In a low-rank adaptation, the trained parameters count 6 operations, and all others 4, because

@@ -28,7 +28,7 @@ class Method:
             Lewis and Dauphin, arXiv:1805.04833; Radford et al., "Language Models are Unsupervised
             Multitask Learners", 2019); 0: all.
         seed: seed of the random numbers.
-        end: the token that ends a text; None if there is no such token.
+        end: the token that ends a text; None if no token does.
     """
 
     tokens: int
@@ -126,7 +126,7 @@ def _logits(network: Network, tokens: Tensor, positions: Tensor) -> Tensor:
     """Return the logits after the last of `tokens`, (sequences, vocabulary), on all tensor ranks.
 
     Between the matrix products, the tensor ranks divide the tokens of a pass among them. If the
-    number of tokens is no multiple of the ranks, the last token is repeated.
+    number of tokens is not a multiple of the number of ranks, the last token is repeated.
 
     Args:
         network: the network.

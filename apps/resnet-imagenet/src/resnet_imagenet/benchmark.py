@@ -45,7 +45,8 @@ class PyTorch:
         settings: the options.
     """
 
-    FAILURES: ClassVar[tuple[type[Exception], ...]] = (RuntimeError,)
+    FAILURES: ClassVar[tuple[type[Exception], ...]] = (RuntimeError, ValueError)
+    # ValueError: of batch normalization, if a channel has one value.
 
     def __init__(self, settings: BenchmarkSettings) -> None:
         torch.set_num_threads(settings.threads)

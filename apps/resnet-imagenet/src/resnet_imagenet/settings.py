@@ -309,21 +309,9 @@ class ExportSettings:
 class BenchmarkSettings(zoo.BenchmarkSettings):
     """Options of `benchmark`; most are in `trainkit.zoo.options`."""
 
+    LEAST_SIZE = LEAST
     models: list[str] | None = zoo.models(ZOO, "networks", choices=(*MODELS, *OTHERS))
-    precision: str = zoo.precision(
-        (AUTO, "fp32", "tf32", "bf16"), AUTO,
-        "bf16 is autocast, weights stay fp32; tf32: GPUs; auto: bf16 if the device has "
-        "instructions for it, else fp32",
+    precision: str = option(
+        AUTO, "bf16 is autocast, weights stay fp32; tf32: GPUs; auto: bf16 if the device has "
+        "instructions for it, else fp32", choices=(AUTO, "fp32", "tf32", "bf16"),
     )
-
-    def check(self) -> None:
-        """Refuse images that are too small, and files that cannot be written.
-
-        Raises:
-            ArgumentError: an option has a wrong value.
-        """
-        super().check()
-        if self.size is not None and self.size < LEAST:
-            raise ArgumentError(
-                f"--size {self.size}: at least {LEAST} pixels", code="argument-invalid"
-            )

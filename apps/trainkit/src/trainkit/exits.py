@@ -10,6 +10,8 @@ from enum import IntEnum
 
 from trainkit.streams import say
 
+DEFECT = 1
+"""Exit code of Python after an exception that is not expected."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -113,6 +115,13 @@ class StoppedError(AppError):
     shared = True
 
 
+class _InterruptedError(AppError):
+    """Error for Ctrl-C."""
+
+    exit_code = ExitCode.INTERRUPTED
+    code = "stopped"
+
+
 def run(name: str, main: Callable[[], None]) -> int:
     """Run `main`; return the exit code.
 
@@ -125,43 +134,44 @@ def run(name: str, main: Callable[[], None]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         main()
-    except AppError as error:
-        where = name if error.rank is None else f"{name}, rank {error.rank}"
-        silent = error.shared and error.rank
-        text = "" if silent else reported(error.code, str(error))
-        return _tell(where, text, error.exit_code)
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            text = reported("argument-invalid", f"{error}: choose a shorter name")
-            return _tell(name, text, ExitCode.BAD_ARGUMENTS)
-        if error.errno not in FULL:
+    except (AppError, OSError, KeyboardInterrupt) as error:
+        failure = expected(error)
+        if failure is None:
             raise
-        text = (
-            f"{error}; finished files are intact. Free some space and run the command again, "
-            "a training with --resume auto"
-        )
-        return _tell(name, reported("disk-full", text), ExitCode.NO_SPACE)
-    except KeyboardInterrupt:
-        return _tell(name, reported("stopped", "interrupted"), ExitCode.INTERRUPTED)
+        rank = failure.rank
+        where = name if rank is None else f"{name}, rank {rank}"
+        text = "" if failure.shared and rank else reported(failure.code, str(failure))
+        say(sys.stdout, "")  # flush stdout before the error message
+        if text:
+            say(sys.stderr, f"{where}: {text}\n")
+        return int(failure.exit_code)
     return int(ExitCode.DONE)
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code with which `run` ends after an error; 1 for a defect."""
+    """Return the exit code of a command that ends with `error`; 1 for a defect."""
+    failure = expected(error)
+    return DEFECT if failure is None else int(failure.exit_code)
+
+
+def expected(error: BaseException) -> AppError | None:
+    """Return the `AppError` as which `run` reports an error; None for a defect."""
     if isinstance(error, AppError):
-        return int(error.exit_code)
+        return error
     if isinstance(error, KeyboardInterrupt):
-        return int(ExitCode.INTERRUPTED)
-    return int(ExitCode.NO_SPACE) if getattr(error, "errno", None) in FULL else 1
+        return _InterruptedError("interrupted")
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENAMETOOLONG:
+        return ArgumentError(f"{error}: choose a shorter name", code="argument-invalid")
+    if number in FULL:
+        return NoSpaceError(
+            f"{error}; finished files are intact. Free some space and run the command again, "
+            "a training with --resume auto",
+            code="disk-full",
+        )
+    return None
 
 
 def reported(code: str, message: str) -> str:
     """Return the text to print for an error, in the format of the error messages of `trimaran`."""
     return f"error[{code}]: {message}"
-
-
-def _tell(name: str, text: str, exit_code: ExitCode) -> int:
-    say(sys.stdout, "")  # flush stdout before the error message
-    if text:
-        say(sys.stderr, f"{name}: {text}\n")
-    return int(exit_code)

@@ -43,12 +43,12 @@ def free_bytes(memory: Path = MEMORY, cgroups: Path = CGROUPS, own: str | None =
             default, the file is read.
     """
     left = [max(0, limit - used) for limit, used in _limits(cgroups, own)]
-    return min([_node(memory, "MemAvailable"), *left])
+    return min([field_bytes(memory, "MemAvailable"), *left])
 
 
 def total_bytes(memory: Path = MEMORY) -> int:
     """Return the bytes of main memory of the node."""
-    return _node(memory, "MemTotal")
+    return field_bytes(memory, "MemTotal")
 
 
 def smallest_limit(cgroups: Path = CGROUPS, own: str | None = None) -> int | None:
@@ -59,8 +59,16 @@ def smallest_limit(cgroups: Path = CGROUPS, own: str | None = None) -> int | Non
     return min((limit for limit, _ in _limits(cgroups, own)), default=None)
 
 
-def _node(memory: Path, key: str) -> int:
-    lines = memory.read_text(encoding="ascii").splitlines()
+def field_bytes(file: Path, key: str) -> int:
+    """Return the value of `key` in bytes.
+
+    Args:
+        file: /proc/meminfo, or /proc/PID/status: proc(5). Its values are in KiB, although it
+            contains "kB".
+        key: name of the field.
+    """
+    # The name of a process may contain any bytes.
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     line = next(line for line in lines if line.startswith(f"{key}:"))
     return int(line.split()[1]) * 1024
 

@@ -16,6 +16,7 @@ from tensorflow.python.framework import config
 from tensorflow_ranks import ThreadHorovod, on_ranks
 
 from trainkit import strategy as neutral
+from trainkit.exits import ArgumentError
 from trainkit.meters import Gpu
 from trainkit.ranks import Ranks
 from trainkit.tensorflow import determinism, horovod
@@ -25,6 +26,7 @@ from trainkit.tensorflow.horovod import Horovod
 from trainkit.tensorflow.parts import Variables, digest
 from trainkit.tensorflow.profile import SKIPPED, Profile
 from trainkit.tensorflow.strategy import Sum, TensorFlowStrategy
+from trainkit.testing.refusals import refused
 
 
 @pytest.fixture
@@ -234,6 +236,17 @@ def test_a_rank_begins_on_the_device_of_its_place_on_the_node(
     monkeypatch.setattr(module, "Horovod", lambda *given: given)
     assert module.start("horovod", device="cpu") == (ranks, "CPU:0")
     assert (asked, bound) == ([("cpu", 1)], [ranks])
+
+
+@pytest.mark.parametrize(("gpus", "replicas", "named"), [
+    (0, None, "--device cpu"), (0, 2, "--device cpu"), (1, 2, "--replicas 2"),
+])
+def test_replicas_without_enough_gpus_are_refused(
+    gpus: int, replicas: int | None, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda _: ["GPU"] * gpus)
+    with refused(ArgumentError, "gpu-unavailable", named):
+        module.start_mirrored(replicas, device="gpu")
 
 
 def test_the_waits_of_a_process_add_up(monkeypatch: pytest.MonkeyPatch) -> None:

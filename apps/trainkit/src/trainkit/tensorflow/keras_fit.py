@@ -1,6 +1,6 @@
 """Run `model.fit` of Keras 2 as a training that obeys the app contract.
 
-    fit = FitSession(session, plan, model, evaluate)
+    fit = FitSession(session, plan, evaluate=evaluate, rate=rate)
     with session.running():
         for epoch, first in fit.epochs():
             batches = ...                           # batches of the epoch, from step `first` on

@@ -67,8 +67,13 @@ def start_mirrored(replicas: int | None, *, device: str = "auto") -> Mirrored:
             cpu, [tf.config.LogicalDeviceConfiguration()] * count
         )
         return Mirrored([f"CPU:{number}" for number in range(count)])
+    if not gpus:
+        raise ArgumentError(
+            "--device gpu: TensorFlow finds no GPU on this node; use --device cpu",
+            code="gpu-unavailable",
+        )
     count = replicas or len(gpus)
-    if not 0 < count <= len(gpus):
+    if count > len(gpus):
         raise ArgumentError(
             f"--replicas {count}: TensorFlow finds {len(gpus)} GPUs on this node; use fewer "
             "replicas, or --device cpu",

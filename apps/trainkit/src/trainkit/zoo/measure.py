@@ -31,6 +31,8 @@ CEILING_SECONDS = 1.0
 """Minimum time, in seconds, for which the product of each order is repeated."""
 CEILING_REPETITIONS = 3
 """Minimum number of measured products of each order."""
+STATUS = Path("/proc/self/status")
+"""State of this process; its field VmData is the memory that RLIMIT_DATA limits: proc(5)."""
 OUT_OF_MEMORY = "memory-insufficient"
 SHOWN = 200
 """Maximum number of characters in the reason why a network was not measured."""
@@ -248,20 +250,13 @@ def memory_limit(kind: str) -> Iterator[None]:
         yield
         return
     before = soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = _data_bytes() + node_memory.free_bytes()
+    most = node_memory.field_bytes(STATUS, "VmData") + node_memory.free_bytes()
     others = [limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_DATA, (min([most, *others]), hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, before)
-
-
-def _data_bytes(status: Path = Path("/proc/self/status")) -> int:
-    """Return the memory of this process, in bytes, that RLIMIT_DATA limits: proc(5), VmData."""
-    lines = status.read_text(encoding="utf-8").splitlines()
-    line = next(one for one in lines if one.startswith("VmData:"))
-    return int(line.split()[1]) * 1024
 
 
 def _seconds(step: Step) -> float:

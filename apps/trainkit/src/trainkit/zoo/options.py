@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from trainkit import atomic, common_options
 from trainkit.common_options import PICTURES, check_picture
@@ -25,14 +25,15 @@ def models(default: Sequence[str], text: str, choices: Sequence[str] | None = No
     )
 
 
-def precision(names: Sequence[str], default: str, text: str) -> Any:
-    """Return the option --precision; `names` are the allowed values, `text` is the help text."""
-    return option(default, text, choices=names)
-
-
 @dataclass(frozen=True)
 class BenchmarkSettings:
-    """Options of `benchmark`; an app overrides `models` and `precision` with its own values."""
+    """Options of `benchmark`; an app overrides `models` and `precision` with its own values.
+
+    Attributes:
+        LEAST_SIZE: smallest allowed side of the images, in pixels; an app sets its own value.
+    """
+
+    LEAST_SIZE: ClassVar[int] = 1
 
     models: list[str] | None = models((), "networks")
     batch_size: int = option(16, "images per step", up_to(1 << 20))
@@ -42,7 +43,7 @@ class BenchmarkSettings:
     )
     steps: int = option(10, "measured steps of each network, forward and training", positive_int)
     warmup: int = option(2, "steps before them that are not measured", non_negative_int)
-    precision: str = precision((), "", "precision of the products")
+    precision: str = option("", "precision of the products", choices=())
     threads: int = option(
         common_options.USABLE_CORES, "threads of the CPU", up_to(1024), shown="the usable cores"
     )
@@ -54,12 +55,17 @@ class BenchmarkSettings:
     json: bool = common_options.json()
 
     def check(self) -> None:
-        """Raise ArgumentError for a file that cannot be written, before anything is measured.
+        """Raise ArgumentError for wrong options, before anything is measured.
 
         Raises:
-            ArgumentError: a file already exists, its folder is missing, or its ending is not
-                allowed.
+            ArgumentError: the images are too small, a file already exists, its folder is missing,
+                or its ending is not allowed.
         """
+        if self.size is not None and self.size < self.LEAST_SIZE:
+            raise ArgumentError(
+                f"--size {self.size}: choose {self.LEAST_SIZE} pixels or more",
+                code="argument-invalid",
+            )
         for path in self.to or []:
             if path.suffix == NUMBERS:
                 atomic.check_new(path)
