@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,19 @@ def test_the_rate_of_a_run_counts(checkout: Path, run: Path) -> None:
     assert str(run) in base.source
     (row,) = prediction.make(found, [1], run=run).rows
     assert row.throughput == pytest.approx(4000)
+
+
+def test_a_run_on_a_target_without_facts_is_refused(
+    checkout: Path, run: Path
+) -> None:
+    found = planned(checkout)
+    folder = checkout / "recipes/targets"
+    with_facts = (folder / "cpu-2core.yaml").read_text()
+    (folder / "other.yaml").write_text(with_facts)
+    (folder / "cpu-2core.yaml").write_text(with_facts[:with_facts.index("hardware:")])
+    with refused("plan-impossible", "cpu-2core") as caught:
+        calibration.of_run(replace(found, target_name="other"), run)
+    assert "recipes/targets/cpu-2core.yaml" in (caught.value.hint or "")
 
 
 def test_a_run_of_another_network_is_refused(checkout: Path, run: Path) -> None:

@@ -146,13 +146,7 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                          hint=f"add 'planning' to apps/{recipe.app}/app.yaml")
     name = target_name or recipe.target
     whole = targets.load(name)
-    hardware = whole.hardware
-    if hardware is None:
-        raise UsageError(
-            f"the target {name} states no hardware facts", code="plan-impossible",
-            hint=f"add 'hardware' (devices, peak rates, memory, links) to recipes/targets/"
-                 f"{name}.yaml, or name a target that has it with --target",
-        )
+    hardware = options.hardware_of(name, whole, ", or name a target that has it with --target")
     planning = file.card.planning
     options.check_fixed(recipe, planning)
     devices = options.devices_of(recipe, whole)
