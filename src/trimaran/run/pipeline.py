@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from trimaran import process
 from trimaran.engines import BuiltImage, Engine
@@ -149,8 +150,13 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
     return claimed[0]
 
 
-Ready = tuple[Request, list[DataRecord], BuiltImage, ImageRecord]
-"""A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
+class Ready(NamedTuple):
+    """A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
+
+    request: Request
+    data: list[DataRecord]
+    built: BuiltImage
+    used: ImageRecord
 
 
 def train(
@@ -173,9 +179,7 @@ def train(
     app_process.perform(directory, begun, exact, lock, reporter, seconds)
 
 
-def prepare(
-    request: Request, steps: int, reporter: Reporter
-) -> Ready:
+def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     """Prepare the data, the initial checkpoint and the image of the run.
 
     The reporter shows this as steps 1 and 2 of `steps`.
@@ -201,7 +205,7 @@ def prepare(
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
-    return request, data, built, ImageRecord(**vars(built), signature=signature)
+    return Ready(request, data, built, ImageRecord(**vars(built), signature=signature))
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
