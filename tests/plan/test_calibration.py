@@ -160,6 +160,13 @@ def test_the_command_takes_both_links(tmp_path: Path) -> None:
     assert done.output.count("measured: all-reduce") == 2
 
 
+def test_two_measurements_of_one_link_are_refused(tmp_path: Path) -> None:
+    one, two = (results(tmp_path / name, ["a"] * 2) for name in ("one", "two"))
+    done = invoke("plan", NAME, "--link", str(one), "--link", str(two))
+    with refused("arguments-conflict", one, two):
+        raise done.exception or AssertionError
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with refused("run-missing", tmp_path):
         raise invoke("plan", NAME, "--from-run", str(tmp_path)).exception or AssertionError

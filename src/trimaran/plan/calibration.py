@@ -76,11 +76,18 @@ def with_link(found: Situation, path: Path) -> Situation:
         path: a run directory of `collectives`, or its `collectives.json`.
 
     Raises:
-        UsageError: the file is missing, faulty, or has no fit of an all-reduce.
+        UsageError: the file is missing, faulty, or has no fit of an all-reduce, or `found` already
+            has a measurement of this link.
     """
     file = path / FILE if path.is_dir() else path
     results = strict.load_json(_Results, file)
     fitted = _largest(results, file)
+    if (known := found.links.get(fitted.place)) is not None:
+        where = "within a node" if fitted.place == "within" else "between nodes"
+        raise UsageError(
+            f"{path} measures the link {where}, and so does another --link: {known.source}",
+            code="arguments-conflict", hint="give --link once for each of the two links",
+        )
     steps = 2 * (fitted.members - 1)
     wire = Wire(steps / fitted.members * fitted.bandwidth, fitted.alpha / steps, share=1.0)
     hosts = len(set(results.hosts))

@@ -17,6 +17,7 @@ from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, run_directory
 from trimaran.run.additions import Extension
@@ -278,6 +279,11 @@ def _accepted(request: Request) -> list[list[str]]:
     return [keys for keys in asked if keys]
 
 
+def needs_batch_system(recipe: Recipe) -> bool:
+    """Return whether only a batch system can start a recipe, and `trimaran run` refuses it."""
+    return recipe.resources.nodes > 1 or recipe.launcher == "srun"
+
+
 def check(request: Request, *, to_print: bool = False) -> None:
     """Check the request before any file is created or any command is printed.
 
@@ -293,10 +299,9 @@ def check(request: Request, *, to_print: bool = False) -> None:
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
                          code="argument-invalid")
-    resources, starter = recipe.resources, recipe.launcher
-    if not request.queued and (resources.nodes > 1 or starter == "srun"):
+    if not request.queued and needs_batch_system(recipe):
         raise UsageError(
-            f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
+            f"{request.recipe.name} needs {recipe.resources.nodes} nodes and {recipe.launcher}:"
             " `run` starts the tasks of one node",
             code="batch-system-required",
             hint=f"on a cluster: trimaran submit {request.recipe.name}; for one node:"
