@@ -206,5 +206,6 @@ def single(
     """
     return batch / step.computation(
         batch * layout.ranks / throughput,
-        lambda compute: step.of(situation.network, compute, layout, exchange, situation.width),
+        lambda compute: step.predict(
+            situation.network, compute, layout, exchange, situation.width),
     )
