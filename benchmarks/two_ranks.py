@@ -22,6 +22,10 @@ from sidebyside.runner import UNAVAILABLE, BenchmarkError, Contestant
 from sidebyside.spread import Spread
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "apps/shards/src")]
+
+from trimaran.plan import pairs  # noqa: E402 - found by the line above
+
 SIZE = 64
 """Side of the images in pixels; at this size, the exchange of gradients is not negligible."""
 
@@ -113,7 +117,7 @@ def of_case(
             *case.options, *options, launcher=launcher,
         )
 
-    one = training("one rank")
+    one = training(pairs.ALONE)
     pinned = replace(one, argv=lambda folder: ["taskset", "-c", str(cores[0]), *one.argv(folder)])
     found, missing = [pinned, beside(one, cores)], []
     if case.ddp:
@@ -141,7 +145,8 @@ def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
     def read(stdout: str, folder: Path) -> float:
         return sum(one.read(stdout, folder / str(core)) for core in cores) / len(cores)
 
-    return replace(one, name=f"{one.name} beside another", argv=argv, read=read)
+    name = one.name.removesuffix(pairs.ALONE) + pairs.BESIDE
+    return replace(one, name=name, argv=argv, read=read)
 
 
 def link(environment: Mapping[str, str]) -> Contestant:
@@ -156,14 +161,11 @@ def link(environment: Mapping[str, str]) -> Contestant:
         (point,) = json.loads((folder / "out/collectives.json").read_text())["points"]
         return float(point["busbw_gb_s"])
 
-    return Contestant("all-reduce of 32 MiB, two ranks", argv, environment, read, "GB/s")
+    return Contestant(pairs.LINK, argv, environment, read, "GB/s")
 
 
 def rows(rates: Mapping[str, Spread], batch: int) -> list[list[str]]:
     """Return the table of predictions and measurements, header first."""
-    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "apps/shards/src")]
-    from trimaran.plan import pairs
-
     medians = {name: spread.median for name, spread in rates.items()}
     table = [["network", "strategy", "one rank", "beside another", "two ranks", "predicted",
               "error", "predicted from beside", "error"]]
@@ -177,4 +179,4 @@ def rows(rates: Mapping[str, Spread], batch: int) -> list[list[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(cli.run("two_ranks", parser(), plan))
+    sys.exit(cli.run(pairs.NAME, parser(), plan))

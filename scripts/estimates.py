@@ -15,11 +15,9 @@ from typing import Any
 
 from trimaran import paths
 from trimaran.data import contracts
+from trimaran.plan.estimates import VERB, path
 from trimaran.recipes import cards, library
 from trimaran.recipes.recipe import Recipe
-
-VERB = "estimate"
-FILE = "estimates.json"
 
 
 def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
@@ -71,9 +69,9 @@ def main() -> int:
     """Write the files, and print their paths."""
     for app in cards.names():
         if VERB in cards.load(app).card.verbs:
-            path = paths.repository() / "apps" / app / FILE
-            path.write_text(json.dumps(of_app(app), indent=1) + "\n", encoding="utf-8")
-            sys.stdout.write(f"{path.relative_to(paths.repository())}\n")
+            file = path(app)
+            file.write_text(json.dumps(of_app(app), indent=1) + "\n", encoding="utf-8")
+            sys.stdout.write(f"{file.relative_to(paths.repository())}\n")
     return 0
 
 

@@ -10,7 +10,6 @@ number is appended to the file `TEST_NOT_RUN`, so that `scripts/parts.sh` report
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Generator
 from pathlib import Path
@@ -22,44 +21,49 @@ SLOW = 0.2
 
 LOOP = 1_000_000
 
-_not_run: list[str] = []
+NAME = "trimaran-time-limit"
+"""Name of the plugin."""
 
 
 def register(config: pytest.Config) -> None:
-    """Have pytest call the hooks of this module, once, whatever number of conftest.py files ask."""
-    module = sys.modules[__name__]
-    if not config.pluginmanager.is_registered(module):
-        config.pluginmanager.register(module)
+    """Register the plugin once, whatever number of conftest.py files ask."""
+    if not config.pluginmanager.has_plugin(NAME):
+        config.pluginmanager.register(TimeLimit(), NAME)
 
 
-@pytest.hookimpl(tryfirst=True)  # before fixtures, which may build images
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the test if it would start after the time `TEST_UNTIL`."""
-    if time.time() > float(os.environ.get("TEST_UNTIL", "inf")):
-        _not_run.append(item.nodeid)
-        pytest.skip("not run: the time of this part is over (scripts/time_limit.py)")
+class TimeLimit:
+    """The plugin; `not_run` is the number of tests of this process that were skipped."""
 
+    def __init__(self) -> None:
+        self.not_run = 0
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Skip the test if it exceeded a limit of time on a slow machine, instead of failing it."""
-    report = yield
-    exceeded = call.excinfo is not None and _is_timeout(call.excinfo.value)
-    if report.failed and exceeded and "TEST_UNTIL" in os.environ and (took := _loop()) > SLOW:
-        _not_run.append(item.nodeid)
-        report.outcome = "skipped"
-        report.longrepr = (str(item.path), 0, "not run to its end: it exceeded a limit of time on a"
-                           f" slow machine ({LOOP:,} additions took {took:.2f} s)")
-    return report
+    @pytest.hookimpl(tryfirst=True)  # before fixtures, which may build images
+    def pytest_runtest_setup(self) -> None:
+        """Skip the test if it would start after the time `TEST_UNTIL`."""
+        if time.time() > float(os.environ.get("TEST_UNTIL", "inf")):
+            self.not_run += 1
+            pytest.skip("not run: the time of this part is over (scripts/time_limit.py)")
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Skip the test if it exceeded a limit of time on a slow machine, instead of failing it."""
+        report = yield
+        exceeded = call.excinfo is not None and _is_timeout(call.excinfo.value)
+        if report.failed and exceeded and "TEST_UNTIL" in os.environ and (took := _loop()) > SLOW:
+            self.not_run += 1
+            report.outcome = "skipped"
+            report.longrepr = (
+                str(item.path), 0, "not run to its end: it exceeded a limit of time on a slow"
+                f" machine ({LOOP:,} additions took {took:.2f} s)")
+        return report
 
-def pytest_sessionfinish() -> None:
-    """Append the number of skipped tests of this process to the file `TEST_NOT_RUN`."""
-    if _not_run and (file := os.environ.get("TEST_NOT_RUN")):
-        with Path(file).open("a", encoding="utf-8") as lines:
-            lines.write(f"{len(_not_run)}\n")
+    def pytest_sessionfinish(self) -> None:
+        """Append the number of skipped tests of this process to the file `TEST_NOT_RUN`."""
+        if self.not_run and (file := os.environ.get("TEST_NOT_RUN")):
+            with Path(file).open("a", encoding="utf-8") as lines:
+                lines.write(f"{self.not_run}\n")
 
 
 def _is_timeout(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from trimaran import paths
+from trimaran.plan import pairs
 
 BENCHMARKS = paths.repository() / "benchmarks"
 NAMES = ("cli", "contestants", "machine", "report", "runner", "spread", "timing")
@@ -337,3 +338,12 @@ def test_a_revision_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(parts("runner").BenchmarkError, match="--before no-such: fatal:") as caught:
         module("revisions").unpack("no-such", tmp_path)
     assert caught.value.code == 69
+
+
+def test_the_rates_of_two_ranks_have_the_names_that_predictions_read() -> None:
+    program = module("two_ranks")
+    steps = parts("contestants").Steps(16, 4, 2)
+    found, _ = program.of_case(program.CASES[0], steps, dict(os.environ), [0, 1])
+    rates = {one.name: 10.0 for one in (*found, program.link({}))}
+    (one, *_) = pairs.pairs(rates, 16)
+    assert (one.network, one.alone, one.beside) == ("resnet-imagenet/resnet18", 10, 10)

@@ -24,7 +24,7 @@ def expected() -> dict[str, list[str]]:
 
 
 def test_estimates_have_the_arguments_of_the_recipes() -> None:
-    committed = json.loads((APP / estimates.FILE).read_text())
+    committed = json.loads(estimates.path(APP.name).read_text())
     found = {name: estimate["arguments"] for name, estimate in committed.items()}
     assert found == expected(), "`make generate-apps` writes them"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-import json
 import shlex
 from collections.abc import Callable, Sequence
 
@@ -17,6 +16,7 @@ from trimaran.data.cache import getting
 from trimaran.data.contracts import load as contract
 from trimaran.data.weights import load as weights
 from trimaran.evidence import age
+from trimaran.plan import estimates
 from trimaran.recipes import cards, targets
 from trimaran.recipes.recipe import Recipe
 from trimaran.report.run_evidence import RunEvidence
@@ -31,8 +31,6 @@ PURPOSES = {
 }
 
 GIB = 2**30
-ESTIMATES = "estimates.json"
-"""File of an app with the estimated memory of its recipes; `scripts/estimates.py` writes it."""
 MEMORY = {
     "weights": "weights in fp32", "gradients": "gradients", "optimizer": "state of the optimizer",
     "copies": "copies of the weights for the matrix products",
@@ -216,13 +214,12 @@ def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
     that prints the estimate.
     """
     card = cards.load(points[0].file.recipe.app)
-    path = card.path.with_name(ESTIMATES)
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    known = estimates.read(points[0].file.recipe.app)
     found = []
     for one in points:
         if (estimate := known.get(one.name)) is None:
             continue
-        memory = max(estimate["estimate"]["memory"], key=lambda rank: rank["peak"])
+        memory = estimates.largest(estimate)
         parts = [(name, memory[name]) for name in MEMORY if memory[name]]
         rows = [[MEMORY[name], f"{size / GIB:,.3g} GiB"] for name, size in parts]
         command = f"python -m {card.card.module} estimate {shlex.join(estimate['arguments'])}"

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from finished import IMAGE, SIF, start, write_recipe
 from trimaran import cli, process
+from trimaran.cli import common
+from trimaran.plan import nearest
+from trimaran.run.additions import Modification
+from trimaran.run.record import ImageRecord
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,22 @@ def test_a_stop_is_said_and_has_its_code(
     assert "interrupted: " in said
     assert "hint: " in said
     assert not cleared.exists(), "SIGTERM and SIGHUP clear up as Ctrl-C does"
+
+
+OVERLAY = [Modification(kind="overlay", path="/x.img", sha256="ab" * 32)]
+
+
+@pytest.mark.parametrize(("image", "modified", "can"), [
+    (SIF, [], True), (IMAGE, [], False), (SIF, OVERLAY, False),
+])
+def test_evidence_is_only_asked_for_where_it_is_accepted(
+    image: ImageRecord, modified: list[Modification], can: bool, checkout: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(nearest, "sentences", lambda *_: iter(["the nearest target"]))
+    record = start(tmp_path / "run", write_recipe(checkout), image=image)
+    common._help_without_reference(
+        tmp_path / "run", record.model_copy(update={"modified": modified}))
+    said = capsys.readouterr().out
+    assert "the nearest target" in said
+    assert ("trimaran evidence add" in said) == can

@@ -16,11 +16,15 @@ APPS = [name for name in cards.names() if cards.load(name).card.planning is not 
 
 
 def recipes() -> list[str]:
-    """Return the recipes of trainings on targets with hardware facts, of all planned apps."""
-    return [
-        name for name in library.files() if name.partition("/")[0] in APPS
-        and targets.load(situation.first(name).target).hardware is not None
-    ]
+    """Return the recipes with options for a plan, of all planned apps, on targets with facts."""
+    found = []
+    for name in library.files():
+        recipe = situation.first(name)
+        planning = cards.load(recipe.app).card.planning
+        if (planning is not None and targets.load(recipe.target).hardware is not None
+                and options.plannable(recipe, planning)):
+            found.append(name)
+    return found
 
 
 def test_all_apps_that_train_can_be_planned() -> None:
@@ -81,6 +85,16 @@ def test_a_global_batch_is_divided_over_the_devices() -> None:
     assert row.step.compute == pytest.approx(32 / prediction.make(found, [1]).base.rate)
 
 
+@pytest.mark.parametrize(("ranks", "devices", "batch"), [(4, 1, 256), (8, 8, 64), (1, 2, 32)])
+def test_ranks_may_share_a_device_or_have_several(ranks: int, devices: int, batch: int) -> None:
+    recipe = situation.first("resnet-imagenet/a100x1-256px-mps4-throughput")
+    shared = recipe.model_copy(update={"resources": recipe.resources.model_copy(
+        update={"tasks_per_node": ranks})})
+    planning = cards.load(recipe.app).card.planning
+    assert planning is not None
+    assert options.batch_of(shared, planning, devices) == batch
+
+
 def test_a_series_with_batches_of_its_own_keeps_that_of_a_device() -> None:
     found = situation.of("language-model/h100x8-96gb-llama3-8b-scaling")
     assert (found.batch, found.whole) == (2 * 8192, None)
@@ -118,6 +132,7 @@ def test_memory_is_that_of_the_apps_own_estimate() -> None:
 @pytest.mark.parametrize(("name", "word"), [
     ("language-model/cpu-2core-4ranks-3d-smoke", "tensor-parallel"),
     ("futuregan/cpu-quickstart", "width"),
+    ("resnet-imagenet/a100x1-256px-throughput", "image-size"),
     ("keras-resnet/cpu-2core-parameter-server-smoke", "parameter-server"),
 ])
 def test_what_the_model_does_not_predict_is_refused(name: str, word: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,19 @@ def test_the_rate_of_a_run_counts(checkout: Path, run: Path) -> None:
     assert row.throughput == pytest.approx(4000)
 
 
+def test_a_run_on_a_target_without_facts_is_refused(
+    checkout: Path, run: Path
+) -> None:
+    found = planned(checkout)
+    folder = checkout / "recipes/targets"
+    with_facts = (folder / "cpu-2core.yaml").read_text()
+    (folder / "other.yaml").write_text(with_facts)
+    (folder / "cpu-2core.yaml").write_text(with_facts[:with_facts.index("hardware:")])
+    with refused("plan-impossible", "cpu-2core") as caught:
+        calibration.of_run(replace(found, target_name="other"), run)
+    assert "recipes/targets/cpu-2core.yaml" in (caught.value.hint or "")
+
+
 def test_a_run_of_another_network_is_refused(checkout: Path, run: Path) -> None:
     with refused("runs-incomparable", "resnet32"):
         calibration.of_run(planned(checkout, model="resnet32"), run)
@@ -144,6 +158,13 @@ def test_the_command_takes_both_links(tmp_path: Path) -> None:
     done = invoke("plan", NAME, "--nodes", "1,2", "--link", str(one), "--link", str(two))
     assert done.exit_code == 0, done.output
     assert done.output.count("measured: all-reduce") == 2
+
+
+def test_two_measurements_of_one_link_are_refused(tmp_path: Path) -> None:
+    one, two = (results(tmp_path / name, ["a"] * 2) for name in ("one", "two"))
+    done = invoke("plan", NAME, "--link", str(one), "--link", str(two))
+    with refused("arguments-conflict", one, two):
+        raise done.exception or AssertionError
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

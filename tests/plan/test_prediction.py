@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,8 +131,33 @@ def test_the_command_shows_the_comparison_with_published_series() -> None:
 
 @pytest.mark.parametrize("words", [
     ["--nodes", "0"], ["--nodes", "1,,2"], ["--nodes", "1e3"], ["--nodes", "9" * 30],
-    ["--rate", "-1"], ["--rate", "nan"], ["--price", "0"],
+    ["--rate", "-1"], ["--rate", "nan"], ["--price", "0"], ["--price", "1e13"],
 ])
 def test_wrong_numbers_are_refused(words: list[str]) -> None:
     with refused("argument-invalid", words[0], kind=UsageError):
         raise invoke("plan", NAME, *words).exception or AssertionError
+
+
+@pytest.mark.parametrize("words", [
+    ["--target", "v100x1"], ["--nodes", "1"], ["--rate", "1"], ["--from-run", "x"],
+    ["--link", "x"], ["--price", "2"], ["--plot", "x.svg"],
+])
+def test_options_that_the_comparison_does_not_use_are_refused(words: list[str]) -> None:
+    with refused("arguments-conflict", words[0], kind=UsageError):
+        raise invoke("plan", "--validate", *words).exception or AssertionError
+
+
+@pytest.mark.parametrize(("words", "shown"), [
+    ([NAME], f"trimaran run {NAME}"),
+    (["resnet-imagenet/frontera-throughput"],
+     "trimaran submit resnet-imagenet/frontera-throughput"),
+    (["resnet-imagenet/gh200x4-scaling"], "trimaran submit resnet-imagenet/gh200x4-scaling"),
+    (["resnet-imagenet/gh200x4-scaling@1"], "trimaran run resnet-imagenet/gh200x4-scaling@1"),
+    ([NAME, "--target", "v100x1"], None),
+])
+def test_the_command_that_checks_a_plan_is_one_that_can(words: list[str], shown: str | None
+                                                        ) -> None:
+    done = invoke("plan", *words, "--nodes", "1")
+    assert done.exit_code == 0, done.output
+    found = re.findall(r"trimaran (?:run|submit) \S+", done.output)
+    assert found == ([] if shown is None else [shown])

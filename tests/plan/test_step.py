@@ -86,6 +86,14 @@ def test_data_parallel_hides_no_copy() -> None:
     assert found.seconds == pytest.approx(alone(8) + 7)
 
 
+def test_fsdp_gathers_weights_in_the_precision_of_the_step() -> None:
+    layout, made = Layout(1, 8, Wire(1e10)), network((LARGE, 1))
+    for width in (2, 4):
+        found = predict(made, 1.0, layout, "sharded", width)
+        assert found == step.sharded(1.0, layout, width * LARGE)
+    assert predict(made, 1.0, Layout(1, 1), "sharded", 2).seconds == 1
+
+
 def test_fsdp_gathers_twice_and_scatters_once() -> None:
     layout = Layout(1, 8, Wire(1e10))
     found = step.sharded(100.0, layout, 8e9)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from trimaran.plan import base_rate, validation, work
+import pytest
+
+from trimaran.plan import base_rate, step, validation, work
+from trimaran.plan.communication import LINK_SHARE
 
 TABLE = validation.table()
 UNEXPLAINED = ("MXNet with parameter servers, real images, GTX 1080 Ti", 64)
@@ -32,10 +35,37 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 def test_the_first_point_comes_out_again() -> None:
     """The first point may have any number of devices; here it has 32, which communicate."""
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
+    took = series.batch * 32 / series.published[32]
+    compute = step.computation(took, lambda seconds: series.step(seconds, 32))
+    assert compute < took
+    assert series.step(compute, 32).seconds == pytest.approx(took)
+    assert series.batch * 32 / series.step(compute, 32).seconds == pytest.approx(
+        series.published[32])
+
+
+def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
+    """The communication is hidden, so only its contention and the slowest device cost time."""
+    series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     (found,) = validation.compare(series)
-    step = series.step(series.batch * 32 / series.published[32] * 0.97, 32)
-    assert 0.9 < step.efficiency < 1
-    assert found.predicted < found.devices / 32 * series.published[32]
+    within, between, size = series.within, series.between, series.sharded
+    assert within is not None
+    assert between is not None
+    assert size is not None
+    took = series.batch * 32 / series.published[32]
+
+    def extra(count: int) -> tuple[float, float]:
+        """Return the relative and the absolute slowdown of a step, in s, on `count` devices."""
+        nodes = count // series.devices
+        inside = (series.devices - 1) / series.devices / within.bandwidth
+        outside = (nodes - 1) / nodes / between.bandwidth
+        gather = size * max(inside, outside) / (LINK_SHARE * 1e9)
+        return step.VARIATION * step.expected_maximum(count), step.CONTENTION * 3 * gather
+
+    slower, added = extra(32)
+    compute = (took - added) / (1 + slower)
+    slower, added = extra(found.devices)
+    expected = series.batch * found.devices / (compute * (1 + slower) + added)
+    assert found.predicted == pytest.approx(expected)
 
 
 def test_the_work_of_published_networks_is_that_of_their_papers() -> None:

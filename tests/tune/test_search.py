@@ -10,7 +10,7 @@ import pytest
 
 from refusals import refused
 from trimaran.errors import Interrupted
-from trimaran.tune.search import Measured, Search, Trial, best, load_optuna
+from trimaran.tune.search import Measured, Search, Trial, load_optuna
 from trimaran.tune.space import Configuration, Parameter, Space
 from tunedapp import BEST, SPACE, measuring, response
 
@@ -89,12 +89,16 @@ def trial(number: int, rate: float | None, **chosen: Any) -> Trial:
     return Trial(number, {**SPACE.default, **chosen}, Measured(rate))
 
 
+def best(*trials: Trial) -> Trial | None:
+    return Search(SPACE, measuring(response), lambda: False, 17, trials=list(trials)).best
+
+
 def test_of_about_equal_trials_the_one_with_the_fewest_changes_is_best() -> None:
     trials = [trial(1, 90.0), trial(2, 100.0, ranks=2, threads=1), trial(3, 98.5, ranks=2),
               trial(4, None)]
-    assert best(SPACE, trials) == trials[2]
-    assert best(SPACE, [trials[0], trials[1]]) == trials[1]
-    assert best(SPACE, [trials[3]]) is None
+    assert best(*trials) == trials[2]
+    assert best(trials[0], trials[1]) == trials[1]
+    assert best(trials[3]) is None
 
 
 def test_without_optuna_the_error_has_the_command_that_installs_it(

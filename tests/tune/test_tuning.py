@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,12 @@ import tunedapp
 from finished import write_recipe
 from refusals import refused
 from trimaran import cli, paths
+from trimaran.engines.host import Host
 from trimaran.errors import Interrupted, RunError
 from trimaran.recipes import library
 from trimaran.report import report
 from trimaran.reporting import Silent
+from trimaran.run.pipeline import Request
 from trimaran.tune import record, tuning
 from trimaran.tune import session as sessions
 from trimaran.tune.record import TuningRecord
@@ -32,24 +35,26 @@ from tunedapp import BEST, SPACE, response
 
 
 class Clock:
-    """The time of made-up runs, each of which takes ten seconds."""
+    """The time of made-up runs, each of which takes `run` seconds."""
 
-    def __init__(self, minutes: float) -> None:
+    def __init__(self, minutes: float, run: float) -> None:
         self.left = 60 * minutes
+        self.run = run
 
     def spend(self) -> None:
-        self.left -= 10
+        self.left -= self.run
 
 
 def session(
-    folder: Path, rate: Callable[[Configuration, str], float | None], minutes: float = 20
+    folder: Path, rate: Callable[[Configuration, str], float | None], minutes: float = 20,
+    run: float = 10.0,
 ) -> Session:
-    clock = Clock(minutes)
+    clock = Clock(minutes, run)
 
-    def measure(chosen: Configuration, place: str) -> Measured:
+    def measure(chosen: Configuration, place: str, limit: float) -> Measured:
         clock.spend()
         found = rate(chosen, place)
-        return Measured(found, None if found else "app-killed: out of memory", 10.0, place)
+        return Measured(found, None if found else "app-killed: out of memory", run, place)
 
     made = TuningRecord(
         recipe="app/x-smoke", sha256="ab" * 32, date=date(2026, 11, 28), host="2 cores",
@@ -128,14 +133,44 @@ def test_too_little_time_is_an_error_with_the_time_that_is_needed(tmp_path: Path
         session(tmp_path, lambda chosen, place: response(chosen), minutes=1.5).run()
 
 
+@pytest.mark.parametrize("load", [2.0, 30.0, 200.0])
+def test_the_time_in_the_hint_is_enough(tmp_path: Path, load: float) -> None:
+    """A run takes `load` seconds to start, and trains as long as the time of the tuning allows."""
+    def tuned(minutes: float) -> Session:
+        train = 60 * minutes / tuning.TRIALS_AT_LEAST / 2
+        made = session(tmp_path, lambda chosen, place: response(chosen), minutes,
+                       min(tuning.LONGEST, max(tuning.SHORTEST, train)) + load)
+        made.measure(SPACE.default, "probe", 1e9)
+        made.run()
+        return made
+
+    with refused("tuning-impossible") as caught:
+        tuned(load / 20)
+    (enough,) = re.findall(r"--minutes (\d+)", caught.value.hint or "")
+    made = tuned(float(enough))
+    assert made.record.confirmation is not None
+    assert len(made.record.trials) >= 3
+
+
+def test_a_failed_confirmation_is_not_called_no_difference(tmp_path: Path) -> None:
+    made = session(tmp_path, lambda chosen, place: None if place == "confirmation/2-tuned"
+                   else response(chosen))
+    assert made.run() is None
+    found = content(tmp_path)
+    assert found["outcome"] == "not confirmed"
+    assert found["failure"] == "confirmation/2-tuned: app-killed: out of memory"
+    assert found["confirmation"] is None
+    assert found["failure"] in record.conclusion(made.record)[-1]
+
+
 def test_a_trial_may_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
     made = session(tmp_path, lambda chosen, place: 1.0, minutes=3)
-    assert made.limit("trials/001") == 180.0
+    assert made.trial_limit == 180.0
     made.wall = 10.0
-    assert made.limit("trials/002") == 40.0
+    assert made.trial_limit == 40.0
     made.left = lambda: 95.0  # of which the confirmation needs 80
-    assert made.limit("trials/003") == 15.0
-    assert made.limit("confirmation/1-tuned") == 40.0
+    assert made.trial_limit == 15.0
+    assert made.limit == 40.0
 
 
 def test_a_full_disk_ends_the_search(tmp_path: Path) -> None:
@@ -244,6 +279,21 @@ def test_ctrl_c_in_a_run_ends_with_the_best_so_far(
     assert not (own_place / "tuned/recipes").exists()
     last = own_place / f"tuned/trials/{len(found['trials']) + 1:03}/run.json"
     assert json.loads(last.read_text())["status"] == "interrupted"
+
+
+def test_the_recorded_command_has_what_can_change_the_rates_without_folders(
+    checkout: Path, own_place: Path
+) -> None:
+    base = own_place / "some" / "base.sif"
+    base.parent.mkdir()
+    base.touch()
+    request = Request(write_recipe(checkout), Host(), {}, base=str(base), offline=True,
+                      initial=own_place / "weights.pt")
+    assert tuning.command_line(request, tuning.Options(8, ["precision"])) == (
+        "trimaran tune resnet-imagenet/cpu-smoke --engine host --minutes 8 --keep precision"
+        " --base base.sif --initial weights.pt --offline")
+    request = replace(request, base="docker://debian:12", initial=None, offline=False)
+    assert tuning.command_line(request, tuning.Options(8)).endswith("--base docker://debian:12")
 
 
 def test_an_existing_folder_is_refused(

@@ -21,6 +21,7 @@ from trimaran.errors import Interrupted, TrimaranError
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
     from trimaran.recipes.recipe import Recipe
+    from trimaran.run.record import RunRecord
     from trimaran.site_file import Site
 
 EPILOG = (
@@ -296,11 +297,11 @@ def emit(rows: Iterable[dict[str, Any]], title: str, as_json: bool) -> None:
     show_table(title, columns, [[str(row[column]) for column in columns] for row in listed])
 
 
-def _help_without_reference(directory: Path, record: Any) -> None:
+def _help_without_reference(directory: Path, record: RunRecord) -> None:
     """Print help for a run without a reference.
 
-    The help names the most similar target with a reference, the predicted throughput, and the
-    command that writes the evidence of the run.
+    The help names the most similar target with a reference, the predicted throughput, and, if the
+    run can be published, the command that writes the evidence of the run.
     """
     from trimaran.plan import nearest
 
@@ -311,12 +312,12 @@ def _help_without_reference(directory: Path, record: Any) -> None:
         return  # such as a recipe that this checkout lacks; the verdict is complete without it
     for line in lines:
         say(line)
-    if lines:
+    if lines and record.image.publishable and not record.modified:
         say(f"To hand in this run as evidence for other users: trimaran evidence add {directory}")
 
 
 def conclude(
-    directory: Path, record: Any, verdict: Any, as_json: bool = False, *, written: bool = True
+    directory: Path, record: RunRecord, verdict: Any, as_json: bool = False, *, written: bool = True
 ) -> NoReturn:
     """Print the verdict of a run, and exit with the exit code of the verdict.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from trimaran.errors import UsageError
 
 if TYPE_CHECKING:
     from trimaran.plan.prediction import Plan
+    from trimaran.plan.situation import Situation
 
 
 @command(app)
@@ -71,21 +72,39 @@ def plan(
     if validate == (recipe is not None):
         raise UsageError("give either a recipe or --validate", code="arguments-conflict",
                          hint="`trimaran list recipes` lists the recipes")
+    given = {
+        "--target": target, "--nodes": nodes, "--rate": rate, "--from-run": from_run,
+        "--link": link or None, "--price": price, "--plot": plot,
+    }
+    _check(given, validate)
     if recipe is None:
         _show_comparison(as_json)
         return
-    for option, value in (("--rate", rate), ("--price", price)):
-        if value is not None and not 0 < value < 1e12:
-            raise UsageError(f"{option} {value:g}: must be a number above 0",
-                             code="argument-invalid")
-    if rate is not None and from_run is not None:
-        raise UsageError("--rate and --from-run both give the rate of a device",
-                         code="arguments-conflict", hint="leave one of them out")
     counts = None
     if nodes is not None:
         counts = sorted({*numbers("--nodes", nodes, 1, LARGEST, "1,2,4,8")})
     found = _made(recipe, target, counts, rate, from_run, link or [], price)
     _show_plan(found, plot, as_json)
+
+
+def _check(given: dict[str, Any], validate: bool) -> None:
+    """Check the options, each of which is None if it was not given.
+
+    Raises:
+        UsageError: two options contradict each other, or a number is not in its range.
+    """
+    used = [option for option, value in given.items() if value is not None]
+    if validate and used:
+        raise UsageError(f"--validate does not use {', '.join(used)}", code="arguments-conflict",
+                         hint="leave them out, or name a recipe instead of --validate")
+    for option in ("--rate", "--price"):
+        value = given[option]
+        if value is not None and not 0 < value < 1e12:
+            raise UsageError(f"{option} {value:g}: must be a number above 0 and below 1e12",
+                             code="argument-invalid")
+    if {"--rate", "--from-run"} <= {*used}:
+        raise UsageError("--rate and --from-run both give the rate of a device",
+                         code="arguments-conflict", hint="leave one of them out")
 
 
 def _made(
@@ -113,7 +132,19 @@ def _show_plan(found: Plan, plot: Path | None, as_json: bool) -> None:
     show_table(*tables.table(found))
     for line in tables.sentences(found):
         say(line)
-    say(f"To check it on the machine: trimaran submit {found.situation.recipe_name}")
+    if found.situation.target_name == found.situation.recipe.target:
+        verb = "run" if _can_run_here(found.situation) else "submit"
+        say(f"To check it on the machine: trimaran {verb} {found.situation.recipe_name}")
+
+
+def _can_run_here(situation: Situation) -> bool:
+    """Return whether `trimaran run` accepts the recipe, which it does not for a whole series."""
+    from trimaran.recipes import library
+    from trimaran.run.pipeline import needs_batch_system
+
+    stem, _, point = situation.recipe_name.partition("@")
+    whole = library.definition(stem).series is not None and not point
+    return not whole and not needs_batch_system(situation.recipe)
 
 
 def _show_comparison(as_json: bool) -> None:

@@ -76,10 +76,7 @@ def tune(
         recipe=file, engine=chosen, changes={}, folders=inputs.given(file, data or []),
         initial=initial, out=out, base=base, offline=offline, site=site,
     )
-    words = [recipe, "--engine", chosen.name, "--minutes", f"{minutes:g}"]
-    kept = [word for name in keep or [] for word in ("--keep", name)]
-    options = tuning.Options(minutes, keep or [], command=tuning.command_line([*words, *kept]))
-    record, folder = tuning.tune(request, options, terminal())
+    record, folder = tuning.tune(request, tuning.Options(minutes, keep or []), terminal())
     _show(record, folder, plot, as_json)
 
 

@@ -24,14 +24,7 @@ from trimaran.report.charts import Chart
 from trimaran.report.page import duration
 from trimaran.report.panels import Line, Panel, drawable
 from trimaran.report.rows import Drawing
-
-
-class Table(NamedTuple):
-    """A table with a title, whose cells are texts."""
-
-    title: str
-    columns: list[str]
-    rows: list[list[str]]
+from trimaran.report.table import Table
 
 
 def tables(comparison: Comparison) -> list[Table]:

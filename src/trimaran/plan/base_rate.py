@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from trimaran.plan import options, step, work
 from trimaran.plan import situation as situations
-from trimaran.plan.communication import Layout
+from trimaran.plan.communication import Layout, Wire
 from trimaran.plan.situation import Situation
 from trimaran.recipes import library, targets
 from trimaran.recipes.hardware import Hardware
 from trimaran.recipes.planning import Exchange
 from trimaran.recipes.recipe import Recipe
+from trimaran.recipes.targets import Target
 
 PRODUCT_SHARE = 0.79
 """Fraction of a device's peak rate that large matrix products reach: on an H100, 784 of 989 TFLOP/s
@@ -147,9 +148,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
     target = targets.load(recipe.target)
     if (hardware := target.hardware) is None or not _same(situation, recipe, hardware):
         return None
-    count = options.devices_of(recipe, target)
-    layout = Layout(recipe.resources.nodes, count // recipe.resources.nodes,
-                    situations.wire(hardware.within), situations.wire(hardware.between))
+    within, between = situations.wire(hardware.within), situations.wire(hardware.between)
     for expected in recipe.expected:
         if expected.unjudged is not None:
             continue
@@ -159,10 +158,8 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
             throughput = sum(use.samples["train"] for use in recipe.data.values()) / expected.value
         else:
             continue
-        batch = options.batch_of(recipe, planning, count)
-        exchange = options.exchange_of(recipe, planning)
-        source = expected.source or "measured by this project"
-        return count, single(situation, throughput, batch, layout, exchange), source
+        devices, rate = of_recipe(situation, recipe, target, throughput, within, between)
+        return devices, rate, expected.source or "measured by this project"
     return None
 
 
@@ -179,6 +176,27 @@ def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
     )
 
 
+def of_recipe(
+    situation: Situation, recipe: Recipe, target: Target, throughput: float,
+    within: Wire | None, between: Wire | None,
+) -> tuple[int, float]:
+    """Return the number of devices of a recipe, and the rate of one device, in samples per second.
+
+    Args:
+        situation: the inputs of the prediction.
+        recipe: a recipe with the network and precision of the prediction.
+        target: the target of the recipe, with hardware facts.
+        throughput: samples per second of all devices.
+        within: link within a node of the target.
+        between: link between nodes of the target.
+    """
+    devices, nodes = options.devices_of(recipe, target), recipe.resources.nodes
+    layout = Layout(nodes, devices // nodes, within, between)
+    batch = options.batch_of(recipe, situation.planning, devices)
+    exchange = options.exchange_of(recipe, situation.planning)
+    return devices, single(situation, throughput, batch, layout, exchange)
+
+
 def single(
     situation: Situation, throughput: float, batch: float, layout: Layout, exchange: Exchange
 ) -> float:
@@ -188,5 +206,6 @@ def single(
     """
     return batch / step.computation(
         batch * layout.ranks / throughput,
-        lambda compute: step.of(situation.network, compute, layout, exchange, situation.width),
+        lambda compute: step.predict(
+            situation.network, compute, layout, exchange, situation.width),
     )

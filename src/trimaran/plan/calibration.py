@@ -10,9 +10,9 @@ from pydantic import Field
 
 from trimaran import strict
 from trimaran.errors import UsageError
-from trimaran.plan import base_rate, options
+from trimaran.plan import base_rate, options, situation
 from trimaran.plan.base_rate import BaseRate
-from trimaran.plan.communication import Layout, Wire
+from trimaran.plan.communication import Wire
 from trimaran.plan.situation import MeasuredLink, Situation
 from trimaran.recipes import targets
 from trimaran.recipes.hardware import Positive
@@ -76,11 +76,18 @@ def with_link(found: Situation, path: Path) -> Situation:
         path: a run directory of `collectives`, or its `collectives.json`.
 
     Raises:
-        UsageError: the file is missing, faulty, or has no fit of an all-reduce.
+        UsageError: the file is missing, faulty, or has no fit of an all-reduce, or `found` already
+            has a measurement of this link.
     """
     file = path / FILE if path.is_dir() else path
     results = strict.load_json(_Results, file)
     fitted = _largest(results, file)
+    if (known := found.links.get(fitted.place)) is not None:
+        where = "within a node" if fitted.place == "within" else "between nodes"
+        raise UsageError(
+            f"{path} measures the link {where}, and so does another --link: {known.source}",
+            code="arguments-conflict", hint="give --link once for each of the two links",
+        )
     steps = 2 * (fitted.members - 1)
     wire = Wire(steps / fitted.members * fitted.bandwidth, fitted.alpha / steps, share=1.0)
     hosts = len(set(results.hosts))
@@ -112,7 +119,7 @@ def of_run(found: Situation, directory: Path) -> BaseRate:
 
     Raises:
         UsageError: the run has another app, network, precision or strategy, has not completed, or
-            has no rate.
+            has no rate, or the target of its recipe states no hardware facts.
         RunError: files of the run are damaged.
     """
     judged = run_verdict.judge(directory)
@@ -127,12 +134,10 @@ def of_run(found: Situation, directory: Path) -> BaseRate:
         raise UsageError(f"the run in {directory} has not reported its {metric}",
                          code="rate-missing", hint="name a run that trained several epochs")
     target = targets.load(recipe.target)
-    devices = options.devices_of(recipe, target)
-    nodes = recipe.resources.nodes
-    layout = Layout(nodes, devices // nodes, found.wire("within"), found.wire("between"))
-    exchange = options.exchange_of(recipe, found.planning)
-    batch = options.batch_of(recipe, found.planning, devices)
-    rate = base_rate.single(found, throughput, batch, layout, exchange)
+    hardware = options.hardware_of(recipe.target, target)
+    links = ((found.wire("within"), found.wire("between")) if recipe.target == found.target_name
+             else (situation.wire(hardware.within), situation.wire(hardware.between)))
+    devices, rate = base_rate.of_recipe(found, recipe, target, throughput, *links)
     unlike = targets.unlike(found.target_name, judged.record.hosts)
     differs = f"; its machine is not the target: {'; '.join(unlike)}" if unlike else ""
     source = (f"measured: {found.rated(throughput)} of {devices}"

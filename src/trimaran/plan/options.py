@@ -21,9 +21,11 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
     for name in planning.fixed:
         value = argument(recipe, name)
         if name in known and value not in (known[name].default, str(known[name].default)):
+            default = known[name].default
+            wanted = f"recipes without {name}" if default is None else default
             raise UsageError(
                 f"the recipe sets {name} to {value}, and a plan of {recipe.app} is made for"
-                f" {known[name].default}", code="plan-impossible",
+                f" {wanted}", code="plan-impossible",
                 hint="choose a recipe without this option",
             )
 
@@ -38,6 +40,26 @@ def plannable(recipe: Recipe, planning: Planning) -> bool:
     except UsageError:
         return False
     return True
+
+
+def hardware_of(name: str, target: Target, instead: str = "") -> Hardware:
+    """Return the hardware facts of `target`, which has this name.
+
+    Args:
+        name: name of the target.
+        target: the target.
+        instead: another remedy for the hint, such as `, or ...`.
+
+    Raises:
+        UsageError: the target states no hardware facts.
+    """
+    if target.hardware is None:
+        raise UsageError(
+            f"the target {name} states no hardware facts", code="plan-impossible",
+            hint=f"add 'hardware' (devices, peak rates, memory, links) to recipes/targets/"
+                 f"{name}.yaml{instead}",
+        )
+    return target.hardware
 
 
 def devices_of(recipe: Recipe, target: Target) -> int:
@@ -73,13 +95,17 @@ def network_of(recipe: Recipe, planning: Planning) -> str:
 def batch_of(recipe: Recipe, planning: Planning, devices: int) -> int:
     """Return the number of samples that each device processes in one step.
 
+    Several ranks can share a device, and one rank can use several devices (processors).
+
     Raises:
         UsageError: the recipe does not state the batch as one whole number.
     """
     found = _number(recipe, planning.batch)
     if planning.sequences:
         found *= size_of(recipe, planning)
-    return max(1, found // devices) if planning.whole_batch else found
+    ranks = recipe.resources.nodes * recipe.resources.tasks_per_node
+    total = found if planning.whole_batch else found * ranks
+    return max(1, total // devices)
 
 
 def _number(recipe: Recipe, option: str) -> int:

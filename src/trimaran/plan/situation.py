@@ -92,7 +92,7 @@ class Situation:
 
     def rated(self, value: float) -> str:
         """Return a rate with its unit."""
-        return f"{value:,.0f} {self.unit}" if value >= 100 else f"{value:.3g} {self.unit}"
+        return f"{number(value)} {self.unit}"
 
     def batch_on(self, devices: int) -> float:
         """Return the number of samples of each device in one step on `devices` devices."""
@@ -101,7 +101,7 @@ class Situation:
     def step(self, compute: float, layout: Layout) -> Step:
         """Return the predicted times of a step that one device alone computes in `compute` seconds.
         """
-        return step.of(self.network, compute, layout, self.exchange, self.width)
+        return step.predict(self.network, compute, layout, self.exchange, self.width)
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -117,6 +117,11 @@ class Situation:
         if (measured := self.links.get(place)) is not None:
             return measured.wire
         return wire(self.hardware.within if place == "within" else self.hardware.between)
+
+
+def number(value: float) -> str:
+    """Return a predicted number as text, with three digits, or all digits before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def wire(link: Link | None) -> Wire | None:
@@ -146,13 +151,7 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
                          hint=f"add 'planning' to apps/{recipe.app}/app.yaml")
     name = target_name or recipe.target
     whole = targets.load(name)
-    hardware = whole.hardware
-    if hardware is None:
-        raise UsageError(
-            f"the target {name} states no hardware facts", code="plan-impossible",
-            hint=f"add 'hardware' (devices, peak rates, memory, links) to recipes/targets/"
-                 f"{name}.yaml, or name a target that has it with --target",
-        )
+    hardware = options.hardware_of(name, whole, ", or name a target that has it with --target")
     planning = file.card.planning
     options.check_fixed(recipe, planning)
     devices = options.devices_of(recipe, whole)

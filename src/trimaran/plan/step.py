@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from trimaran.plan import communication
 from trimaran.plan.communication import Layout
-from trimaran.plan.work import TRAINING, Network
+from trimaran.plan.work import FP32, TRAINING, Network
 from trimaran.recipes.planning import Exchange
 
 VARIATION = 0.08 / 5.4
@@ -57,8 +57,9 @@ class Step:
         return self.compute / self.seconds
 
 
-def of(
-    network: Network, compute: float, layout: Layout, exchange: Exchange, width: int
+def predict(
+    network: Network, compute: float, layout: Layout, exchange: Exchange = "all-reduce",
+    width: int = FP32,
 ) -> Step:
     """Return the times of a step for any kind of gradient exchange.
 
@@ -69,25 +70,11 @@ def of(
         exchange: how the devices exchange gradients.
         width: bytes of each weight that FSDP gathers.
     """
-    if exchange == "sharded" and layout.ranks > 1:
-        return sharded(compute, layout, width * network.parameters)
-    return predict(network, compute, layout, exchange)
-
-
-def predict(
-    network: Network, compute: float, layout: Layout, exchange: Exchange = "all-reduce",
-) -> Step:
-    """Return the times of a step in which each device has all weights.
-
-    Args:
-        network: the network.
-        compute: seconds in which one device computes the step alone.
-        layout: the devices.
-        exchange: how the devices exchange gradients.
-    """
     if layout.ranks == 1:
         return Step(compute, 0.0, 0.0, 0.0, 0.0)
-    slowest = compute * (1 + VARIATION * expected_maximum(layout.ranks))
+    if exchange == "sharded":
+        return sharded(compute, layout, width * network.parameters)
+    slowest = _slowest(compute, layout)
     if exchange == "parameter-server":
         tensors = [size for layer in network.layers for size in layer.tensors]
         whole = communication.parameter_server(tensors, network.gradient_bytes, layout)
@@ -99,6 +86,23 @@ def predict(
         end, whole = _overlapped(
             network, slowest, lambda size: communication.all_reduce(size, layout))
         exposed = max(0.0, end - slowest)
+    return _step(compute, slowest, whole, exposed)
+
+
+def _slowest(compute: float, layout: Layout) -> float:
+    """Return the expected computation time of the slowest device, in seconds."""
+    return compute * (1 + VARIATION * expected_maximum(layout.ranks))
+
+
+def _step(compute: float, slowest: float, whole: float, exposed: float) -> Step:
+    """Return the times of a step; all arguments are in seconds.
+
+    Args:
+        compute: computation time of one device alone.
+        slowest: computation time of the slowest device, without contention.
+        whole: total communication time.
+        exposed: communication time during which no device computes.
+    """
     return Step(compute, slowest - compute, CONTENTION * (whole - exposed), exposed, whole)
 
 
@@ -128,9 +132,8 @@ def copied(compute: float, layout: Layout, size: float) -> Step:
         layout: the devices of one node.
         size: bytes that the first device exchanges with each other device.
     """
-    stragglers = compute * VARIATION * expected_maximum(layout.ranks)
     whole = communication.copies(size, layout)
-    return Step(compute, stragglers, 0.0, whole, whole)
+    return _step(compute, _slowest(compute, layout), whole, exposed=whole)
 
 
 def sharded(compute: float, layout: Layout, size: float) -> Step:
@@ -145,10 +148,8 @@ def sharded(compute: float, layout: Layout, size: float) -> Step:
         layout: the devices.
         size: bytes of all weights, in the precision in which they are sent.
     """
-    slowest = compute * (1 + VARIATION * expected_maximum(layout.ranks))
-    whole = 3 * communication.gather(size, layout)
-    exposed = max(0.0, whole - slowest)
-    return Step(compute, slowest - compute, CONTENTION * (whole - exposed), exposed, whole)
+    slowest, whole = _slowest(compute, layout), 3 * communication.gather(size, layout)
+    return _step(compute, slowest, whole, max(0.0, whole - slowest))
 
 
 def _overlapped(

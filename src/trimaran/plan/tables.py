@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from trimaran.plan.prediction import USABLE, Plan, Row
-from trimaran.plan.situation import Situation
+from trimaran.plan.situation import Situation, number
 from trimaran.plan.validation import Compared, mean_error
 from trimaran.report import charts
 from trimaran.report.panels import Line, Panel, Point
+from trimaran.report.table import Table
 
 HEAD = ("nodes", "devices", "rate", "speed-up", "efficiency", "hours", "kWh", "cost")
-
-
-class Table(NamedTuple):
-    """A table with a title, column headings and rows of cells."""
-
-    title: str
-    head: Sequence[str]
-    rows: list[list[str]]
 
 
 def table(plan: Plan) -> Table:
@@ -43,9 +36,7 @@ def table(plan: Plan) -> Table:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return "" if value is None else number(value)
 
 
 def sentences(plan: Plan) -> Iterator[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from trimaran import process
 from trimaran.engines import BuiltImage, Engine
@@ -16,6 +17,7 @@ from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import cards
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
+from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, run_directory
 from trimaran.run.additions import Extension
@@ -149,8 +151,13 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
     return claimed[0]
 
 
-Ready = tuple[Request, list[DataRecord], BuiltImage, ImageRecord]
-"""A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
+class Ready(NamedTuple):
+    """A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
+
+    request: Request
+    data: list[DataRecord]
+    built: BuiltImage
+    used: ImageRecord
 
 
 def train(
@@ -173,9 +180,7 @@ def train(
     app_process.perform(directory, begun, exact, lock, reporter, seconds)
 
 
-def prepare(
-    request: Request, steps: int, reporter: Reporter
-) -> Ready:
+def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     """Prepare the data, the initial checkpoint and the image of the run.
 
     The reporter shows this as steps 1 and 2 of `steps`.
@@ -201,7 +206,7 @@ def prepare(
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
-    return request, data, built, ImageRecord(**vars(built), signature=signature)
+    return Ready(request, data, built, ImageRecord(**vars(built), signature=signature))
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
@@ -274,6 +279,11 @@ def _accepted(request: Request) -> list[list[str]]:
     return [keys for keys in asked if keys]
 
 
+def needs_batch_system(recipe: Recipe) -> bool:
+    """Return whether only a batch system can start a recipe, and `trimaran run` refuses it."""
+    return recipe.resources.nodes > 1 or recipe.launcher == "srun"
+
+
 def check(request: Request, *, to_print: bool = False) -> None:
     """Check the request before any file is created or any command is printed.
 
@@ -289,10 +299,9 @@ def check(request: Request, *, to_print: bool = False) -> None:
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
                          code="argument-invalid")
-    resources, starter = recipe.resources, recipe.launcher
-    if not request.queued and (resources.nodes > 1 or starter == "srun"):
+    if not request.queued and needs_batch_system(recipe):
         raise UsageError(
-            f"{request.recipe.name} needs {resources.nodes} nodes and {starter}:"
+            f"{request.recipe.name} needs {recipe.resources.nodes} nodes and {recipe.launcher}:"
             " `run` starts the tasks of one node",
             code="batch-system-required",
             hint=f"on a cluster: trimaran submit {request.recipe.name}; for one node:"

@@ -47,7 +47,7 @@ def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
 
 def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int) -> None:
     """Raise RefusedError if the cores or the samples cannot be divided as requested."""
-    changed, every = within.changed(configuration).keys(), space.cores(base)
+    changed, every = within.changed(configuration).keys(), within.cores
     threads, parts = configuration.get(space.THREADS), configuration.get(space.PARTS)
     if isinstance(threads, int) and threads * ranks > every and (
             changed & {space.RANKS, space.THREADS}):
@@ -61,7 +61,7 @@ def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int
 def _set_ranks(content: dict[str, Any], base: Recipe, within: Space, ranks: int) -> None:
     """Set the number of ranks of a node, and adapt cores, launcher, strategy and batch to it."""
     tuning, batch = within.tuning, space.global_batch(base, within.tuning)
-    content["resources"].update(tasks_per_node=ranks, cpus_per_task=space.cores(base) // ranks)
+    content["resources"].update(tasks_per_node=ranks, cpus_per_task=within.cores // ranks)
     if ranks == 1:
         content["launcher"] = "none"
         content["args"].pop(tuning.strategy, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
@@ -12,13 +12,15 @@ from trimaran.files import write_atomic
 from trimaran.hostfacts import HostFacts
 from trimaran.report import charts
 from trimaran.report.panels import Line, Panel, Point
+from trimaran.report.table import Table
 from trimaran.strict import Digest, Sha256
 from trimaran.tune.derive import shown
 from trimaran.tune.space import Value
 
 FILE = "tuning.json"
 
-Outcome = Literal["running", "faster", "no difference", "interrupted", "failed"]
+Outcome = Literal["running", "faster", "no difference", "not confirmed", "interrupted",
+                  "failed"]
 
 
 class TrialRecord(BaseModel):
@@ -48,6 +50,7 @@ class TuningRecord(BaseModel):
         steps: number of steps of a trial.
         parameters: values that the search could choose, the recipe's value first.
         best: number of the trial that the search selected.
+        failure: the run of the confirmation that failed, and why; None: none failed.
         written: name of the derived recipe in the subfolder `recipes`; None: no recipe was written.
     """
 
@@ -69,6 +72,7 @@ class TuningRecord(BaseModel):
     trials: list[TrialRecord] = Field(default_factory=list)
     best: int | None = None
     confirmation: Confirmation | None = None
+    failure: str | None = None
     written: str | None = None
 
     def write(self, folder: Path) -> None:
@@ -84,14 +88,6 @@ def host_words(host: HostFacts) -> str:
     """Return a short description of the machine `host`, without its name."""
     gpus = f", {len(host.accelerators)} x {host.accelerators[0]}" if host.accelerators else ""
     return f"{host.cores} cores of {host.processor}, {host.memory_gib:.0f} GiB{gpus}"
-
-
-class Table(NamedTuple):
-    """A table for the terminal."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
 
 
 def table(record: TuningRecord) -> Table:
@@ -132,15 +128,16 @@ def conclusion(record: TuningRecord) -> list[str]:
     if (seen := record.confirmation) is not None:
         lines.append(f"{len(seen.pairs)} alternating pairs of runs: {seen.gain:+.1%}"
                      f" (95 % interval {seen.gain_low:+.1%} to {seen.gain_high:+.1%}).")
-    lines.append(_ENDS[record.outcome])
+    lines.append(_ENDS[record.outcome].format(failure=record.failure))
     return lines
 
 
 _ENDS: dict[Outcome, str] = {
     "running": "The tuning has not ended.",
     "faster": "The settings are faster than the recipe on this machine.",
-    "no difference": "No difference: the recipe is as fast as any setting that was tried, so no"
+    "no difference": "No setting that was tried is faster than the recipe by more than noise, so no"
                      " recipe was written.",
+    "not confirmed": "A run of the confirmation failed ({failure}), so no recipe was written.",
     "interrupted": "Interrupted: the fastest trial is not confirmed, so no recipe was written.",
     "failed": "The tuning failed, so no recipe was written.",
 }

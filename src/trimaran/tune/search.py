@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from trimaran import process
 from trimaran.errors import Interrupted, UsageError
 from trimaran.tune.space import Space, Value
 
@@ -131,18 +133,18 @@ class Search:
 
     @property
     def best(self) -> Trial | None:
-        """The fastest trial; of about equally fast trials, the trial with the fewest changes."""
-        return best(self.space, self.trials)
+        """The fastest trial; None if no trial has a rate.
 
-
-def best(space: Space, trials: Sequence[Trial]) -> Trial | None:
-    """Return the fastest trial, as `Search.best` does, or None if no trial has a rate."""
-    rates = {one.number: one.measured.rate for one in trials if one.measured.rate is not None}
-    if not rates:
-        return None
-    least = max(rates.values()) * (1 - CLOSE)
-    near = [one for one in trials if rates.get(one.number, -1.0) >= least]
-    return min(near, key=lambda one: (len(space.changed(one.configuration)), -rates[one.number]))
+        Of about equally fast trials, it is the trial with the fewest changes.
+        """
+        rates = {one.number: one.measured.rate for one in self.trials
+                 if one.measured.rate is not None}
+        if not rates:
+            return None
+        least = max(rates.values()) * (1 - CLOSE)
+        near = [one for one in self.trials if rates.get(one.number, -1.0) >= least]
+        return min(near, key=lambda one: (
+            len(self.space.changed(one.configuration)), -rates[one.number]))
 
 
 def load_optuna() -> Any:
@@ -154,15 +156,8 @@ def load_optuna() -> Any:
     try:
         return importlib.import_module(PACKAGE)
     except ImportError as error:
+        command = [sys.executable, "-m", "pip", "install", f"{PACKAGE}>=4.5"]
         raise UsageError(
             f"`trimaran tune` needs the package {PACKAGE}: {error}", code="package-missing",
-            hint=f"install it beside Trimaran: {installing()}",
+            hint=f"install it beside Trimaran: {process.shell_line(command)}",
         ) from error
-
-
-def installing() -> str:
-    """Return the command that installs Optuna for the Python of Trimaran."""
-    import shlex
-    import sys
-
-    return shlex.join([sys.executable, "-m", "pip", "install", f"{PACKAGE}>=4.5"])

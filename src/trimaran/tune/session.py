@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +26,15 @@ TRIALS = "trials"
 SPARE = 10.0
 """Seconds that are added to the time limit of a trial."""
 
-Measure = Callable[[Configuration, str], Measured]
-"""A function that runs a configuration in a subfolder of the tuning, and returns the result."""
+RUNS = 2 * confirmation.PLANNED + 4
+"""Number of runs of the recipe's duration that a tuning needs at least: the measurement of the time
+of a step, the recipe's trial, two other trials, and the planned confirmation."""
+
+Measure = Callable[[Configuration, str, float], Measured]
+"""A function that runs a configuration and returns the result.
+
+Its other arguments are the subfolder of the run and the time limit of the run in seconds.
+"""
 
 
 @dataclass
@@ -56,14 +64,17 @@ class Session:
         """Seconds that the search leaves for the confirmation."""
         return 2 * confirmation.PLANNED * self.wall
 
-    def limit(self, place: str) -> float:
-        """Return the time limit, in seconds, of a run in the subfolder `place`."""
+    @property
+    def limit(self) -> float:
+        """The time limit of a run of the confirmation, in seconds."""
+        return SLOWER * self.wall + SPARE
+
+    @property
+    def trial_limit(self) -> float:
+        """The time limit of the next trial, in seconds."""
         if self.wall == 0:
             return max(SPARE, self.left())
-        most = SLOWER * self.wall + SPARE
-        if place.startswith(TRIALS):
-            return min(most, max(self.wall, self.left() - self.reserved))
-        return most
+        return min(self.limit, max(self.wall, self.left() - self.reserved))
 
     def search(self) -> Search:
         """Search until only the time for the confirmation remains, and return the search.
@@ -73,7 +84,9 @@ class Session:
             TrimaranError: a run of the recipe itself failed.
         """
         found = Search(
-            self.space, lambda number, chosen: self.measure(chosen, f"{TRIALS}/{number:03}"),
+            self.space,
+            lambda number, chosen: self.measure(
+                chosen, f"{TRIALS}/{number:03}", self.trial_limit),
             lambda: self.left() > self.reserved + self.wall,
             self.record.seed, self._tell,
         )
@@ -110,28 +123,36 @@ class Session:
                 f"--minutes {self.record.minutes:g}: a run of {self.record.recipe} takes"
                 f" {self.wall:.0f} s, and {needed:.0f} s are needed after the first one",
                 code="tuning-impossible",
-                hint=f"give at least --minutes {(needed + 2 * self.wall) / 60 + 1:.0f}")
+                hint=_more_time(self.wall))
 
     def confirm(self, best: Trial) -> bool:
-        """Run the recipe and the best trial alternately; return whether the trial is faster.
+        """Run the recipe and the best trial alternately, and record the outcome.
 
-        If one of the runs fails, the result is False.
+        Return whether the trial is faster.
+
+        If one of the runs fails, the record gets the reason, and the result is False.
         """
         def run(configuration: Configuration, name: str) -> Callable[[int], float | None]:
             def rate(number: int) -> float | None:
-                return self.measure(configuration, f"confirmation/{number}-{name}").rate
+                place = f"confirmation/{number}-{name}"
+                found = self.measure(configuration, place, self.limit)
+                if found.rate is None and self.record.failure is None:
+                    self.record.failure = f"{place}: {found.failure}"
+                return found.rate
             return rate
 
         with self.reporter.bar("confirming", None):
             pairs = confirmation.alternate(
                 run(self.space.default, "default"), run(best.configuration, "tuned"),
                 lambda: self.left() > 2 * self.wall)
-        if not pairs:
+        if self.record.failure is not None:
+            self.record.outcome = "not confirmed"
             return False
         seen = confirmation.gain(pairs)
         self.record.confirmation = Confirmation(
             pairs=[(round(default, 3), round(tuned, 3)) for default, tuned in pairs],
             gain=round(seen.value, 4), gain_low=round(seen.low, 4), gain_high=round(seen.high, 4))
+        self.record.outcome = "faster" if seen.is_real else "no difference"
         return seen.is_real
 
     def run(self) -> Trial | None:
@@ -152,7 +173,6 @@ class Session:
                 return None
             with self.reporter.step(4, STEPS, f"confirmation of trial {best.number}"):
                 is_faster = self.confirm(best)
-            self.record.outcome = "faster" if is_faster else "no difference"
             return best if is_faster else None
         except (Interrupted, KeyboardInterrupt):
             self.record.outcome = "interrupted"
@@ -162,3 +182,16 @@ class Session:
             raise
         finally:
             self.record.write(self.folder)
+
+
+def _more_time(wall: float) -> str:
+    """Return the hint for a tuning whose time is too short.
+
+    A longer time makes a run longer by the same factor, up to a limit: a run trains for a fixed
+    share of the time. Thus each further minute adds at most a second to each of the `RUNS` runs.
+
+    Args:
+        wall: duration of a run of the recipe in seconds.
+    """
+    minutes = math.ceil(RUNS * wall / (60 - RUNS)) + 1
+    return f"give at least --minutes {minutes}"

@@ -158,7 +158,7 @@ def several(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> bo
     own = given.get(option, options[option].default)
     if recipe.launcher == "none":
         return own == options[option].default
-    return any(own == value for name, value in tuning.launchers.items() if name == recipe.launcher)
+    return recipe.launcher in tuning.launchers and own == tuning.launchers[recipe.launcher]
 
 
 def _ranks(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> Parameter:

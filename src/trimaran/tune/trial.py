@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -54,7 +55,7 @@ class _Quiet(Silent):
         self._outer.detail(text)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Runner:
     """An object that runs one recipe with different settings, one after the other.
 
@@ -65,7 +66,6 @@ class Runner:
         folder: folder of the tuning.
         reporter: shows the output of the runs.
         steps: number of steps of a run.
-        limit: seconds after which a run is stopped and counts as failed; None: no limit.
     """
 
     ready: Ready
@@ -74,17 +74,18 @@ class Runner:
     folder: Path
     reporter: Reporter
     steps: int = PROBE_STEPS
-    limit: float | None = None
 
-    def measure(self, configuration: Configuration, place: str) -> Measured:
+    def measure(self, configuration: Configuration, place: str, limit: float) -> Measured:
         """Run a configuration in the folder `place`; return the rate, or why the run failed.
+
+        After `limit` seconds, the run is stopped and counts as failed.
 
         Raises:
             TrimaranError: the disk is full, or the user stopped the run.
         """
         begin = time.monotonic()
         try:
-            directory = self.run(configuration, place)
+            directory = self.run(configuration, place, limit)
             events = metrics.read_events(directory / run_directory.METRICS)
             found = rate(events, self.metric)
             failure = None
@@ -98,19 +99,21 @@ class Runner:
             if error.code in SERIOUS:
                 raise
             late = error.code == "program-timeout"
-            failure = f"stopped after {self.limit:.0f} s" if late else (
+            failure = f"stopped after {limit:.0f} s" if late else (
                 f"{error.code}: {error.message}")
             found = None
         return Measured(found, failure, round(time.monotonic() - begin, 1), place)
 
-    def run(self, configuration: Configuration, place: str) -> Path:
+    def run(self, configuration: Configuration, place: str, limit: float) -> Path:
         """Run a configuration in the folder `place` of the tuning, and return the run directory.
+
+        The run is stopped after `limit` seconds.
 
         Raises:
             TrimaranError: the run failed or was stopped.
             ValueError: the configuration is not possible.
         """
-        request, data, built, used = self.ready
+        request = self.ready.request
         derived = derive.recipe(request.recipe.recipe, self.space, configuration)
         file = self.folder / f"{place}.yaml"
         file.parent.mkdir(exist_ok=True)
@@ -121,9 +124,9 @@ class Runner:
         request = replace(request, recipe=own, changes=changed, out=self.folder / place)
         pipeline.check(request)
         with run_directory.claim(own, request.out) as claimed:
-            ready = (request, data, built, used)
             try:
-                pipeline.train(ready, claimed, _Quiet(self.reporter), self.limit)
+                pipeline.train(self.ready._replace(request=request), claimed,
+                               _Quiet(self.reporter), limit)
             finally:  # the checkpoints of many trials would fill the disk
                 shutil.rmtree(claimed[0] / CHECKPOINTS, ignore_errors=True)
         return claimed[0]
@@ -134,17 +137,25 @@ def short(steps: int) -> dict[str, Argument]:
     return {MAX_STEPS: steps, LOG_EVERY: max(1, steps // WINDOWS), EVAL_EVERY: 0}
 
 
-def _windows(events: Sequence[Event], metric: Metric) -> list[Event]:
-    """Return the events with a rate after the warm-up."""
-    found = [one for one in events if one.key == metric.key and one.finite is not None]
-    last = max((one.number("step") or 0 for one in found), default=0)
-    return [one for one in found if (one.number("step") or 0) > WARM_UP * last]
+class _Window(NamedTuple):
+    """A logged rate, with its step and its time in milliseconds."""
+
+    step: float
+    time_ms: float
+    rate: float
+
+
+def _windows(events: Sequence[Event], metric: Metric) -> list[_Window]:
+    """Return the rates that were logged after the warm-up."""
+    found = [_Window(one.number("step") or 0, one.time_ms, one.finite) for one in events
+             if one.key == metric.key and one.finite is not None]
+    last = max((one.step for one in found), default=0)
+    return [one for one in found if one.step > WARM_UP * last]
 
 
 def rate(events: Sequence[Event], metric: Metric) -> float | None:
     """Return the median rate after the warm-up, in the unit of the metric; None if unknown."""
-    values = [one.finite * metric.factor for one in _windows(events, metric)
-              if one.finite is not None]
+    values = [one.rate * metric.factor for one in _windows(events, metric)]
     return median(values) if values else None
 
 
@@ -154,7 +165,6 @@ def seconds_per_step(events: Sequence[Event], metric: Metric) -> float | None:
     The time is computed from the times of log lines. The median is used, because other work on the
     machine can make single steps many times longer.
     """
-    found = [(one.number("step") or 0, one.time_ms) for one in _windows(events, metric)]
-    took = [(end - begin) / 1000 / (last - first)
-            for (first, begin), (last, end) in pairwise(found) if last > first]
+    took = [(end.time_ms - begin.time_ms) / 1000 / (end.step - begin.step)
+            for begin, end in pairwise(_windows(events, metric)) if end.step > begin.step]
     return median(took) or None if took else None

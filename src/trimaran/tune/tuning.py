@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -14,14 +14,14 @@ from trimaran.files import write_atomic, writing
 from trimaran.hostfacts import host_facts
 from trimaran.images import definition
 from trimaran.recipes import cards
-from trimaran.recipes.cards import Metric, Tuning
+from trimaran.recipes.cards import Tuning
 from trimaran.recipes.recipe import Tuned
 from trimaran.reporting import Reporter
 from trimaran.run import pipeline, run_directory
 from trimaran.run.pipeline import Ready, Request
 from trimaran.tune import derive, space, trial
 from trimaran.tune.record import TuningRecord, host_words
-from trimaran.tune.search import Measured, load_optuna
+from trimaran.tune.search import load_optuna
 from trimaran.tune.session import STEPS, Session
 from trimaran.tune.space import Configuration, Space, Value
 from trimaran.verdict import metrics
@@ -36,6 +36,10 @@ SHORTEST, LONGEST = 3.0, 60.0
 """Minimum and maximum training time of a trial in seconds."""
 
 
+SEED = 17
+"""Seed of the sampler."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The options that the user has chosen.
@@ -43,14 +47,10 @@ class Options:
     Attributes:
         minutes: time limit of search and confirmation in minutes.
         keep: names of parameters that are not tuned.
-        seed: seed of the sampler.
-        command: the command line, for the record.
     """
 
     minutes: float
     keep: Sequence[str] = ()
-    seed: int = 17
-    command: str = "trimaran tune"
 
 
 def tune(request: Request, options: Options, reporter: Reporter) -> tuple[TuningRecord, Path]:
@@ -103,7 +103,7 @@ def begin(
     ready: Ready, tuning: Tuning, rate: str, folder: Path, options: Options, reporter: Reporter
 ) -> tuple[TuningRecord, Path]:
     """Tune a prepared recipe in `folder`; return the record and the folder, as `tune` does."""
-    request, _, built, _ = ready
+    request, built = ready.request, ready.built
     file, card = request.recipe, request.recipe.card.card
     known: Mapping[str, str] = (
         definition.environment(request.image) if request.engine.container
@@ -115,43 +115,37 @@ def begin(
     with writing(f"make the folder {folder}", folder, hint="choose another --out"):
         folder.mkdir(parents=True, exist_ok=request.out is not None)
     deadline = time.monotonic() + 60 * options.minutes
-    runner = trial.Runner(ready, within, card.metrics[rate], folder, reporter,
-                          limit=60 * options.minutes)
-    steps = _steps(runner, card.metrics[rate], options.minutes, reporter)
+    probe = trial.Runner(ready, within, card.metrics[rate], folder, reporter)
+    runner = replace(probe, steps=_steps(probe, options.minutes, reporter))
     record = TuningRecord(
         recipe=file.name, sha256=file.sha256, date=datetime.now(timezone.utc).date(),
         host=host_words(host_facts()), engine=request.engine.name, image_digest=built.digest,
-        command=options.command, minutes=options.minutes, seed=options.seed, steps=steps,
-        metric=rate, unit=card.metrics[rate].unit,
+        command=command_line(request, options), minutes=options.minutes, seed=SEED,
+        steps=runner.steps, metric=rate, unit=card.metrics[rate].unit,
         parameters={one.name: list(one.values) for one in within.parameters},
     )
 
     def left() -> float:
         return deadline - time.monotonic()
 
-    def measure(configuration: Configuration, place: str) -> Measured:
-        runner.limit = session.limit(place)
-        return runner.measure(configuration, place)
-
-    session = Session(within, record, folder, measure, reporter, left)
+    session = Session(within, record, folder, runner.measure, reporter, left)
     if (best := session.run()) is not None:
         _write(request, within, best.configuration, record, folder)
     return record, folder
 
 
-def _steps(runner: trial.Runner, metric: Metric, minutes: float, reporter: Reporter) -> int:
+def _steps(runner: trial.Runner, minutes: float, reporter: Reporter) -> int:
     """Measure a few steps of the unchanged recipe, and return the number of steps of a trial.
 
     Raises:
         TrimaranError: the recipe itself cannot be run.
     """
     with reporter.bar("measuring the time of a step", None):
-        directory = runner.run(runner.space.default, "probe")
+        directory = runner.run(runner.space.default, "probe", 60 * minutes)
         events = metrics.read_events(directory / run_directory.METRICS)
-    step = trial.seconds_per_step(events, metric)
+    step = trial.seconds_per_step(events, runner.metric)
     wanted = min(LONGEST, max(SHORTEST, 60 * minutes / TRIALS_AT_LEAST / 2))
-    runner.steps = max(trial.LEAST_STEPS, round(wanted / step)) if step else trial.LEAST_STEPS
-    return runner.steps
+    return max(trial.LEAST_STEPS, round(wanted / step)) if step else trial.LEAST_STEPS
 
 
 def _write(
@@ -180,6 +174,20 @@ def _write(
     record.write(folder)
 
 
-def command_line(words: Sequence[str]) -> str:
-    """Return the command for the record, without the paths of this machine."""
-    return process.shell_line(["trimaran", "tune", *words])
+def command_line(request: Request, options: Options) -> str:
+    """Return the command for the record: the options that can change rates or trials.
+
+    Files are named without their folders. The command has no option `--data`, because packed data
+    have the same content in any folder.
+    """
+    words = ["trimaran", "tune", request.recipe.name, "--engine", request.engine.name,
+             "--minutes", f"{options.minutes:g}"]
+    words += [word for name in options.keep for word in ("--keep", name)]
+    if request.base is not None:
+        given = Path(request.base)
+        words += ["--base", given.name if given.exists() else request.base]
+    if request.initial is not None:
+        words += ["--initial", request.initial.name]
+    if request.offline:
+        words.append("--offline")
+    return process.shell_line(words)
