@@ -121,11 +121,12 @@ def of_case(
     pinned = replace(one, argv=lambda folder: ["taskset", "-c", str(cores[0]), *one.argv(folder)])
     found, missing = [pinned, beside(one, cores)], []
     if case.ddp:
-        found.append(training("two ranks, DDP", "--strategy", "ddp",
+        found.append(training(f"{pairs.TOGETHER}DDP", "--strategy", "ddp",
                               launcher=contestants.TWO_RANKS))
     try:
         contestants.imported(environment, case.horovod)
-        found.append(contestants.launched(training("two ranks, Horovod", "--strategy", "horovod")))
+        horovod = training(f"{pairs.TOGETHER}Horovod", "--strategy", "horovod")
+        found.append(contestants.launched(horovod))
     except BenchmarkError:
         missing.append(f"{case.name}, Horovod: this Python has no {case.horovod}")
     return (found, missing) if len(found) > 2 else ([], missing)
@@ -171,7 +172,7 @@ def rows(rates: Mapping[str, Spread], batch: int) -> list[list[str]]:
               "error", "predicted from beside", "error"]]
     for one in pairs.pairs(medians, batch):
         table.append([
-            one.network, one.how.removeprefix("two ranks, "), f"{one.alone:.3g}",
+            one.network, one.strategy, f"{one.alone:.3g}",
             f"{one.beside:.3g}", f"{one.measured:.3g}", f"{one.predicted:.3g}", f"{one.error:+.0%}",
             f"{one.beside_predicted:.3g}", f"{one.beside_error:+.0%}",
         ])

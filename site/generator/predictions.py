@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from generator import markdown
+from generator.evidence import Benchmark, Piece
 from generator.pages import Page, fill
 from generator.plots import Plot
-from trimaran import paths
+from generator.sources import Sources
 from trimaran.plan import pairs, validation
+from trimaran.plan.pairs import Pair
 from trimaran.plan.validation import Compared, Series
 from trimaran.report.rows import Dot, Row, Table
 
@@ -15,15 +19,6 @@ PLACE = "results/predictions.md"
 HEAD = ("series and sources", "devices:", "published:", "predicted:", "error:")
 
 
-FOLDER = paths.repository() / "site/results/benchmarks"
-
-IDLE, BUSY = 0.3, 0.03
-"""Limits above which a measurement counts as preliminary (benchmarks/README.md).
-
-The limits are the load average before the measurement, and the share of the cores that other
-processes use during the measurement.
-"""
-
 PLANNED = (
     ("resnet-imagenet/resnet18", "DDP"), ("resnet-imagenet/resnet50", "DDP"),
     ("resnet-imagenet/resnet18", "Horovod"), ("resnet-imagenet/resnet50", "Horovod"),
@@ -31,11 +26,11 @@ PLANNED = (
 )
 """Networks and strategies that are shown as not measured as long as there is no evidence."""
 
-PAIR_HEAD = ("network", "strategy", "one rank:", "two ranks:", "predicted:", "error:",
-             "predicted from a rank beside another:", "error:")
+PAIR_HEAD = ("network", "strategy", "measured on", "one rank:", "two ranks:", "predicted:",
+             "error:", "predicted from a rank beside another:", "error:")
 
 
-def page() -> Page:
+def page(sources: Sources) -> Page:
     """Return the page: mean error, a plot of all errors, and tables with the sources."""
     points = validation.table()
     worst = max(points, key=lambda one: abs(one.error))
@@ -46,33 +41,48 @@ def page() -> Page:
         worst=f"{worst.error:+.0%} ({worst.series.name}, {worst.devices} devices)",
         rest=f"{max(abs(one.error) for one in points if one is not worst):.0%}",
         plot=plot.markdown(PLACE), table=markdown.table(HEAD, [_cells(one) for one in points]),
-        measured=_measured(),
+        measured=_measured(sources.shelf.benchmarks.get(pairs.NAME, [])),
         notes="\n".join(f"- {note}" for one in validation.load() for note in _notes(one)),
     )
     return Page(PLACE, text, "Predictions", plots=(plot,))
 
 
-def _measured() -> str:
-    """Return comparisons of one rank with two ranks: a table for each file of evidence."""
-    parts = []
-    for path in sorted(FOLDER.glob(f"*-{pairs.NAME}.json")):
-        content, found = pairs.read(path)
-        machine, settings = content["machine"], content["settings"]
-        rows = [[
-            one.network, one.how.removeprefix("two ranks, "), f"{one.alone:.3g} img/s",
-            f"{one.measured:.3g} img/s", f"{one.predicted:.3g} img/s", f"{one.error:+.0%}",
-            f"{one.beside_predicted:.3g} img/s", f"{one.beside_error:+.0%}",
-        ] for one in found]
-        busy = machine["load_before"] > IDLE or machine["others"] > BUSY
-        first = (f" A first look: others used {machine['others']:.0%} of the cores meanwhile, and"
-                 f" the load average before was {machine['load_before']:g}." if busy else "")
-        missing = " ".join(f"Not measured: {text}." for text in content["not_measured"])
-        parts.append(
-            f"{machine['date'][:10]}, {machine['processor']}, medians of {settings['rounds']}"
-            f" rounds, `{machine['command']}`.{first} {missing}\n\n"
-            + markdown.table(PAIR_HEAD, rows))
-    rows = [[*pair, *["not measured"] * (len(PAIR_HEAD) - 2)] for pair in PLANNED]
-    return "\n\n".join(parts) or markdown.table(PAIR_HEAD, rows)
+def _measured(pieces: Sequence[Piece[Benchmark]]) -> str:
+    """Return a table that compares one rank with two ranks, and notes on each measurement."""
+    found = [(piece, one) for piece in pieces for one in _pairs(piece.content)]
+    seen = {(one.network, one.strategy) for _, one in found}
+    rows = [_pair_cells(piece.content, one) for piece, one in found]
+    rows += [[*pair, *["not measured"] * (len(PAIR_HEAD) - 2)]
+             for pair in PLANNED if pair not in seen]
+    notes = "\n".join(f"- {_note(piece)}" for piece in pieces)
+    return "\n\n".join(part for part in (markdown.table(PAIR_HEAD, rows), notes) if part)
+
+
+def _pairs(content: Benchmark) -> Iterator[Pair]:
+    """Yield the compared rates of a result of the benchmark."""
+    batch = content.settings["batch"]
+    assert isinstance(batch, int)  # noqa: S101 - an option of the benchmark
+    return pairs.pairs({rate.name: rate.median for rate in content.rates}, batch)
+
+
+def _pair_cells(content: Benchmark, one: Pair) -> list[str]:
+    return [
+        one.network, one.strategy, str(content.day), f"{one.alone:.3g} img/s",
+        f"{one.measured:.3g} img/s", f"{one.predicted:.3g} img/s", f"{one.error:+.0%}",
+        f"{one.beside_predicted:.3g} img/s", f"{one.beside_error:+.0%}",
+    ]
+
+
+def _note(piece: Piece[Benchmark]) -> str:
+    """Return date, machine, image, load and command of a measurement."""
+    content, facts = piece.content, piece.content.machine
+    link = markdown.link(PLACE, f"files/{piece.path}")
+    return (
+        f"{markdown.moment(content.day)}, {facts.machine.text}, image {facts.image or 'none'}"
+        f" (`{facts.image_digest or 'no digest'}`), medians of {content.settings['rounds']} rounds;"
+        f" load average before {facts.load_before:g}, other processes used {facts.others:.1%} of"
+        f" the cores. Command: `{facts.command}`. [All values]({link})."
+    )
 
 
 def _cells(one: Compared) -> list[str]:

@@ -31,7 +31,7 @@ def pages(sources: Sources) -> list[Page]:
     """Return the pages below `results/`."""
     return [
         _overview(sources), _throughput(sources), _scaling(sources), _accuracy(sources),
-        _benchmarks(sources), predictions.page(),
+        _benchmarks(sources), predictions.page(sources),
     ]
 
 

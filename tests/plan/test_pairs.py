@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from trimaran.plan import pairs, step
@@ -27,19 +24,21 @@ def test_a_slow_exchange_determines_the_rate() -> None:
     assert found == pytest.approx(32 / (4 * 11_689_512 / 1e6), rel=1e-3)
 
 
-def test_the_evidence_of_the_benchmark_gives_pairs(tmp_path: Path) -> None:
+def test_the_exchange_follows_the_computation() -> None:
+    """A core that computes cannot exchange gradients at the same time."""
+    seconds = 16 / 50.0 * ALONE + 4 * 11_689_512 / 1e9
+    found = pairs.predict("resnet-imagenet", "resnet18", 16, 50.0, 1.0)
+    assert found == pytest.approx(32 / seconds, rel=1e-3)
+
+
+def test_measured_rates_give_pairs() -> None:
     rates = {
         "resnet-imagenet/resnet18: one rank": 50.0,
         "resnet-imagenet/resnet18: one rank beside another": 40.0,
         "resnet-imagenet/resnet18: two ranks, DDP": 78.0,
         pairs.LINK: FAST,
     }
-    file = tmp_path / "x.json"
-    file.write_text(json.dumps({
-        "settings": {"batch": 16},
-        "rates": [{"name": name, "median": value} for name, value in rates.items()],
-    }))
-    _, (one,) = pairs.read(file)
-    assert (one.network, one.how) == ("resnet-imagenet/resnet18", "two ranks, DDP")
+    (one,) = pairs.pairs(rates, batch=16)
+    assert (one.network, one.strategy) == ("resnet-imagenet/resnet18", "DDP")
     assert one.error == pytest.approx(100 / ALONE / 78 - 1, rel=1e-3)
     assert one.beside_error == pytest.approx(80 / ALONE / 78 - 1, abs=1e-3)

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from trimaran import strict
 from trimaran.plan import step, work
 from trimaran.plan.communication import Layout, Wire
 
@@ -23,6 +20,9 @@ ALONE, BESIDE, LINK = "one rank", "one rank beside another", "all-reduce of 32 M
 """Names of the measurements from which rates are predicted; `APP/NETWORK: ` precedes the
 first two names."""
 
+TOGETHER = "two ranks, "
+"""Start of the name of a measurement of two ranks; the strategy follows."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -30,7 +30,7 @@ class Pair:
 
     Attributes:
         network: app and network, `APP/NETWORK`.
-        how: strategy of the two ranks.
+        strategy: strategy of the two ranks, such as `DDP`.
         alone: rate of one rank on one core, while no other rank works.
         beside: mean rate of one rank while an independent rank works on the other core.
         measured: measured rate of both ranks together.
@@ -39,7 +39,7 @@ class Pair:
     """
 
     network: str
-    how: str
+    strategy: str
     alone: float
     beside: float
     measured: float
@@ -60,6 +60,9 @@ class Pair:
 def predict(app: str, network: str, batch: int, rate: float, bandwidth: float) -> float:
     """Return the predicted rate of two ranks together, in samples per second.
 
+    Each rank has one core, which cannot compute while it exchanges gradients. So the exchange
+    follows the computation, and nothing overlaps.
+
     Args:
         app: name of the app.
         network: name of the network, as in `work.json` of the app.
@@ -68,7 +71,8 @@ def predict(app: str, network: str, batch: int, rate: float, bandwidth: float) -
         bandwidth: bus bandwidth of an all-reduce of both ranks, in GB/s.
     """
     wire = Wire(bandwidth * 1e9, share=1.0)
-    found = step.predict(work.network(app, network), batch / rate, Layout(1, 2, wire))
+    found = step.predict(
+        work.network(app, network), batch / rate, Layout(1, 2, wire), "all-reduce-after")
     return 2 * rate * found.efficiency
 
 
@@ -86,15 +90,4 @@ def pairs(rates: Mapping[str, float], batch: int) -> Iterator[Pair]:
         app, _, network = where.partition("/")
         alone, beside = rates[f"{where}: {ALONE}"], rates[f"{where}: {BESIDE}"]
         one, other = (predict(app, network, batch, rate, rates[LINK]) for rate in (alone, beside))
-        yield Pair(where, how, alone, beside, measured, one, other)
-
-
-def read(path: Path) -> tuple[dict[str, Any], list[Pair]]:
-    """Return the content of a result file of the benchmark, and the pairs in this file.
-
-    Raises:
-        UsageError: the file cannot be read.
-    """
-    content: Any = strict.read_json(path)
-    rates = {one["name"]: one["median"] for one in content["rates"]}
-    return content, list(pairs(rates, content["settings"]["batch"]))
+        yield Pair(where, how.removeprefix(TOGETHER), alone, beside, measured, one, other)
