@@ -169,10 +169,10 @@ def rows(rates: Mapping[str, Spread], batch: int) -> list[list[str]]:
     """Return the table of predictions and measurements, header first."""
     medians = {name: spread.median for name, spread in rates.items()}
     table = [["network", "strategy", "one rank", "beside another", "two ranks", "predicted",
-              "error", "predicted from beside", "error"]]
+              "error", "from beside", "error"]]
     for one in pairs.pairs(medians, batch):
         table.append([
-            one.network, one.strategy, f"{one.alone:.3g}",
+            one.network.partition("/")[2], one.strategy, f"{one.alone:.3g}",
             f"{one.beside:.3g}", f"{one.measured:.3g}", f"{one.predicted:.3g}", f"{one.error:+.0%}",
             f"{one.beside_predicted:.3g}", f"{one.beside_error:+.0%}",
         ])
