@@ -35,7 +35,7 @@ SMALL_RUN = OPTIONS.split()
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a finished training on `tiny` that separates the two classes. Do not change it."""
+    """Return the folder of a training on `tiny` that separates both classes. Do not change it."""
     out = tmp_path_factory.mktemp("finished") / "run"
     arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
     more = ["--warmup-epochs", "1", "--momentum", "0.9"]

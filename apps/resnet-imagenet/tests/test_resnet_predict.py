@@ -171,7 +171,7 @@ def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> No
 
 
 def upright(case: Case) -> bytes:
-    """Return a PNG file with the expected pixels of a picture, which need no rotation."""
+    """Return a PNG file with the expected pixels of a picture, stored upright."""
     out = io.BytesIO()
     Image.fromarray(case.pixels).save(out, "PNG")
     return out.getvalue()

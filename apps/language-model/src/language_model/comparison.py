@@ -23,7 +23,7 @@ from trainkit.exits import DataError
 from trainkit.strategy import Strategy
 
 MOST_BYTES = 64 << 20
-"""The most bytes of training text that the n-gram model counts, for which it needs 1 GB."""
+"""Largest size in bytes of the text that the n-gram model counts; it then needs 1 GB of memory."""
 
 
 @dataclass(frozen=True)

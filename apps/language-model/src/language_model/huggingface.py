@@ -142,7 +142,7 @@ def _theirs(name: str, family: Literal["gpt2", "llama"]) -> str:
 
 
 def joined(tensor: Tensor, weights: Mapping[str, Readable]) -> Array | Foreign:
-    """Return the values of a tensor of a folder, joined from our `weights`."""
+    """Return a tensor as transformers stores it, joined from the `weights` of this app."""
     parts = [np.asarray(weights[name].read()) for name in tensor.weights]
     whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
     return whole.T if tensor.transposed else whole

@@ -73,7 +73,7 @@ def _norm(name: str, shape: Shape) -> Layer:
 
 
 def main() -> None:
-    """Print the work of all networks as JSON."""
+    """Print the layers of all networks and their operations as JSON."""
     write({f"{name}@{sequence}": describe(name, sequence) for name, sequence in NETWORKS})
 
 

@@ -1,7 +1,7 @@
 """Networks besides ResNets, for comparison in `benchmark`: AlexNet, GoogLeNet, VGG and others.
 
 Each network maps images (N, 3, S, S) to logits (N, classes). AlexNet and VGG have no batch
-normalization, as in their publications. The verb `train` does not offer these networks. Their
+normalization, as in their publications. The command `train` does not offer these networks. Their
 initial weights are those of PyTorch.
 """
 
