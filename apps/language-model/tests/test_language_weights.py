@@ -57,7 +57,7 @@ class InMemory:
         self.shape = self._values.shape
 
     def read(self, offsets: Any = None, shape: Any = None) -> Any:
-        """Return the part that begins at `offsets` and has `shape`; by default the weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         offsets, shape = offsets or (0,) * len(self.shape), shape or self.shape
         pairs = zip(offsets, shape, strict=True)
         return self._values[tuple(slice(low, low + size) for low, size in pairs)]

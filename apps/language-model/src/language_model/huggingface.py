@@ -64,7 +64,7 @@ class Readable(Protocol):
     def dtype(self) -> str: ...  # noqa: D102 - documented above
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array | Foreign:
-        """Return the part that begins at `offsets` and has `shape`; by default the array."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole array."""
         ...
 
 
@@ -105,7 +105,7 @@ class View:
         return self.tensor.dtype
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array | Foreign:
-        """Return the part that begins at `offsets` and has `shape`; by default the weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         offsets = (self.first + offsets[0], *offsets[1:])

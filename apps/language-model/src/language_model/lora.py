@@ -121,7 +121,7 @@ class Merged:
         return self.weight.dtype
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array:
-        """Return the part that begins at `offsets` and has `shape`; by default the weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         (row, column), (rows, columns) = offsets or (0, 0), self.shape if shape is None else shape
         rank = self.a.shape[0]
         a, b = self.a.read((0, column), (rank, columns)), self.b.read((row, 0), (rows, rank))
