@@ -1,4 +1,4 @@
-"""The yardsticks of a packed text: exact bytes, and the comparison of a training with them."""
+"""Test the baselines of a packed text: the exact bytes, and the comparison with a training."""
 
 from __future__ import annotations
 

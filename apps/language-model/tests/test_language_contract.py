@@ -14,7 +14,7 @@ TRAINING = """
     --warmup-steps 4 --steps 28 --precision fp32 --device cpu --log-every 5 --checkpoint-every 3
     --peak-tflops 0.1 --yardsticks
 """
-"""28 steps; `--log-every` and `--checkpoint-every` do not divide each other."""
+"""Options of a training of 28 steps, which logs every 5 steps and has a checkpoint every 3."""
 SOME = "--steps 8 --warmup-steps 0 --eval-every 0 --log-every 1"
 
 

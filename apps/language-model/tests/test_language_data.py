@@ -67,7 +67,7 @@ def test_each_token_is_a_target_once_per_epoch(
 @settings(max_examples=30, deadline=None)
 @given(step=st.integers(0, 9), epoch=st.integers(0, 3), parts=st.sampled_from([1, 2, 4]))
 def test_a_batch_depends_on_seed_epoch_and_step_only(step: int, epoch: int, parts: int) -> None:
-    """A training resumes within an epoch, and on any number of ranks."""
+    """Therefore a training can resume within an epoch, and on any number of ranks."""
     whole = list(Sequences(counted([50, 111]), 4, 4, seed=1, training=True).epoch(epoch))[step]
     other = Sequences(counted([50, 111]), 4, 4, seed=1, training=True)
     found = [next(other.epoch(epoch, step, (part, parts))) for part in range(parts)]

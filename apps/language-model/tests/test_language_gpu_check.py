@@ -1,4 +1,4 @@
-"""`benchmarks/gpu_check.py` measures the PyTorch apps on a CPU, with this checkout and PyTorch."""
+"""Test that `benchmarks/gpu_check.py` measures the PyTorch apps of this checkout on a CPU."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ TWO: dict[str, dict[str, Any]] = {
     "cp": {"layout": {"context": 2}, **LLAMA},
     "cp-documents": {"layout": {"context": 2}, "documents": True},
 }
-"""Name -> job for two ranks: its layout and its network."""
+"""Name of a test case -> arguments of `layout_worker.run` for a training on two ranks."""
 FOUR: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"layout": {"data_parallel": "fsdp"}},
@@ -42,7 +42,7 @@ FOUR: dict[str, dict[str, Any]] = {
     "cp-tp": {"layout": {"context": 2, "tensor": 2, "recompute": "selective"}, **LLAMA},
     "fsdp-cp": {"layout": {"context": 2, "data_parallel": "fsdp", "recompute": "full"}},
 }
-"""Name -> job for four ranks: its layout and its network."""
+"""Name of a test case -> arguments of `layout_worker.run` for a training on four ranks."""
 SAVED = 15
 """The number of steps after which each layout writes a checkpoint."""
 CHECKPOINT = f"step-{SAVED:08d}.npz"
@@ -52,7 +52,7 @@ TO_TWO = {
     "fsdp-pp -> tp": ("fsdp-pp", "tp"), "zero1-pp -> interleaved": ("zero1-pp", "interleaved"),
     "tp-pp-llama -> cp": ("tp-pp-llama", "cp"),
 }
-"""Name -> layout of four ranks that writes a checkpoint, layout of two ranks that loads it."""
+"""Name of a test case -> (name in `FOUR` that writes a checkpoint, name in `TWO` that loads it)."""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the fixtures train all layouts
 
 
@@ -91,14 +91,18 @@ def _twice(layouts: dict[str, dict[str, Any]], folder: Path) -> list[dict[str, A
 
 @pytest.fixture(scope="module")
 def four(place: Path) -> dict[str, Result]:
-    """Name -> result on four ranks; names with a `*` are resumed trainings."""
+    """Return name -> result on four ranks; a name with a `*` stands for the resumed training."""
     names = [*FOUR, *(f"{name}*" for name in FOUR)]
     return dict(zip(names, train(4, _twice(FOUR, place / "four"), place / "four"), strict=True))
 
 
 @pytest.fixture(scope="module")
 def two(place: Path, four: dict[str, Result]) -> dict[str, Result]:
-    """Name -> result on two ranks; names with an arrow began with a checkpoint of four ranks."""
+    """Return name -> result on two ranks.
+
+    A name with a `*` stands for the resumed training; a training whose name has an arrow began with
+    a checkpoint of four ranks.
+    """
     others = [
         {**TWO[to], **{key: FOUR[name][key] for key in ("shape",) if key in FOUR[name]},
          "first": SAVED, "load": str(place / "four" / name / CHECKPOINT),
@@ -179,7 +183,7 @@ def test_one_process_continues_what_two_ranks_continued(
 
 
 def test_ranks_hold_only_their_share(two: dict[str, Result], four: dict[str, Result]) -> None:
-    """With Adam, weights and gradients are a quarter of the bytes each; optimizer state is half."""
+    """With Adam, weights and gradients are a quarter of all bytes each; optimizer state is half."""
     whole = four["ddp"]["bytes"][0]
     assert max(four["fsdp"]["bytes"]) <= 0.30 * whole
     assert max(four["fsdp-tp"]["bytes"]) <= 0.30 * whole

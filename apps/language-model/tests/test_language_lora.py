@@ -179,7 +179,7 @@ def test_two_ranks_adapt_like_one_process_and_resume(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_four_ranks_adapt_like_one_process(tmp_path: Path) -> None:
-    """Each layout combines two kinds of parallelism. All layouts have the same merged weights."""
+    """Each layout combines two kinds of parallelism; all must give the same merged weights."""
     layouts = [{"data_parallel": "fsdp", "tensor": 2},
                {"tensor": 2, "pipeline": 2, "micro_batches": 2}]
     jobs = [{"layout": layout, "shape": "llama-test", "lora": 4, "steps": 4, "at": 4,

@@ -1,4 +1,4 @@
-"""The memory that `estimate` computes equals published numbers and the memory of two steps."""
+"""The memory that `estimate` computes equals published numbers, and the counts of two steps."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_clipping_bounds_the_norm() -> None:
 
 
 def test_adamw_updates_as_in_the_paper() -> None:
-    """Loshchilov and Hutter, algorithm 2, with the weight decay times the learning rate."""
+    """Loshchilov and Hutter, algorithm 2; the weight decay is multiplied by the learning rate."""
     network = Network(SHAPES["gpt2-test"], Layout(), TorchStrategy(), 3)
     settings = dataclasses.replace(
         BASE, learning_rate=0.1, weight_decay=0.5, beta1=0.8, beta2=0.6, epsilon=0.3

@@ -1,4 +1,4 @@
-"""The decoders: numbers of parameters, values by hand, masks, and initial weights."""
+"""Test the decoders: numbers of parameters, hand-computed values, masks, initial weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of the networks, which `trimaran plan` reads from work.json."""
+"""Test work.json, the operations of each layer, from which `trimaran plan` predicts times."""
 
 from __future__ import annotations
 

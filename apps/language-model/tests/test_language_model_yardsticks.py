@@ -1,4 +1,4 @@
-"""The yardsticks: equal to a plain computation, and their values on texts of known entropy."""
+"""Test the n-gram model and xz against a plain computation, and on texts of known entropy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_probabilities_of_all_bytes_sum_to_one(training: list[bytes], contex
 
 
 def test_a_text_without_structure_costs_its_entropy() -> None:
-    """Four values with equal probability: two bits each."""
+    """Random bytes with four equally probable values must cost two bits each."""
     rng = np.random.default_rng(1)
     training, held_out = (rng.choice(np.frombuffer(b"abcd", np.uint8), size).tobytes()
                           for size in (400_000, 20_000))

@@ -1,4 +1,4 @@
-"""Predictions equal those of each prompt alone without a cache, and follow the probabilities."""
+"""Test `predict`: batches with a cache give the same as single prompts without; random choices."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_a_synthetic_text_has_no_tokenizer(
 def test_two_ranks_write_what_one_process_writes(
     layout: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Three prompts in two batches, so that data ranks have a different number of prompts."""
+    """There are three prompts, so that two data ranks have different numbers of prompts."""
     words = ["predict", "--json", "--device", "cpu", "--out", str(run), "--prompt", "The ship",
              "", "A crew rests", "--tokens", "20", "--batch-size", "3"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Trainings on a mesh that are killed resume with the same bits, also in another layout."""
+"""Killed trainings on a mesh resume with the same bits; one process can resume them, too."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Job:
             rank.send_signal(number)
 
     def end(self, *codes: int) -> str:
-        """Wait for the end of all ranks with one of `codes`; return the output of rank 0."""
+        """Wait until all ranks exit with one of `codes`, or fail; return the output of rank 0."""
         said = [rank.communicate(timeout=LIMIT)[0] for rank in self.ranks]
         assert {rank.returncode for rank in self.ranks} <= {*codes}, said
         return said[0]

@@ -81,7 +81,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Start:
 
 
 def as_if_equal(tensor: Tensor, group: Any) -> None:
-    """Sum a tensor over the ranks of a group, as if all had the same values."""
+    """Replace a sum over the ranks of a group: multiply by their number, as if all were equal."""
     tensor.mul_(group.size())
 
 
@@ -92,7 +92,7 @@ def test_an_update_is_that_of_the_mean_over_the_tokens(
 ) -> None:
     """With a large epsilon, the first update of Adam depends on the size of the gradient.
 
-    The batch has 12 sequences and 4 of padding.
+    The batch has 12 sequences of text, and 4 sequences of padding, which must not count.
     """
     documents = [[(7 * n + place) % 200 for place in range(24)] for n in range(4)]
     data = packed_text.pack(tmp_path / "text", {"train": [documents], "val": [documents]})
@@ -210,7 +210,7 @@ def test_data_ranks_divide_the_states_as_in_the_paper() -> None:
 
 
 def test_a_layout_with_few_tokens_needs_most_in_the_update() -> None:
-    """With one token, the activations are smaller than the gradients."""
+    """With one token, activations are negligible: the peak is about 16 bytes per parameter."""
     [found] = memory.of_ranks(Job(SHAPES["gpt2-124m"], Layout(), 1, 1, 1))
     assert found.moments["in the update"] == found.states == 16 * SHAPES["gpt2-124m"].parameters
     assert found.states <= found.peak < 1.01 * found.states
@@ -261,7 +261,7 @@ def test_tied_weights_of_a_pipeline_get_the_gradients_of_both_ends(
 
 
 def test_the_passes_of_the_first_step_are_made_twice_to_order_the_buckets(start: Start) -> None:
-    """A resumed training thereby has the same buckets as an uninterrupted one."""
+    """Therefore a resumed training has the same buckets as an uninterrupted training."""
     layout = Layout(micro_batches=2)
     with start(layout, 2) as strategy:
         network, passes = Network(SHAPE, layout, strategy, 3), []

@@ -57,14 +57,14 @@ class InMemory:
         self.shape = self._values.shape
 
     def read(self, offsets: Any = None, shape: Any = None) -> Any:
-        """Return a part of the weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         offsets, shape = offsets or (0,) * len(self.shape), shape or self.shape
         pairs = zip(offsets, shape, strict=True)
         return self._values[tuple(slice(low, low + size) for low, size in pairs)]
 
 
 def network_of(shape: Shape, seed: int = 3) -> Network:
-    """Return a network in which no weight is 0 or 1."""
+    """Return a network with noise in all weights, so that no bias is 0 and no norm weight 1."""
     network = Network(shape, Layout(), TorchStrategy(), seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_transformers_computes_the_same_logits(kind: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_that_transformers_saves_come_back(kind: str, tmp_path: Path) -> None:
-    """transformers writes its own weights, in its own form of config.json, and in fp32 or bf16."""
+    """The app loads what transformers saves: its own config.json, and weights in fp32 or bf16."""
     network, tokens = network_of(KINDS[kind]), torch.randint(0, 257, (2, 60))
     model = AutoModelForCausalLM.from_pretrained(write(tmp_path / "ours", network))
     model.save_pretrained(tmp_path / "same")
@@ -182,7 +182,7 @@ def test_large_weights_have_several_files(
 
 
 def test_names_without_their_first_part_and_buffers_are_read(tmp_path: Path) -> None:
-    """OpenAI's published files of GPT-2 have such names, causal masks, and a tied output layer."""
+    """OpenAI's files of GPT-2 lack `transformer.` in names, and have masks and an output layer."""
     network = network_of(KINDS["gpt2"])
     folder = write(tmp_path / "out", network)
     found = initial._tensors([folder / "model.safetensors"])

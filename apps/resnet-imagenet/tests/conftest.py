@@ -18,7 +18,7 @@ from resnet_imagenet.__main__ import main
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data set of 8 + 4 JPEG files without a common size (the same 160x120 picture)."""
+    """Return 8 training and 4 validation copies of a 160x120 JPEG, without a declared size."""
     jpeg = (Path(__file__).parent / "data" / "gradient-160x120.jpg").read_bytes()
     splits = {"train": ([jpeg] * 8, [0, 1] * 4), "val": ([jpeg] * 4, [0, 1] * 2)}
     folder = tmp_path_factory.mktemp("data") / "photographs"
@@ -35,7 +35,7 @@ SMALL_RUN = OPTIONS.split()
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a finished training on `tiny` that separates the two classes. Do not change it."""
+    """Return the folder of a training on `tiny` that separates both classes. Do not change it."""
     out = tmp_path_factory.mktemp("finished") / "run"
     arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
     more = ["--warmup-epochs", "1", "--momentum", "0.9"]

@@ -1,6 +1,6 @@
 """Train a network of a few weights on images in memory: the real loop, in milliseconds.
 
-The command `train` runs unchanged; only what it opens is replaced: data, network and ranks.
+The command `train` runs unchanged; only its data, its network and its ranks are replaced.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Memory:
-    """Batches of images in memory, whose order does not depend on `data.Plan`."""
+    """Batches of images in memory, in an order that `order_of` computes instead of the app."""
 
     def __init__(
         self, of: tuple[Tensor, Tensor], batch: int, strategy: TorchStrategy, shuffled: bool,
@@ -89,7 +89,7 @@ def order_of(epoch: int, samples: int) -> Tensor:
 
 
 def settings(out: Path, **more: Any) -> TrainSettings:
-    """Return settings of 3 epochs with large steps, so that small errors become visible."""
+    """Return settings of 3 epochs with a large learning rate, so that small errors show."""
     return TrainSettings(**{
         "out": out, "data": Path("memory"), "epochs": 3, "batch_size_per_rank": 4,
         "base_lr": 0.4, "warmup_epochs": 1.0, "momentum": 0.9, "weight_decay": 0.05,
@@ -157,7 +157,7 @@ def tensors(state: Any) -> Any:
 
 
 def part(out: Path, name: str = "network") -> dict[str, Any]:
-    """Return one part of the newest checkpoint of a run, as tensors."""
+    """Return the state of the object `name` in the newest checkpoint of a run, as tensors."""
     found: dict[str, Any] = tensors(last_state(out)["parts"][name])
     return found
 

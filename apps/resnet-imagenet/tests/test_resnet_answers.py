@@ -1,4 +1,4 @@
-"""Compare `predict` and `export` with hand-computed values; and the preprocessing on a GPU."""
+"""Compare `predict` and `export` with hand-computed values, and preprocessing of both devices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_best_classes_come_first_with_their_own_names(top: int) -> None:
 
 
 def test_an_export_is_compared_by_its_largest_difference_and_its_best_classes() -> None:
-    """In the first of two batches, the second image has another most likely class, 0.75 apart."""
+    """In the first batch, the second image gets another best class; its logits differ by 0.75."""
     others = [[1.0, 3.0, -2.0, 0.5], [0.0, -1.0, 4.25, 3.75], [2.0, 1.0, 0.0, -1.5]]
 
     def exported(images: Tensor) -> Tensor:
@@ -88,7 +88,10 @@ def test_the_file_says_how_its_images_are_to_be_made() -> None:
 
 
 def test_images_on_the_way_of_a_gpu_are_those_of_the_host() -> None:
-    """DALI performs the same operations on the CPU; its resampling differs by two grey levels."""
+    """DALI runs its operations for GPUs on the CPU here; the test has no GPU.
+
+    They must differ from `CpuTransforms` by less than 3 grey levels; the resampling differs by two.
+    """
     to = Preprocessing(3, 16, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), None)
     generator = np.random.default_rng(1)
     # Smooth ones: what differs is how the two resample, and not which pixels they see.

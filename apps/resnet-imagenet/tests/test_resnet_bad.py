@@ -210,7 +210,7 @@ def test_the_limit_holds_for_all_ranks_together(bad_folder: Path, tmp_path: Path
 
 
 def test_a_bad_picture_of_a_plain_folder_is_named_and_replaced(tmp_path: Path) -> None:
-    """The picture stores 12 bits in a file of 16 bits: DALI would read it as almost black."""
+    """The picture stores 12 bits in a 16-bit file; DALI itself would read it almost black."""
     place = tmp_path / "train/cat"
     place.mkdir(parents=True)
     for at in range(4):

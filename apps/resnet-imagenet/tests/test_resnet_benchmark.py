@@ -132,7 +132,7 @@ def test_too_little_memory_is_recognized() -> None:
 
 
 def test_a_network_that_cannot_train_with_one_image_has_a_reason() -> None:
-    """The last channels of ResNet-50 have one pixel at 32 pixels: one value, and no variance."""
+    """Batch normalization fails: at 32 pixels, the last channels have only one value each."""
     settings = BenchmarkSettings(batch_size=1, size=32, threads=1, device="cpu", precision="fp32")
     found = attempt(lambda: benchmark.open_framework(settings), "resnet50", Effort(1, 1, 0))
     assert isinstance(found, Failure)

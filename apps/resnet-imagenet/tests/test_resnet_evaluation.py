@@ -1,4 +1,4 @@
-"""Compare scores with formulas: top-1, top-5, loss, frozen statistics, ranks of unequal shares."""
+"""Compare scores with formulas: top-1, top-5 and loss, also on ranks with unequal shares."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def scores_by_hand(network: Network) -> tuple[float, float, float]:
 
 
 def trained_a_little() -> Network:
-    """Return a network in training mode whose running statistics fit no batch of the evaluation."""
+    """Return a network in training mode whose running statistics differ from all batches."""
     network = Network().train()
     network.norm.running_mean.copy_(torch.linspace(-1, 1, 5))
     network.norm.running_var.copy_(torch.linspace(0.5, 2, 5))

@@ -58,7 +58,7 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(
 def test_one_rank_in_the_place_of_two_makes_their_steps(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The global batch and its parts are the same, so a part has the batch statistics of a rank."""
+    """One rank processes two micro-batches, each with the batch statistics of one of two ranks."""
     two = memory.train(memory.settings(tmp_path / "two", **more), monkeypatch, ranks=2)
     one = memory.train(memory.settings(tmp_path / "one", ranks=2, **more), monkeypatch)
     for key in ("train_loss", "learning_rate", "global_batch_size"):

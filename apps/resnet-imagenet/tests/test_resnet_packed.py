@@ -101,7 +101,10 @@ def test_packed_shards_hold_the_images_of_the_folder(kind: str) -> None:
 
 @pytest.mark.slow
 def test_a_database_cut_in_half_is_named_and_no_bus_error(tmp_path: Path) -> None:
-    """The file dataset.json states the truncated size, but LMDB maps the original length."""
+    """The file dataset.json states the truncated size, but LMDB maps the original length.
+
+    The training must report the damage and end with exit code 3, and not die of SIGBUS.
+    """
     folder = shutil.copytree(DATA / "packed" / "lmdb", tmp_path / "data")
     document = json.loads((folder / "dataset.json").read_text())
     entry = document["splits"]["train"]["shards"][0]

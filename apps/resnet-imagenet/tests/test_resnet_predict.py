@@ -171,7 +171,7 @@ def test_the_network_sees_the_centre_of_a_photograph(imagenet: list[Path]) -> No
 
 
 def upright(case: Case) -> bytes:
-    """Return the expected pixels of a picture as a plain PNG file."""
+    """Return a PNG file with the expected pixels of a picture, stored upright."""
     out = io.BytesIO()
     Image.fromarray(case.pixels).save(out, "PNG")
     return out.getvalue()
@@ -179,7 +179,10 @@ def upright(case: Case) -> bytes:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_pictures_are_seen_as_by_the_packer(channels: int, tmp_path: Path) -> None:
-    """DALI ignores some tags, crashes at two of them, and rounds 16-bit values."""
+    """A network must see the pixels that the packer stores.
+
+    DALI alone ignores some tags, crashes at two of them, and rounds 16-bit values.
+    """
     cases = {name: case for name, case in {**CASES, **OTHERS}.items() if case.pixels is not None}
     to = Preprocessing(channels, 24, (0.0,) * channels, (1 / 255,) * channels, None)
     files = {"odd": [], "plain": []}

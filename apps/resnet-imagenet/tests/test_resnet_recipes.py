@@ -15,7 +15,7 @@ RECIPES = sorted((Path(__file__).parents[3] / "recipes/resnet-imagenet").glob("*
 
 
 def points(recipe: Path) -> dict[int | None, Any]:
-    """Return the points of a series; for any other recipe, the only point is None."""
+    """Return number -> entry of each run of a series; for any other recipe {None: {}}."""
     series = yaml.safe_load(recipe.read_text()).get("series")
     found: dict[int | None, Any] = series["points"] if series else {None: {}}
     return found

@@ -1,4 +1,4 @@
-"""The same training on one rank or several: losses, weights, early stop, and end of a rank.
+"""The same training on one rank or several: losses, weights, early stop, and death of a rank.
 
 Horovod is compiled for an image; therefore its tests run in the image (`tests/integration`).
 """

@@ -53,7 +53,7 @@ def test_a_stop_during_an_evaluation_repeats_it(
 def test_a_run_killed_in_its_last_evaluation_is_evaluated_when_it_goes_on(
     tiny: Path, tmp_path: Path, train: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Step 12 has its own checkpoint, because 12 is a multiple of --checkpoint-every."""
+    """Step 12, the last one, has a checkpoint, so that only the evaluation is left to do."""
     from resnet_imagenet import train as module
 
     class Killed(BaseException):

@@ -1,4 +1,4 @@
-"""Tests of `dataset.json`: written files are read back, and faults have a position."""
+"""Tests of `dataset.json`: written files are read back, and the position of a fault is named."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_what_a_later_packer_adds_is_refused_only_by_who_is_strict() -> None:
 
 
 def test_what_a_training_imports_needs_no_library_of_a_format() -> None:
-    """Some app images lack libraries of formats that they do not use."""
+    """Some container images of apps lack the libraries of formats that the apps do not use."""
     code = (
         "import sys; import shards.description, shards.formats, shards.formats.mapped;"
         "import shards.formats.tfrecord, shards.formats.recordio, shards.formats.webdataset;"

@@ -132,7 +132,7 @@ for limit in limits:
 def test_a_disk_that_fills_up_at_any_time_is_an_error_of_files(
     name: ImageFormat, tmp_path: Path
 ) -> None:
-    """A limit on the size of files replaces a full disk.
+    """A limit on the size of files simulates a full disk: each attempt must raise an OSError.
 
     With the last two limits, HDF5 fails after it has written the images.
     """

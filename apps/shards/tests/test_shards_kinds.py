@@ -1,4 +1,4 @@
-"""Tests of samples with any number of classes and of sequences: all are read as written."""
+"""Test that sequences, and samples with any number of classes, are read as they were written."""
 
 from __future__ import annotations
 

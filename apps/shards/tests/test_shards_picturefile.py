@@ -1,4 +1,4 @@
-"""Tests of the packer's rule for pictures, with pictures of every kind."""
+"""Test that pictures become upright, with 8 bits, the same for all decoders, or are refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Compute the yardsticks of `yardsticks.py` for a packed text.
+"""Compute the yardsticks of a packed text: the bits per byte of models without a neural network.
 
-The yardsticks read documents as bytes, so the tokenizer has to restore the text from the tokens.
+The models (`yardsticks.py`) read documents as bytes, so the tokenizer must restore the text from
+the tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trainkit.exits import DataError
 from trainkit.strategy import Strategy
 
 MOST_BYTES = 64 << 20
-"""The most bytes of training text that the n-gram model counts, for which it needs 1 GB."""
+"""Largest size in bytes of the text that the n-gram model counts; it then needs 1 GB of memory."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Yardsticks:
     training_bytes: int
 
     def scores(self, bits_per_byte: float) -> dict[str, float]:
-        """Return the bits per byte of each yardstick, and the margin by which a network is better.
+        """Return the bits per byte of each baseline, and how many fewer a network needs, by name.
 
         Args:
             bits_per_byte: bits per byte of the network.
@@ -71,7 +72,7 @@ def measure(
     folder: Path, training: Split, held_out: Split, strategy: Strategy,
     stream: TextIO | None = None,
 ) -> Yardsticks:
-    """Compute the yardsticks on rank 0, and return them on all ranks.
+    """Compute the scores of the baselines on rank 0, and return them on all ranks.
 
     Args:
         folder: folder of the packed text.
@@ -97,7 +98,7 @@ def measure(
 def of_training(
     settings: TrainSettings, data: Inputs, state: State | None, strategy: Strategy
 ) -> Yardsticks | None:
-    """Return the yardsticks of a training, from its checkpoint or newly computed.
+    """Return the scores of the baselines of a training, from its checkpoint or newly computed.
 
     Args:
         settings: options of the training.
@@ -106,7 +107,7 @@ def of_training(
         strategy: the strategy that connects the ranks.
 
     Returns:
-        The yardsticks, or None if the options do not request them.
+        The scores, or None if the options do not request them.
 
     Raises:
         DataError: the tokenizer does not restore the text from the tokens.
@@ -134,7 +135,7 @@ def _measure(
 
 
 class Exact:
-    """The documents of a split as bytes.
+    """The documents of a split as bytes, which must have exactly the size of the original text.
 
     Args:
         words: the tokenizer.
@@ -158,7 +159,7 @@ class Exact:
         """Yield the documents.
 
         Raises:
-            DataError: the documents do not have the size of the text that was packed.
+            DataError: all documents together do not have the size of the text that was packed.
         """
         self.bytes, whole = 0, self._split.text_bytes
         tokens = (one.tolist() for one in self._documents())

@@ -62,10 +62,10 @@ class Config:
         return found
 
     def word(self, names: Sequence[str], default: str) -> str:
-        """Return a text: the first entry among `names` that exists, or else `default`.
+        """Return a string: the first entry among `names` that exists, or else `default`.
 
         Raises:
-            ValueError: the entry is not a text.
+            ValueError: the entry is not a string.
         """
         for name in names:
             found = self._entries.get(name)

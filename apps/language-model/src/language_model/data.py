@@ -198,7 +198,7 @@ class Tokens:
 
 SUCCESSORS = 4
 PROBABILITIES = (0.5, 0.25, 0.125, 0.125)
-"""Probabilities of the successors of a token; their entropy is 1.75 bits."""
+"""Probabilities of the successors of a token in a synthetic text; their entropy is 1.75 bits."""
 DOCUMENT = 500  # tokens of a document of the synthetic text
 
 

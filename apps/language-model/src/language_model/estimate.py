@@ -1,4 +1,4 @@
-"""Memory and time of a training before it is built: `python -m language_model estimate`."""
+"""The command `estimate`: compute the memory and time that a training will need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ LINES = {
 
 
 def main(settings: EstimateSettings) -> None:
-    """Print the memory of a rank, and on request the time of a step and measured values.
+    """Print the estimated memory of a rank and, on request, the estimated time of a step.
+
+    With --measure, some steps are made, and their memory, traffic and time are printed, too.
 
     Raises:
         ArgumentError: the layout is impossible, or does not fit into --device-memory.

@@ -122,7 +122,7 @@ def read_tokenizer(settings: ExportSettings, sha256: str | None) -> bytes | None
     Return None if the text of the training was synthetic, or if the run has no copy.
 
     Args:
-        settings: the data set or the run, which has a copy.
+        settings: options that name the data set, or else the run with its copy of the file.
         sha256: SHA-256 of the tokenizer of the training; None for a synthetic text.
 
     Raises:

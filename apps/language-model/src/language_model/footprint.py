@@ -31,12 +31,13 @@ RING: dict[str, Callable[[int], float]] = {
     "broadcast_": lambda n: (n - 1) / n,
     "send": lambda _: 1,
 }
-"""Operation -> function of `n`: the share of its first tensors that each of `n` ranks sends.
+"""Operation -> function of the number of ranks: bytes that a rank sends / bytes of the argument.
 
-For collectives, this is what a ring of the ranks sends: Thakur, Rabenseifner and Gropp,
-"Optimization of Collective Communication Operations in MPICH", 2005; for a broadcast, the mean over
-the ranks. The first tensors are whole, except in `all_gather_into_tensor` (the part of the rank)
-and `_reduce_scatter_base_` (the part of the result). A library may send more.
+The argument is the first one of the operation: one or several tensors. It has the full size, except
+in `all_gather_into_tensor` (the part of the rank) and `_reduce_scatter_base_` (the part of the
+result). The formulas hold for collectives in a ring of the ranks: Thakur, Rabenseifner and Gropp,
+"Optimization of Collective Communication Operations in MPICH", 2005; for a broadcast, the formula
+is the mean over the ranks. A library may send more.
 """
 
 

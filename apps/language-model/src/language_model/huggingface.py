@@ -64,7 +64,7 @@ class Readable(Protocol):
     def dtype(self) -> str: ...  # noqa: D102 - documented above
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array | Foreign:
-        """Return the part of `shape` at `offsets`; by default the whole array."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole array."""
         ...
 
 
@@ -105,7 +105,7 @@ class View:
         return self.tensor.dtype
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array | Foreign:
-        """Return the part of `shape` at `offsets`; by default the whole weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         offsets = (self.first + offsets[0], *offsets[1:])
@@ -142,7 +142,7 @@ def _theirs(name: str, family: Literal["gpt2", "llama"]) -> str:
 
 
 def joined(tensor: Tensor, weights: Mapping[str, Readable]) -> Array | Foreign:
-    """Return the values of a tensor of a folder, joined from our `weights`."""
+    """Return a tensor as transformers stores it, joined from the `weights` of this app."""
     parts = [np.asarray(weights[name].read()) for name in tensor.weights]
     whole = np.concatenate(parts) if len(parts) > 1 else parts[0]
     return whole.T if tensor.transposed else whole
@@ -187,7 +187,8 @@ def _named(shape: Shape, found: Mapping[str, Readable]) -> dict[str, Readable]:
     """Return the tensors by their full names, without buffers.
 
     In files of a network without its output layer, such as OpenAI's files of GPT-2, the names lack
-    their first part. A file may contain the output layer although its weights are tied.
+    the prefix `transformer.` or `model.`. A file may contain the output layer although its weights
+    are tied.
     """
     start = BLOCKS[shape.family].partition(".")[0] + "."
     whole = any(name.startswith(start) for name in found)

@@ -1,4 +1,4 @@
-"""The initial weights of a training: random, from a checkpoint, or of Hugging Face `transformers`.
+"""The initial weights of a training: random, from a checkpoint, or from files of `transformers`.
 
 Rank 0 checks the files; then each rank reads only those parts of the weights that it holds.
 """
@@ -130,10 +130,10 @@ def _open(path: Path, settings: TrainSettings) -> Initial:
 
 
 def _facts(state: State) -> tuple[str, str]:
-    """Return the model and the digest of the initial weights in a checkpoint of this run.
+    """Return the name of the model and the digest of its initial weights from a checkpoint.
 
     Raises:
-        DataError: the checkpoint does not have them.
+        DataError: the checkpoint does not contain them.
     """
     try:
         return str(state["about"]["model"]), str(state["identity"]["initial"])

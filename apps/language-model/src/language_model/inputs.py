@@ -38,7 +38,9 @@ class Text:
     splits: dict[str, Split]
 
     def split(self, name: str | None) -> Split:
-        """Return the split `name`, or if it is None, the split val, or test if val is missing.
+        """Return the split `name`.
+
+        If `name` is None, return the split `val`, or `test` if the text has no `val`.
 
         Raises:
             DataError: the text has no such split.

@@ -52,7 +52,7 @@ class Lora:
         return self.alpha / self.rank
 
     def parameters(self, shape: Shape) -> int:
-        """Return the number of trained parameters of a decoder."""
+        """Return the number of parameters that the adaptation of a decoder trains."""
         width, hidden, keys = shape.width, shape.hidden, shape.key_heads * shape.head_width
         attention = 2 * (width + width) + 2 * (width + keys)
         matrices = 2 if shape.family == "gpt2" else 3
@@ -83,7 +83,7 @@ class _Sum:
 
 
 def _part(weight: Tensor, size: Size, dimension: int) -> nn.Parameter:
-    """Return a new parameter of shape `size`, without values.
+    """Return a new factor A or B: a parameter of shape `size`, without values.
 
     It is divided over the tensor ranks if `weight` is divided along `dimension`.
     """
@@ -121,7 +121,7 @@ class Merged:
         return self.weight.dtype
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array:
-        """Return the part of `shape` at `offsets`; by default the whole weight."""
+        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
         (row, column), (rows, columns) = offsets or (0, 0), self.shape if shape is None else shape
         rank = self.a.shape[0]
         a, b = self.a.read((0, column), (rank, columns)), self.b.read((row, 0), (rows, rank))

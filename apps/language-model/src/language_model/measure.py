@@ -27,7 +27,7 @@ def run(settings: EstimateSettings) -> tuple[Job, dict[str, Any]] | None:
     """Measure the layout on the ranks that a launcher started.
 
     Returns:
-        On rank 0, the measured job and the result of `step_facts`; None on the other ranks.
+        On rank 0, the `Job` that was measured and the result of `step_facts`; else None.
     """
     layout = Layout.of(settings)
     strategy = start(settings.strategy, device=settings.device, axes=layout.axes)

@@ -31,8 +31,8 @@ MOMENTS = 2 * FULL
 """Bytes of Adam's two moments of a weight."""
 LOSS_ARRAYS = 3
 """Arrays of the size of the logits in fp32 that the backward pass of the loss has at once: the
-logarithms of the probabilities, and the gradients of both operations of `cross_entropy`. With
-tensor parallelism, `loss_parallel` has one more."""
+log-probabilities, and the gradients of `log_softmax` and `nll_loss`, of which `cross_entropy`
+consists. With tensor parallelism, `loss_parallel` has one more."""
 Size = tuple[int, ...]
 
 
@@ -136,8 +136,8 @@ def _moments(job: Job, memory: Memory, steady: bool, freed: int) -> dict[str, in
     Args:
         job: description of the training.
         memory: the memory of the rank.
-        steady: whether gradients of an earlier micro-batch already exist when the largest number of
-            micro-batches is in flight.
+        steady: whether the rank processes more micro-batches than it keeps in flight. If so,
+            gradients of earlier ones exist when the number in flight is largest.
         freed: bytes of activations that are freed when a backward pass reaches its last block.
     """
     layout = job.layout
@@ -238,7 +238,7 @@ class Stage:
 
     @property
     def scattered(self) -> int:
-        """The bytes of both buffers for the gradients of a block, before these are divided.
+        """The bytes of two buffers for the gradients of a block, before the gradients are divided.
 
         A pipeline divides all gradients after the last micro-batch.
         """
@@ -254,7 +254,7 @@ class Stage:
         return (not self.is_first) + (not self.is_last)
 
     def activations(self, kept: Activations) -> float:
-        """Return the bytes that the stage keeps for a token of a micro-batch."""
+        """Return the bytes of activations that the stage keeps per token of a micro-batch."""
         total = self.number * kept.kept
         if self.is_last:
             total += kept.head
@@ -269,9 +269,9 @@ def divided(name: str, size: Size, tensor: int) -> Size:
     """Return the shape of the largest piece of a weight on a tensor rank.
 
     `parallelize.split_tensors` divides the rows of the tables and of the first matrix of a layer,
-    and the columns of its second matrix. Each tensor rank holds the norms and the biases of the
-    second matrices as a whole, and also that factor of a low-rank adaptation whose side of the
-    matrix is not divided.
+    and the columns of its second matrix. Each tensor rank holds whole norms, whole biases of
+    second matrices and, in a low-rank adaptation, the whole factor A of first matrices and the
+    whole factor B of second matrices.
     """
     layer, _, kind = name.rpartition(".")
     columns = layer.endswith(("output", "down"))
@@ -286,8 +286,8 @@ def in_flight(layout: Layout, rank: int) -> list[int]:
     """Return the largest number of micro-batches that each stage of a rank keeps at once.
 
     The numbers follow Narayanan et al., arXiv:2104.04473, sections 2.2.1 and 2.2.2. In the
-    interleaved schedule, they are the forward passes before the first backward pass, as PyTorch
-    counts them.
+    interleaved schedule, a rank keeps the forward passes that PyTorch makes before the first
+    backward pass.
     """
     many, depth = layout.micro_batches, layout.pipeline
     if depth == 1:
@@ -304,7 +304,8 @@ def in_flight(layout: Layout, rank: int) -> list[int]:
 def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
     """Yield how many of the first `total` passes of an interleaved schedule each stage makes.
 
-    A stage makes the passes of `depth` micro-batches before the next stage of the rank begins.
+    A stage makes the passes of `depth` micro-batches, one for each rank of the pipeline, before the
+    next stage of the rank begins.
     """
     rounds, rest = divmod(total, stages * depth)
     for stage in range(stages):

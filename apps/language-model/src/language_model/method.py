@@ -1,4 +1,4 @@
-"""The formulas: optimizer, learning rate, and the operations of a step."""
+"""The formulas of a training: optimizer, learning rate, and floating-point operations."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def make_optimizer(network: Network, settings: AdamW) -> Optimizer:
 
 
 def states(optimizer: Optimizer) -> dict[Tensor, Any]:
-    """Return the values that the optimizer keeps on this rank, by weight."""
+    """Return weight -> values that the optimizer keeps for it on this rank, such as its moments."""
     found: dict[Tensor, Any] = _own(optimizer).state
     return found
 
@@ -101,7 +101,7 @@ def _zero_redundancy() -> Any:
 
 
 def clipping(norm: Tensor, most: float) -> Tensor:
-    """Return the factor that reduces a gradient of norm `norm` to at most the norm `most`, ().
+    """Return the factor, a scalar, that reduces a gradient of norm `norm` to at most `most`.
 
     Pascanu et al., "On the difficulty of training recurrent neural networks", arXiv:1211.5063,
     algorithm 1. If `most` is 0, the factor is 1.

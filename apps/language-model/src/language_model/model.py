@@ -202,9 +202,9 @@ class Decoder(nn.Module):
         )
 
     def keys(self, values: Tensor) -> Tensor:
-        """Return `values` (batch, tokens) of all tokens of a sequence, as (batch, 1, 1, keys).
+        """Return `values` (batch, tokens) of this rank for all keys, (batch, 1, 1, keys).
 
-        Context ranks gather the values of all parts of the sequence.
+        Each context rank has a part of the tokens, and gathers the values of the other parts.
         """
         own = values[:, None, :, None]
         return (own if self.gather is None else self.gather(own)).transpose(2, 3)

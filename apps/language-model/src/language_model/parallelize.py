@@ -149,7 +149,7 @@ def split_context(stage: Decoder, mesh: DeviceMesh) -> None:
 
 
 def gather(part: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return the parts (batch, heads, tokens, width) of all ranks of a sequence, in order.
+    """Return a whole sequence, joined from the parts (batch, heads, tokens, width) of all ranks.
 
     The gradient of a part is the sum of the gradients of all ranks.
     """

@@ -98,7 +98,7 @@ def open_tokenizer(
 def write(
     network: Network, given: list[list[int]], method: Method, batch: int
 ) -> tuple[list[list[int]], float]:
-    """Return the tokens that follow each prompt, and the total time in seconds.
+    """Continue all prompts; return the added tokens of each, and the total time in seconds.
 
     Args:
         network: the network.
@@ -124,7 +124,8 @@ def show(
 ) -> None:
     """Print the prompts with their continuations, as plain text or in JSON.
 
-    The rate counts the added tokens, and its time includes the passes that read the prompts.
+    The printed rate in tokens per second counts only the added tokens, but its time includes the
+    passes that read the prompts.
 
     Args:
         settings: options of the command.

@@ -31,7 +31,10 @@ def recompute(stage: Decoder, kind: str) -> None:
 
 
 def selection() -> tuple[Any, Any]:
-    """Return the contexts of the forward pass of a block and of its recomputation."""
+    """Return two contexts for `checkpoint`: for the forward pass of a block and recomputation.
+
+    They keep the results that `recompute` describes for "selective".
+    """
     products = Counter[bool]()
 
     def policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

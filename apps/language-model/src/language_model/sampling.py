@@ -14,7 +14,7 @@ from language_model.model import seed_of
 from language_model.steps import Network
 
 PASS = 1024
-"""The most tokens of a pass that reads prompts: 200 MB of logits with the vocabulary of GPT-2."""
+"""Largest number of tokens in a pass that reads prompts; for GPT-2, their logits need 200 MB."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def continue_prompts(
     rounding of the logits.
 
     Args:
-        network: the network, in a layout whose stages and sequences are whole.
+        network: the network, in a layout without pipeline and without context parallelism.
         prompts: tokens of each prompt, at least one.
         method: how tokens are chosen.
         first: number of the first prompt.

@@ -36,7 +36,7 @@ RANKS = up_to(1 << 16)
 
 @dataclass(frozen=True)
 class RankSettings:
-    """Options that divide the sequences and the weight matrices over the ranks."""
+    """Options of data and tensor parallelism over the ranks of a mesh."""
 
     strategy: str = option(
         "single", "one process, or a mesh of ranks that the next options describe",
@@ -56,7 +56,7 @@ class RankSettings:
 
 @dataclass(frozen=True)
 class LayoutSettings(RankSettings):
-    """Options that divide the work over the ranks in any way."""
+    """Options of all kinds of parallelism: also pipelines, context parallelism, micro-batches."""
 
     pipeline_parallel: int = option(1, "ranks that share the blocks of the network", RANKS)
     pipeline_schedule: str = option(
@@ -364,11 +364,11 @@ class PredictSettings(RankSettings):
 
 
 def check_yardsticks(settings: TrainSettings | EvaluateSettings) -> None:
-    """Refuse yardsticks if they cannot be computed for the text.
+    """Refuse --yardsticks if the scores of the baselines cannot be computed for the text.
 
     Raises:
-        ArgumentError: the text is synthetic, or is the training split, which the n-gram model
-            counts.
+        ArgumentError: the text is synthetic, or it is the training split, on which the n-gram
+            model is trained.
     """
     if settings.yardsticks and settings.synthetic:
         raise ArgumentError(

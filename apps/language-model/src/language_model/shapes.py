@@ -8,7 +8,7 @@ from typing import Literal
 Family = Literal["gpt2", "llama"]
 RotaryScaling = tuple[float, float, float, int]
 """The arguments of `model.stretched`: factor, low, high, length. They stretch rotary positions for
-sequences that are longer than in the first training."""
+sequences that are longer than the sequences of the original pretraining."""
 
 
 @dataclass(frozen=True)

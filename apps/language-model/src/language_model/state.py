@@ -33,13 +33,13 @@ FREE = {
 }
 """Settings that may change at a resume; all others affect the weights or the metrics.
 
-The place of the initial weights may change, but their digest is compared.
+The path of the initial weights may change; their digest must stay the same.
 
 Another layout gives the same training up to rounding, and up to the random draws of dropout.
 """
 
 ABOUT = {"document_mask", "end", "model", "precision", "sequence", "tokenizer"}
-"""The entries of `about` in a checkpoint that the commands read, in addition to the shape."""
+"""Keys that the dict `about` of a checkpoint must have besides `shape`; the commands read them."""
 
 
 def identity(settings: TrainSettings, data: Inputs, initial: str | None) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Trained:
     yardsticks: Yardsticks | None = None
 
     def parts(self) -> Parts:
-        """Return the parts of a checkpoint: the state that changes from step to step."""
+        """Return the objects whose state changes from step to step, by name in a checkpoint."""
         network, strategy = self.network, self.strategy
         return {
             "network": weights(network),
@@ -104,7 +104,7 @@ class Trained:
         return sharded.digest(self.network.parameters, self.network.places)
 
     def before_save(self) -> None:
-        """Do nothing: no rank has statistics of its own."""
+        """Do nothing: the network has no running statistics that ranks would have to average."""
 
     def own_state(self) -> dict[str, Any]:
         """Return the description of the network, of its data and of the layout."""
@@ -127,7 +127,7 @@ class Trained:
 
 
 def weights(network: Network) -> sharded.ShardedWeights:
-    """Return the weights of a network as a part of a checkpoint."""
+    """Return an object that saves and loads a network's weights as an entry of a checkpoint."""
     return sharded.ShardedWeights(network.parameters, network.places, network.strategy)
 
 
@@ -156,10 +156,10 @@ def shape_of(state: State) -> Shape:
 
 
 def trained_weights(state: State) -> dict[str, Readable]:
-    """Return the weights of a checkpoint by name, with the products of an adaptation added.
+    """Return the weights of a checkpoint by name, with any low-rank adaptation added.
 
     Raises:
-        DataError: the checkpoint lacks a part of a product.
+        DataError: the checkpoint lacks weights, or a factor of the adaptation.
     """
     try:
         return merged(state["parts"]["network"], state["about"].get("lora"))

@@ -1,4 +1,7 @@
-"""Refuse a training whose weights, gradients and optimizer state cannot fit, before it is built."""
+"""Refuse a training whose weights, gradients and optimizer state do not fit into memory.
+
+The check is made before the network is built.
+"""
 
 from __future__ import annotations
 

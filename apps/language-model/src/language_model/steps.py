@@ -25,7 +25,7 @@ from trainkit.torch.strategy import TorchStrategy, buckets, flatten, unflatten
 
 
 def summed_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of the cross-entropy of all targets in fp32, in nats, ()."""
+    """Return the sum of the cross-entropy of all targets in nats, a scalar tensor in fp32."""
     return functional.cross_entropy(
         logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
     )
@@ -46,7 +46,7 @@ class Network:
         stages: the stages of this rank; without a pipeline, the whole decoder.
         parameters: name -> weight on this rank. In a pipeline with tied weights, the output layer
             in the last stage has the name of the token embedding, of which it is a copy.
-        places: name -> place of the weight, see `trainkit.torch.sharded`.
+        places: name -> position of this rank's piece in the weight: `trainkit.torch.sharded.Place`.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Network:
 
     @torch.no_grad()
     def _initialize(self, seed: int) -> None:
-        """Set the initial weights, of which each rank keeps its pieces."""
+        """Compute the initial weights, and set the pieces of them that this rank holds."""
         for name, parameter in self.parameters.items():
             at = self.places[name]
             values = initial_values(name, self.shape, at.whole, seed)
@@ -153,7 +153,7 @@ class Network:
         return batch.part(index, self.layout.context).to(self.strategy.device)
 
     def _numbers(self) -> AbstractContextManager[Any]:
-        """Return the context manager for all passes: autocast, and a loss over divided logits."""
+        """Return the context of all passes: autocast and, with divided logits, `loss_parallel`."""
         stack = ExitStack()
         half, device = self.layout.half, self.strategy.device.type
         stack.enter_context(torch.autocast(device, half, enabled=half is not None))
@@ -215,7 +215,7 @@ class Network:
 
     @torch.no_grad()
     def _average(self) -> None:
-        """Average those gradients that PyTorch does not average during the backward pass."""
+        """Sum or average the gradients over ranks where PyTorch's backward pass does not do so."""
         if self._replicas is None:
             return
         for parameter in self.parameters.values():
@@ -239,7 +239,7 @@ class Network:
 
 
 def _ends(strategy: TorchStrategy) -> Any:
-    """Return the group of the first and the last stage, or None on the ranks between them."""
+    """Return the process group of the first and the last pipeline stage; None on other ranks."""
     ranks = strategy.mesh.mesh  # type: ignore[attr-defined]
     pairs = torch.stack([ranks[0].flatten(), ranks[-1].flatten()], 1).tolist()
     return dist.new_subgroups_by_enumeration(pairs)[0]  # type: ignore[no-untyped-call]

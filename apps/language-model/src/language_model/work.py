@@ -12,7 +12,7 @@ NETWORKS = (
     ("gpt2-124m", 1024), ("llama2-7b", 1024), ("llama3-8b", 8192), ("llama-726k", 128),
     ("llama-test", 64),
 )
-"""The networks of the recipes, with the tokens of a sequence."""
+"""The networks of the recipes, each with the number of tokens of its sequences."""
 
 Layer = list[Any]
 
@@ -73,7 +73,7 @@ def _norm(name: str, shape: Shape) -> Layer:
 
 
 def main() -> None:
-    """Print the work of all networks as JSON."""
+    """Print the layers of all networks and their operations as JSON."""
     write({f"{name}@{sequence}": describe(name, sequence) for name, sequence in NETWORKS})
 
 

@@ -63,14 +63,14 @@ class PyTorch:
         self.title = f"PyTorch {torch.__version__}, {where}, {self.precision}"
 
     def product(self, order: int) -> Step:
-        """Return a function that multiplies two matrices of this order in the same precision."""
+        """Return a function that multiplies two `order` x `order` matrices in this precision."""
         kind = HALF.get(self.precision, torch.float32)
         left, right = (torch.randn(order, order, device=self.device).to(kind) for _ in range(2))
         result = torch.empty_like(left)
         return lambda: self.finished(torch.mm(left, right, out=result))
 
     def network(self, name: str) -> Network:
-        """Build the network `name`, and its two steps in channels_last.
+        """Build the network `name` with its inference step and its training step in channels_last.
 
         Raises:
             ArgumentError: the network does not accept images of this size.

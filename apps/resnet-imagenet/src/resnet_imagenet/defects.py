@@ -41,7 +41,7 @@ def fails(to: Preprocessing, options: PipelineOptions, samples: Sequence[Sample]
 
 
 def defect(encoded: Bytes) -> str | None:
-    """Return the defect of one image file, or None if it can be decoded as a whole.
+    """Return the defect of one image file, or None if DALI can decode the whole image.
 
     DALI does not report the cause. The result therefore contains the first bytes of the file.
     """

@@ -89,7 +89,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def need_onnx() -> None:
-    """Raise an error if the packages for ONNX, which the images for GPUs lack, are missing.
+    """Raise an error if a package for ONNX is missing, as in the container images for GPUs.
 
     Raises:
         ArgumentError: a package is missing; the message names it.

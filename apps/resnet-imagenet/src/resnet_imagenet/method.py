@@ -1,4 +1,4 @@
-"""The formulas: initial weights, optimizer, learning rate and loss."""
+"""The formulas of a training: initial weights, optimizer, learning rate and loss."""
 
 from __future__ import annotations
 
@@ -128,15 +128,18 @@ def total_steps(settings: TrainSettings, steps: int) -> int:
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the length of the training and its intervals, for `steps` steps per epoch."""
+    """Return the number of steps, and the intervals of logs, checkpoints and evaluations.
+
+    An epoch has `steps` steps.
+    """
     found = Course.of(settings, steps, total_steps(settings, steps))
     return replace(found, eval_every=0) if settings.synthetic else found
 
 
 def longest_warmup(settings: TrainSettings, steps: int) -> tuple[int, str]:
-    """Return the largest allowed number of warm-up steps, and the name of the limit.
+    """Return the largest allowed number of warm-up steps, and what limits it, for messages.
 
-    `steps` is the number of steps per epoch. Messages contain the name.
+    `steps` is the number of steps per epoch.
     """
     if settings.schedule == "cyclic":
         return round(settings.cycle_epochs * steps) - 1, "all of a cycle but its last step"

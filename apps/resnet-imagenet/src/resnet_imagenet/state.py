@@ -72,7 +72,7 @@ class Trained:
         return self.network if self.average is None else self.average.module
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the objects whose state changes from step to step, by name in a checkpoint."""
         average = {} if self.average is None else {"average": self.average}
         return parts(
             network=self.network, optimizer=self.optimizer, scaler=self.scaler, **average,

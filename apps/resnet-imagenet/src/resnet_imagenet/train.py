@@ -166,7 +166,7 @@ class Training:
             count: number of images of all ranks.
 
         Returns:
-            The sum of this rank's losses, ().
+            The sum of this rank's losses, a scalar tensor.
         """
         device, half = self.strategy.device, HALF.get(self.settings.precision)
         self.model.train()

@@ -1,4 +1,4 @@
-"""The work of the networks, layer by layer: `python -m resnet_imagenet.work` prints work.json."""
+"""The operations of the networks by layer: `python -m resnet_imagenet.work` prints work.json."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the work of all networks as JSON."""
+    """Print the layers of all networks and their operations as JSON."""
     write({name: describe(name) for name in dict.fromkeys((*model.MODELS, *ZOO))})
 
 

@@ -1,7 +1,7 @@
 """Networks besides ResNets, for comparison in `benchmark`: AlexNet, GoogLeNet, VGG and others.
 
 Each network maps images (N, 3, S, S) to logits (N, classes). AlexNet and VGG have no batch
-normalization, as in their publications. The verb `train` does not offer these networks. Their
+normalization, as in their publications. The command `train` does not offer these networks. Their
 initial weights are those of PyTorch.
 """
 
@@ -70,7 +70,7 @@ def conv(
 
 
 class Side(nn.Module):
-    """Modules that all process the same images, and whose results are concatenated."""
+    """Parallel branches: each processes the same input, and their results are concatenated."""
 
     def __init__(self, *branches: nn.Module) -> None:
         super().__init__()
@@ -88,8 +88,8 @@ INCEPTIONS = {
     "4e": (528, 256, 160, 320, 32, 128, 128), "5a": (832, 256, 160, 320, 32, 128, 128),
     "5b": (832, 384, 192, 384, 48, 128, 128),
 }
-"""Name of an inception module -> its input features, and those of 1x1, 3x3 reduce, 3x3, 5x5 reduce,
-5x5 and pool projection: arXiv:1409.4842, table 1."""
+"""Name of an inception module -> numbers of features: of its input, and of its layers 1x1, 3x3
+reduce, 3x3, 5x5 reduce, 5x5 and pool projection: arXiv:1409.4842, table 1."""
 
 
 def inception(name: str) -> Side:
@@ -187,7 +187,10 @@ def mobilenetv2(classes: int) -> nn.Module:
 
 
 def bottleneck(inputs: int, wide: int, outputs: int, stride: int) -> nn.Sequential:
-    """Return an inverted bottleneck: arXiv:1801.04381, table 1; no expansion if it is 1."""
+    """Return an inverted bottleneck; it does not expand if `wide` equals `inputs`.
+
+    Source: arXiv:1801.04381, table 1.
+    """
     expand = [conv(inputs, wide, 1, activation=nn.ReLU6)] if wide > inputs else []
     depthwise = conv(wide, wide, 3, stride, groups=wide, activation=nn.ReLU6)
     project = [nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs)]

@@ -31,7 +31,10 @@ An image; a sequence of frames, in order and of equal size; or a text, which is 
 """
 
 SampleWord = Literal["class", "multi", "none", "sequence", "text"]
-"""One word for the kind of a data set: for images the kind of labels, else the kind of samples."""
+"""The kind of a data set as one word.
+
+For images, it is the kind of their labels; for sequences and texts, the kind of the samples.
+"""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from shards.picturefacts import EXIF, BadImage, Facts, decoding, fault, orientat
 
 JPEG, PNG = jpegfile.MAGIC, pngfile.MAGIC
 OTHERS = ("BMP", "PPM", "TIFF", "WEBP")
-"""Further formats that can be read from a folder of images; none of them is packed."""
+"""Further formats that the packer reads; their pictures are encoded again before packing."""
 
 MOST_PIXELS = 178_956_970  # Pillow's limit, because a small file may declare more
 _TURNS = {

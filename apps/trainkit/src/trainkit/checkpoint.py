@@ -240,7 +240,7 @@ class Checkpoints:
                 warn(f"{path.name} is newer than the checkpoint to resume from: now {aside.name}")
 
     def _refuse_old(self) -> None:
-        """Refuse a folder with checkpoints of an older version."""
+        """Raise DataError if the folder has checkpoints in the format of an older version."""
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if OLD.fullmatch(path.name):
                 raise DataError(_old(path), code="checkpoint-outdated")

@@ -34,7 +34,7 @@ SUFFIX = ".safetensors"
 ALIGNED = 8
 LONGEST_HEADER = 4096  # the two entries take about 130 bytes
 TYPES: dict[str, TokenType] = {"U16": "uint16", "U32": "uint32"}
-"""Type in a header -> type of the tokens."""
+"""Name of a type in a safetensors header -> its name in `dataset.json`."""
 
 Tokens: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Tokens of the type uint16 or uint32."""
