@@ -60,7 +60,7 @@ class Place:
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return one place for each packed format, with the format in the contract first."""
+        """Return the `Place` of a data set in each packed format; the contract's is first."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]

@@ -305,7 +305,7 @@ class Packing(strict.Model):
 
 
 class OfFiles(Common):
-    """A contract whose samples are image files or videos, which are listed and then packed."""
+    """A contract whose samples are image files or videos, which are listed before packing."""
 
     packing: Packing
 
@@ -488,7 +488,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """A model that rejects contracts with an unknown reader, and lists the valid readers."""
+    """A model for an unknown `reader`: it rejects the contract and lists the valid readers."""
 
     reader: Annotated[str, AfterValidator(_known)]
 

@@ -243,7 +243,7 @@ def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, .
 
 
 def _move(part: Path, folder: Path) -> None:
-    """Move the files in `part` into `folder`, and replace the files of an earlier attempt."""
+    """Move the files in `part` into `folder`; they replace files of an earlier attempt."""
     for path in part.iterdir():
         target = folder / path.name
         if target.is_dir():  # an LMDB shard; a rename cannot replace a folder with files
