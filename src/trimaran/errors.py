@@ -63,7 +63,7 @@ class RunError(TrimaranError):
 
 
 class Fault(TrimaranError):  # noqa: N818 - the term in messages to the user
-    """The error that Trimaran itself has a fault."""
+    """The error for an unexpected fault of Trimaran itself."""
 
     code = "fault"
     exit_code = ExitCode.FAULT
@@ -143,7 +143,7 @@ _CODES = {
 
 
 def way_out(error: OSError) -> str | None:
-    """Return a hint what to do about an error of the operating system, or None if none is known."""
+    """Return a hint on what to do after an error of the operating system; None if none is known."""
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
 
 

@@ -30,7 +30,10 @@ LONGEST = 1 << 16
 """Maximum number of characters of a log to print at once; longer lines are printed in parts."""
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost", "blocked")
-"""States in which a run has no active job; only `completed` needs no `trimaran resume`."""
+"""States in which a run does not continue by itself.
+
+A run in one of these states, except `completed`, continues after `trimaran resume`.
+"""
 
 UNKNOWN = "unknown"
 """State of a run whose batch system does not answer, or whose files are damaged."""

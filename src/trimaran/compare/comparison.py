@@ -118,7 +118,8 @@ def _letters(number: int) -> str:
 def named(groups: Groups) -> Iterator[tuple[str, str, Side]]:
     """Yield for each run the name of its group, the name of the run, and the run itself.
 
-    The only run of group A is called A; if the group has several runs, they are called A1, A2, ....
+    The only run of a group A is called A. If the group has several runs, they are called A1, A2 and
+    so on.
     """
     for group, members in groups.items():
         for number, side in enumerate(members, start=1):
@@ -151,9 +152,9 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return each verdict row with another metric or another moment, such as `end`.
+    """Return the rows of all verdicts: one row for each metric and moment, such as `end`.
 
-    If several runs have a row for the same metric and moment, the row of the first run is returned.
+    If the verdicts of several runs have such a row, the row of the first run is returned.
     """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):

@@ -64,7 +64,10 @@ def sentences(comparison: Comparison) -> list[str]:
 
 
 _LOUD = ("more than noise", "more than noise within the runs")
-"""Results of a statistical test ("outcomes") that are reported in one sentence for each group."""
+"""Outcomes of a comparison that the text reports in a separate sentence for each group.
+
+If several groups have the same other outcome, they share a sentence.
+"""
 
 _OUTCOMES = {
     "within noise": "which is within the noise",

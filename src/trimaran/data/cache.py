@@ -60,7 +60,7 @@ class Place:
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return the `Place` of a data set in each packed format; the contract's is first."""
+        """Return the `Place` of each packed format, beginning with the format in the contract."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
@@ -292,7 +292,7 @@ def _pack_images(
 def _pack_text(
     contract: DownloadedText | LicensedText, source: Path, folder: Path, reporter: Reporter
 ) -> None:
-    """Pack a text into the folder `folder`; its verified files are in the folder `source`."""
+    """Pack the verified files of a text, which are in the folder `source`, into `folder`."""
     from trimaran.data.packing import text_packer
 
     contents: dict[str, str] = {}

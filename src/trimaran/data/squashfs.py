@@ -156,7 +156,7 @@ def _sizes(image: Path) -> dict[str, int]:
 
 @contextmanager
 def _grows(file: Path, advance: Advance) -> Iterator[None]:
-    """Report to `advance` how many bytes of `file` another process has written."""
+    """Run the block, and report to `advance` how many bytes of `file` are written meanwhile."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -12,10 +12,10 @@ from trimaran.doctor.folders import Place, joined, place_of
 from trimaran.doctor.situation import Situation
 
 MANY_FILES = 10_000
-"""A data set with more files counts as not packed; the shell probe does not count further."""
+"""A data set with more files than this counts as not packed; the probe then stops counting."""
 
 MOST_STRIPES = 16
-"""Largest number of Lustre stripes of a file that is recommended.
+"""Largest recommended number of Lustre stripes of a file.
 
 With fewer nodes than this, one stripe per node is recommended.
 """

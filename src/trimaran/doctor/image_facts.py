@@ -13,13 +13,13 @@ DEBIAN = {
     "glibc": "libc6", "pmix": "libpmix2", "ucx": "libucx0", "libfabric": "libfabric1",
     "verbs": "libibverbs1",
 }
-"""A dictionary that maps a component, such as `glibc`, to the Debian package with its version."""
+"""A dictionary that maps a component, such as `glibc`, to the Debian package that contains it."""
 
 MPI = {"openmpi-bin": "Open MPI", "mpich": "MPICH"}
 """A dictionary that maps a Debian package to the MPI implementation that it contains."""
 
 WHEELS = {"cuda": r"nvidia-cuda-runtime(-cu\d+)?", "nccl": r"nvidia-nccl-cu\d+"}
-"""A dictionary that maps a component to a regular expression for the wheel with its version."""
+"""A dictionary that maps a component to a regular expression for the wheel that contains it."""
 
 UBUNTU_GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 """A dictionary that maps a release of Ubuntu to the version of its GLIBC.

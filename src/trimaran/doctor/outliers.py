@@ -1,11 +1,11 @@
 """Find outliers among the measured values of nodes, by robust statistics.
 
-With four values or more, a value x is an outlier if its modified z-score is too large: |0.6745 (x -
-median) / MAD| > 3.5 (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC, 1993). MAD is
-the median of the absolute deviations from the median. Median and MAD stay meaningful if fewer than
-half of the values are bad. If the values are almost equal, even a tiny deviation has a large score.
-Therefore, the relative deviation from the median must also exceed the argument `least`. With fewer
-values, or with a MAD of 0, only the relative deviation is tested.
+With four values or more, a value x is an outlier if its modified z-score is too large:
+|0.6745 (x - median) / MAD| > 3.5 (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC,
+1993). MAD is the median of the absolute deviations from the median. Median and MAD stay meaningful
+if fewer than half of the values are bad. If the values are almost equal, even a tiny deviation has
+a large score. Therefore, the relative deviation from the median must also exceed the argument
+`least`. With fewer values, or with a MAD of 0, only the relative deviation is tested.
 """
 
 from __future__ import annotations

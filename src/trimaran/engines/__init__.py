@@ -42,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """The labels of an image and its entry point as text, without running the image."""
+    """The labels of an image, and its entry point as text; both are read without running it."""
 
     labels: Mapping[str, str]
     entry_point: str
@@ -112,9 +112,9 @@ class Engine(Protocol):
         """
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the name and the reference of the image that `build` would make.
+        """Return a description of the image that `build` would make; it need not exist.
 
-        The image need not exist: the digest is None and the size is 0.
+        In the description, the digest is None and the size is 0.
         """
 
     def build(

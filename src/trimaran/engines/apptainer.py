@@ -232,7 +232,7 @@ def workplace(needed: int) -> Iterator[Path]:
 
 
 def build_folders(place: Path) -> tuple[Path, ...]:
-    """Return the folders of the build in `place`: `place`, after the target of its link `tmp`."""
+    """Return the folders of a build: the target of the link `tmp` in `place`, and `place`."""
     scratch = (place / "tmp").resolve()
     return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)
 
@@ -250,11 +250,10 @@ DESCRIPTOR_TIMES = 41
 def freeze(path: Path, epoch: int) -> None:
     """Set all dates in the header of the SIF at `path` to `epoch`, and its identifier to zero.
 
-    Two builds from the same inputs then have the same header. Apptainer up to 1.4 writes a random
-    identifier and the current time into the header even when SOURCE_DATE_EPOCH is set. Newer
-    versions write SOURCE_DATE_EPOCH and no identifier, and so does this function. No program reads
-    the two fields. A signature that is made later covers them. The layout is defined by `header`
-    and `rawDescriptor` in github.com/apptainer/sif.
+    Apptainer up to 1.4 writes a random identifier and the current time into the header even when
+    SOURCE_DATE_EPOCH is set. Newer versions write SOURCE_DATE_EPOCH and no identifier, and so does
+    this function. No program reads the two fields. A signature that is made later covers them. The
+    layout is defined by `header` and `rawDescriptor` in github.com/apptainer/sif.
 
     Raises:
         BuildError: the file is not a SIF, or its layout is unknown.

@@ -131,7 +131,10 @@ CDI_KINDS: dict[Gpu, tuple[str, str]] = {
     "nvidia": ("nvidia.com/gpu", "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
     "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
 }
-"""CDI kind of a GPU vendor's devices, and the command that writes the CDI specification."""
+"""A dictionary that maps a GPU vendor to the CDI kind of its devices, and to a command.
+
+The command writes the CDI specification of these devices.
+"""
 
 
 def gpu_vendor(name: str) -> Gpu | None:

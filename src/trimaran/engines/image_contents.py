@@ -174,7 +174,10 @@ class Inventory(strict.Model):
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
     def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
-        """Return the differences between this image and `other`, with the reasons in `reasons`."""
+        """Return the differences between this image and `other`.
+
+        If `reasons` contains a reason why a difference is harmless, the difference includes it.
+        """
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),
             ("python", _python(self), _python(other)),

@@ -50,12 +50,12 @@ _KNOWN = {one.name: one for one in (_RECONSTRUCT, _NDARRAY, _DTYPE)}
 
 
 class _Bytes:
-    """Stands for NumPy's data type of unsigned bytes."""
+    """A stand-in for NumPy's data type of unsigned bytes."""
 
 
 @dataclass
 class _Array:
-    """Stands for a NumPy array of unsigned bytes; it is empty until the pickle sets its content."""
+    """A stand-in for a NumPy array of unsigned bytes; it is empty until the pickle fills it."""
 
     rows: int = 0
     columns: int = 0

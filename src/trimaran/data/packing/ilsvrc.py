@@ -137,7 +137,7 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
     """List the images in one tar, and the names of its members that are not images.
 
     Returns:
-        The WordNet number of the class, as in `task`, and the images.
+        The WordNet number of the class, as in `task`, and the images and names.
     """
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
     samples: list[Sample] = []

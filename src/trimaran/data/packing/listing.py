@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
-"""Maximum number of faults of one kind that a message lists; of the others, it gives the number."""
+"""Maximum number of faults of one kind that a message lists; it only counts the others."""
 
 class Samples(Protocol):
     """The checked samples of one split.

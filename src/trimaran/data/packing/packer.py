@@ -30,7 +30,7 @@ from trimaran.reporting import Advance, Reporter
 
 SKIPPED = "skipped.txt"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-"""Mean and standard deviation of each RGB channel, written to every `dataset.json`.
+"""Mean and standard deviation of each RGB channel, for every data set that is packed here.
 
 The values are those of ImageNet's training images in torchvision's reference training.
 """

@@ -125,7 +125,7 @@ def resize_of(text: str) -> Resize:
 
 
 def name_of(source: Path) -> str:
-    """Return a name for the data set that is packed from `source`, derived from the file name."""
+    """Return a name for the data set that is packed from `source`, derived from its name."""
     name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     return name or "images"
 

@@ -57,8 +57,8 @@ def listing(root: Path, reporter: Reporter) -> Listing:
     The frames are in the natural order of their names: 2 comes before 10.
 
     Raises:
-        UsageError: `root` has another layout, a folder has no frames, or frames are behind a
-            broken link or in a subfolder, which is not read.
+        UsageError: `root` has another layout, a folder has no frames, or frames would be left
+            out, because a link is broken or because they are in a subfolder.
     """
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []
