@@ -286,7 +286,7 @@ class Common(Described):
 
 
 class OfSequences(Common):
-    """A contract whose samples are sequences of images without classes."""
+    """A data contract whose samples are sequences of images without classes."""
 
     kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
 
@@ -305,7 +305,7 @@ class Packing(strict.Model):
 
 
 class OfFiles(Common):
-    """A contract whose samples are image files or videos, which are listed before packing."""
+    """A data contract whose samples are image files or videos, which are listed before packing."""
 
     packing: Packing
 
@@ -355,7 +355,7 @@ class Contract(Common, Obtainable):
 
 
 class OfArrays(Contract):
-    """A contract whose samples are read from arrays and packed as PNG files."""
+    """A data contract whose samples are read from arrays and packed as PNG files."""
 
     @abstractmethod
     def read(self, raw: Path, split: str) -> Samples:

@@ -14,7 +14,7 @@ MINIMUM = (1, 3)
 """Oldest version of Apptainer that is supported (site/docs/tutorials/installing.md)."""
 
 CAP_SYS_ADMIN = 21
-"""Number of the capability with which root mounts an image without a user namespace."""
+"""Number of the Linux capability with which root mounts an image without a user namespace."""
 
 SQUASHFS_SHARE = 4
 """mksquashfs uses at most the physical memory divided by this number (mksquashfs(1), -mem)."""

@@ -106,7 +106,7 @@ def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -
 
 
 def _image(name: str) -> str:
-    """Return the image of the app `collectives` for the same kind of device as the image `name`."""
+    """Return the name of the image of `collectives` for the kind of device of the image `name`."""
     kind = name.rpartition("-")[2]
     return f"{APP}-torch-{'cuda13' if kind == 'cuda' else kind}"
 

@@ -92,7 +92,7 @@ class Engine(Protocol):
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether the engine can be used on this machine."""
+        """Return whether the engine can be used on this machine, and if not, the reason."""
 
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
@@ -145,7 +145,7 @@ class Engine(Protocol):
         """
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run."""
+        """Return a command that runs the Python of the image, isolated from the host like a run."""
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the Python of the image with the arguments `words`, and return what it prints."""

@@ -156,7 +156,7 @@ class Apptainer(Container):
                 *commands.apptainer_options(built.name), "--pwd", "/", built.reference]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run.
+        """Return a command that runs the Python of the image, isolated from the host like a run.
 
         Apptainer always shares the network of the host; `setting.network` only adds the variables
         of a proxy.

@@ -122,7 +122,7 @@ class Container(Engine):
 
     @abstractmethod
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
-        """Return the command that runs the self-test of the image, isolated like a run."""
+        """Return a command that runs the image's self-test, isolated from the host like a run."""
 
     # These methods are the same for all container engines.
 
@@ -197,7 +197,7 @@ class Container(Engine):
             yield built
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
-        """Run the self-test of the image, isolated like a run."""
+        """Run the self-test of the image, isolated from the host like a run."""
         process.follow(
             self._self_test(image, built), f"testing {image.name}", reporter,
             env=self.environment(), what=f"the self-test of {image.name}", check=BuildError,

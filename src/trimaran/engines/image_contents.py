@@ -258,7 +258,7 @@ def collect(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def unexplained(differences: Iterable[Difference]) -> list[Difference]:
-    """Return the differences without a reason."""
+    """Return the differences for which no harmless reason is known."""
     return [difference for difference in differences if difference.reason is None]
 
 

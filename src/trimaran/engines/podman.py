@@ -187,7 +187,7 @@ class Podman(Storage):
                 f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run."""
+        """Return a command that runs the Python of the image, isolated from the host like a run."""
         argv = [*_run(setting), "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
         return Command(tuple(argv), self.environment(network=setting.network))
 

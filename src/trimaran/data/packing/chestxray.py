@@ -63,7 +63,7 @@ class PatientSplit(Split):
 
 
 class ChestXray14(LicensedFiles):
-    """The contract of NIH's chest X-rays; an image can have none, one or several of 14 findings."""
+    """The data contract of NIH's chest X-rays; an image can have any number of 14 findings."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 

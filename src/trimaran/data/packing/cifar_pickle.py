@@ -111,7 +111,7 @@ class _Interpreter:
         self.memo: dict[int, Any] = {}
 
     def run(self, content: bytes) -> Any:
-        """Return the object that the operations build.
+        """Execute the operations of the pickle `content`, and return the object that they build.
 
         Raises:
             NotABatchError: the pickle is incomplete, or has an operation that a batch does not

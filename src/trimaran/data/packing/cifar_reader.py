@@ -39,7 +39,7 @@ class FilesSplit(Counted):
 
 
 class Cifar(OfArrays):
-    """The contract of colour images with one class each in the binary files of CIFAR-10."""
+    """The data contract of colour images with one class each in the binary files of CIFAR-10."""
 
     reader: Literal["cifar"]
     classes: list[str] = Field(min_length=2, max_length=256)
@@ -118,7 +118,7 @@ class Coloured:
         return (self.records[number * RECORD],)
 
     def frames(self, number: int) -> tuple[Image.Image, ...]:
-        """Return the image `number`."""
+        """Return a tuple that contains only the image `number`."""
         from PIL import Image  # slow to import, and not needed to load a contract
 
         begin = number * RECORD + 1

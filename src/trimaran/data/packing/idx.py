@@ -102,7 +102,7 @@ class ImageSplit(Counted):
 
 
 class Images(OfArrays):
-    """The contract of grey images with one class each in IDX files."""
+    """The data contract of grey images with one class each in IDX files."""
 
     reader: Literal["idx"]
     classes: list[str] = Field(min_length=2)
@@ -168,7 +168,7 @@ class Labelled:
         return (self.classes[number],)
 
     def frames(self, number: int) -> tuple[Image.Image, ...]:
-        """Return the image `number`."""
+        """Return a tuple that contains only the image `number`."""
         return (self.images.image(number),)
 
     def histogram(self) -> list[int]:

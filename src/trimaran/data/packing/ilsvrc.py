@@ -39,7 +39,7 @@ _CHUNK = 1 << 20
 
 
 class ImageNet(LicensedFiles):
-    """The contract of the images of ILSVRC 2012 in the official tar files."""
+    """The data contract of the images of ILSVRC 2012 in the official tar files."""
 
     reader: Literal["ilsvrc2012"]
     splits: dict[Name, Counted] = Field(min_length=1)

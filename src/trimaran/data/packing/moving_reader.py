@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Motion(strict.Model):
-    """The parameters of the motion."""
+    """The parameters of generated sequences: size, length, number of images, speed and seed."""
 
     side: Annotated[Size, Field(description="side of a square frame, in pixels")]
     frames: Annotated[Size, Field(description="number of frames of a sequence")]
@@ -54,7 +54,7 @@ class MovingSplit(Counted):
 
 
 class Moving(OfSequences, OfArrays):
-    """The contract of sequences in which the images of another data set (`from`) move.
+    """The data contract of sequences in which the images of another data set (`from`) move.
 
     This contract gets the files and the sources from the contract of the other data set.
     """
@@ -65,7 +65,7 @@ class Moving(OfSequences, OfArrays):
     splits: dict[Name, MovingSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of all files of the other data set, including labels."""
+        """Return the names of all files of the data set whose images move, including labels."""
         return {split.images for split in self.splits.values()} | set(self.files)
 
     @model_validator(mode="before")

@@ -112,7 +112,7 @@ class Done(strict.Model):
 
 
 def resize_of(text: str) -> Resize:
-    """Return the size in the argument of `--resize`: `480` or `128x128`.
+    """Parse the argument of `--resize`, such as `480` or `128x128`, and return the size.
 
     Raises:
         UsageError: the argument has another form.

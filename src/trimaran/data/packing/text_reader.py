@@ -28,7 +28,7 @@ class TextSplit(Split):
 
 
 class OfText(Common):
-    """A contract whose samples are the documents of a text corpus.
+    """A data contract whose samples are the documents of a text corpus.
 
     Attributes:
         documents: the rule by which the files are divided into documents.
@@ -88,7 +88,7 @@ class OfText(Common):
 
 
 class DownloadedText(OfText, Contract):
-    """The contract of a text that Trimaran downloads."""
+    """The data contract of a text that Trimaran downloads."""
 
     reader: Literal["text"]
 

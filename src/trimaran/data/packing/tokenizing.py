@@ -98,7 +98,7 @@ def version() -> str:
 
 
 def of_bytes() -> bytes:
-    """Return the content of the tokenizer file for `bytes`.
+    """Return the content of the file of a tokenizer whose tokens are bytes.
 
     Each byte of a document becomes one token, the value of the byte. Token 256 ends a document.
     """
@@ -130,7 +130,7 @@ def trained(documents: Iterable[str], size: int) -> bytes:
 
 
 def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
-    """Return a tokenizer with `model`, which represents each byte of a text by one character."""
+    """Return a byte-level tokenizer with `model`: one character stands for each byte of a text."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     found = Tokenizer(model)

@@ -40,7 +40,7 @@ class VideoSplit(Split):
 
 
 class Videos(OfSequences, OfFiles, Contract):
-    """The contract of sequences that are parts of videos; no two sequences share a frame."""
+    """The data contract of sequences that are parts of videos; no two sequences share a frame."""
 
     reader: Literal["video"]
     splits: dict[Name, VideoSplit] = Field(min_length=1)

@@ -28,7 +28,7 @@ class HashedSplit(Counted):
 
 
 class Zipped(OfFiles, Contract):
-    """The contract of images in a zip; the folder of an image in the zip determines its classes."""
+    """The data contract of images in a zip; the folder of an image determines its classes."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
