@@ -187,4 +187,4 @@ CODES = {
     "source-changed": "A source file changed after it was listed.",
     "packing-conflict": "The directory contains an unfinished packing of other files or options.",
 }
-"""Error code -> one sentence that describes the error."""
+"""A dictionary that maps each error code to one sentence, which describes the error."""

@@ -63,14 +63,14 @@ class RunError(TrimaranError):
 
 
 class Fault(TrimaranError):  # noqa: N818 - the term in messages to the user
-    """An unexpected fault of Trimaran itself."""
+    """The error for an unexpected fault of Trimaran itself."""
 
     code = "fault"
     exit_code = ExitCode.FAULT
 
 
 class Interrupted(TrimaranError):  # noqa: N818 - requested by the user, not an error
-    """The interruption of a command by the user; no incomplete files are left."""
+    """The error that the user interrupted a command; no incomplete files are left."""
 
     exit_code = ExitCode.INTERRUPTED
     code = "stopped"
@@ -108,7 +108,10 @@ _WRONG_NAMES = {
     errno.ELOOP: "the link leads to itself: remove it, or name its target",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-"""`errno` -> hint, for errors that a wrong file name from the user causes."""
+"""A dictionary that maps `errno` to a hint, for errors that a wrong file name causes.
+
+The user has given the file name.
+"""
 
 _REFUSALS = {
     errno.EACCES: "check the permissions (`ls -ld`), or choose another folder",
@@ -128,7 +131,7 @@ _REFUSALS = {
     errno.E2BIG: "use shorter arguments",
     errno.ETXTBSY: "another program writes the file: try again",
 }
-"""`errno` -> hint, for errors that the state of the machine causes."""
+"""A dictionary that maps `errno` to a hint, for errors that the state of the machine causes."""
 
 
 _CODES = {
@@ -136,29 +139,32 @@ _CODES = {
     errno.EROFS: "file-unwritable", errno.ENOSPC: "disk-full", errno.EDQUOT: "disk-full",
     errno.EFBIG: "disk-full", errno.ENOMEM: "memory-full",
 }
-"""`errno` -> code of the error."""
+"""A dictionary that maps `errno` to the code of the error."""
 
 
 def way_out(error: OSError) -> str | None:
-    """Return the hint for an error of the operating system, or None if no hint is known."""
+    """Return a hint on what to do after an error of the operating system; None if none is known."""
     return (_WRONG_NAMES | _REFUSALS).get(error.errno or 0)
 
 
 def code_of(error: OSError, otherwise: str) -> str:
-    """Return the code for an error of the operating system, or `otherwise` if none is defined."""
+    """Return the error code for an error of the operating system, or `otherwise` if it has none."""
     return _CODES.get(error.errno or 0, otherwise)
 
 
 def unreadable(
     what: object, error: OSError, kind: type[TrimaranError] = UsageError
 ) -> TrimaranError:
-    """Return the error of the class `kind` for a file or directory `what` that cannot be read."""
+    """Return an error of the class `kind`: the file or directory `what` cannot be read."""
     code = "file-missing" if error.errno == errno.ENOENT else "file-unreadable"
     return kind(f"cannot read {what}: {error.strerror or error}", code=code, hint=way_out(error))
 
 
 def of_system(error: OSError) -> TrimaranError | None:
-    """Convert an operating system error; return None if only a Trimaran fault can cause it."""
+    """Convert an error of the operating system to an expected error of Trimaran.
+
+    Return None if only a fault of Trimaran can cause it.
+    """
     if error.errno in _WRONG_NAMES and error.filename is not None:
         code = "file-missing" if error.errno == errno.ENOENT else "argument-invalid"
         return UsageError(f"{error.filename}: {error.strerror}", code=code, hint=way_out(error))

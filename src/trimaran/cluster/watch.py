@@ -30,7 +30,10 @@ LONGEST = 1 << 16
 """Maximum number of characters of a log to print at once; longer lines are printed in parts."""
 
 ENDED = ("completed", "failed", "interrupted", "cancelled", "lost", "blocked")
-"""States of a run that continues only after `trimaran resume`."""
+"""States in which a run does not continue by itself.
+
+A run in one of these states, except `completed`, continues after `trimaran resume`.
+"""
 
 UNKNOWN = "unknown"
 """State of a run whose batch system does not answer, or whose files are damaged."""
@@ -46,14 +49,16 @@ POLL_SECONDS = 0.5
 class Watched:
     """The status of one submitted run.
 
+    A batch system may start a run several times; each of these starts is called a link.
+
     Attributes:
         directory: the run directory.
         recipe: name of the recipe.
-        job: number of the newest job; "-" without a job.
-        state: state from `run.json`, the links and the batch system.
-        nodes: number of nodes in the newest link.
+        job: number of the newest job in the batch system; "-" without a job.
+        state: state of the run, from `run.json`, the record of its links and the batch system.
+        nodes: number of nodes in the newest link; 0 before the first link.
         links: number of links.
-        step: last step in the metrics; None before the first step.
+        step: last training step in the metrics; None before the first step.
         reason: why the run waits, ended or was stopped.
     """
 
@@ -68,7 +73,10 @@ class Watched:
 
 
 def folders(site: Site) -> list[Path]:
-    """Return the folders of runs: in the working directory and in each cluster's scratch folder."""
+    """Return the folders that contain run directories.
+
+    There is one in the working directory, and one in the scratch folder of each cluster.
+    """
     scratch = [cluster.scratch / RUNS for cluster in site.clusters.values()
                if cluster.scratch is not None]
     known = {place.resolve(): place for place in (*scratch, Path(RUNS))}  # without duplicates
@@ -111,7 +119,7 @@ def look(directories: list[Path], reporter: Reporter | None = None) -> list[Watc
     If a batch system does not answer, the state of its runs is UNKNOWN.
 
     Raises:
-        UsageError: a directory is not a submitted run, or is damaged.
+        UsageError: a directory is not a submitted run, or its files are damaged.
     """
     records = {directory: jobs.submitted(directory) for directory in directories}
     answers = _ask(records, {run: job_chain.numbers(run) for run in records}, reporter)
@@ -141,7 +149,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
 
 @contextmanager
 def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
-    """Put an UNKNOWN row for the run into `rows` if the enclosed block fails."""
+    """Run the enclosed block; if it fails, report the run `directory` in `rows` as UNKNOWN."""
     try:
         yield
     except (TrimaranError, OSError) as error:  # OSError: a run of another user may be unreadable
@@ -171,7 +179,11 @@ def _ask(
 
 
 def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -> Watched:
-    """Return the status of a run; `others` has the status of runs from which it may start."""
+    """Return the status of a run.
+
+    A run may start only after another run has completed; `others` may contain the status of that
+    run.
+    """
     # Read after the batch system has answered, so that no end of a job is missed in between.
     record = jobs.submitted(directory)
     chain, job, now = job_chain.read(directory), answer.job, answer.state
@@ -201,9 +213,9 @@ def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -
 
 
 def _over(directory: Path, record: RunRecord, chain: list[Link], job: str) -> bool:
-    """Return whether a training has failed although the job that it shares with others is active.
+    """Return whether a training has failed although its job is still active.
 
-    Such a job does not start the failed training again.
+    Several trainings can share a job, which does not start a failed training again.
     """
     if record.job is None or record.job.together is None:
         return False
@@ -231,7 +243,7 @@ def _waiting(before: Path, others: Mapping[Path, Watched]) -> tuple[str, str]:
 
 
 def _waits_for_itself(directory: Path) -> bool:
-    """Return whether runs of a chain wait for each other in a circle.
+    """Return whether the run never starts, because runs wait for each other in a circle.
 
     Only a damaged `run.json` can cause such a circle.
     """
@@ -246,7 +258,7 @@ def _waits_for_itself(directory: Path) -> bool:
 
 
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
-    """Return the state of a run whose job ended without recording it, and the reason.
+    """Return the state of a run whose job ended without a record of the end, and the reason.
 
     The reason is the message in the first log that has a message, or else the state of the job.
     """
@@ -262,10 +274,10 @@ def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
 
 
 def _message(file: Path, *, failed: bool) -> str:
-    """Return the last message of the job script in a log, or "" if the log has no message.
+    """Return the last message that the job script wrote to a log, or "" without a message.
 
-    If the script wrote no message and the job has the state FAILED, return the last line of the
-    log. Other states, such as TIMEOUT, are themselves the reason.
+    If the script wrote no message and the job has the state FAILED (`failed`), the last line of the
+    log is returned. In other states, such as TIMEOUT, the name of the state is the reason.
     """
     try:
         log = read_end(file, LOG_TAIL).decode(errors="replace")
@@ -300,7 +312,7 @@ def follow(directory: Path, say: Callable[[str], None], *, on: bool) -> None:
     Args:
         directory: the run directory.
         say: function that prints a line.
-        on: whether to print new lines until the job has ended.
+        on: whether to wait for new lines, and print them, until the job has ended.
 
     Raises:
         UsageError: `directory` is not a submitted run.

@@ -1,5 +1,6 @@
 """Compare runs and evidence files: find differences, and decide whether they exceed the noise.
 
-`comparison` groups and judges the runs with the statistics of `noise`. `result` defines the result,
-which `explain` shows.
+The module `comparison` groups the runs, and judges their differences with the statistics of the
+module `noise`. `result` defines the data of a comparison, and `explain` shows them as text and
+HTML.
 """

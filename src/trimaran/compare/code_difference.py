@@ -14,7 +14,7 @@ from trimaran.errors import UsageError, unreadable
 
 
 class Line(NamedTuple):
-    """A line of code: `text` is the line in the file, and `code` is `text` without its comment."""
+    """A line of code: the whole line (`text`), and the line without its comment (`code`)."""
 
     code: str
     text: str
@@ -40,7 +40,7 @@ def changed_lines(before: Path, after: Path) -> list[str]:
 
 
 def code(path: Path) -> list[Line]:
-    """Return the lines of code of a Python file.
+    """Return the lines of a Python file that contain code.
 
     Docstrings, comments, blank lines and imports at module level are left out.
 

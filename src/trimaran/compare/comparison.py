@@ -1,4 +1,4 @@
-"""Compare runs: groups of repeats, their metrics, time to reach a level, and scaling."""
+"""Compare runs: groups of repeats, their metrics, the time to reach a given value, and scaling."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimaran.verdict.metrics import Row
 Groups = dict[str, list[Side]]
 
 POOLED = ("image", "machine", "recipe-file")
-"""Values of `--pool`: properties in which repeats may differ."""
+"""Values of the option `--pool`: properties that may differ between repeats of one experiment."""
 
 
 def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparison, Groups]:
@@ -28,10 +28,10 @@ def compare(paths: Sequence[Path], pooled: Sequence[str] = ()) -> tuple[Comparis
     Args:
         paths: run directories, scaling series and files of evidence. The group of the first run is
             the baseline of the other groups.
-        pooled: properties of POOLED in which repeats may differ.
+        pooled: properties (see `POOLED`) in which the repeats of an experiment may differ.
 
     Returns:
-        The comparison, and the runs of each group, from which a page draws the curves.
+        The comparison; and the runs of each group, whose curves are drawn on the page.
 
     Raises:
         UsageError: the paths contain fewer than two runs, one run twice, runs of several apps, or
@@ -96,7 +96,7 @@ def _pooled(side: Side, words: Sequence[str]) -> Side:
 
 
 def _grouped(sides: Sequence[Side]) -> Groups:
-    """Return the runs by experiment, in groups called A, B, C and so on.
+    """Return the runs in groups called A, B, C and so on; a group has all runs of one experiment.
 
     If all runs are repeats of one experiment, the first run is group A and the others are group B.
     """
@@ -110,15 +110,16 @@ def _grouped(sides: Sequence[Side]) -> Groups:
 
 
 def _letters(number: int) -> str:
-    """Return the letters of the group `number`: A for 0, B for 1, AA for 26, and so on."""
+    """Return the name of the group `number`: A for 0, B for 1, AA for 26, and so on."""
     before, last = divmod(number, 26)
     return (_letters(before - 1) if before else "") + chr(ord("A") + last)
 
 
 def named(groups: Groups) -> Iterator[tuple[str, str, Side]]:
-    """Yield for each run the name of its group, its own name, and the run itself.
+    """Yield for each run the name of its group, the name of the run, and the run itself.
 
-    A run has the name of its group (`A`). If the group has several runs, a number follows (`A1`).
+    The only run of a group A is called A. If the group has several runs, they are called A1, A2 and
+    so on.
     """
     for group, members in groups.items():
         for number, side in enumerate(members, start=1):
@@ -151,9 +152,9 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return one row for each metric and moment (such as `end`) in the verdicts of the runs.
+    """Return the rows of all verdicts: one row for each metric and moment, such as `end`.
 
-    If the verdicts of several runs contain such a row, the row of the first run is returned.
+    If the verdicts of several runs have such a row, the row of the first run is returned.
     """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):
@@ -205,9 +206,10 @@ def _difference(
 
 
 def _reached(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Reach]:
-    """Return, for each metric with curves, the step and time at which each run reached a level.
+    """Return, for each metric with curves, the step and time at which each run reached a "level".
 
-    The level is the bound that the recipe expects, or else the worst final value of all runs.
+    The level is a value of the metric: the bound that the recipe expects, or else the worst final
+    value of all runs.
     """
     reached = []
     for metric in metrics:
@@ -246,7 +248,7 @@ def _arrival(name: str, side: Side, metric: str, level: float, up: bool) -> resu
 
 
 def _notes(groups: Groups, metrics: Sequence[result.Metric], pooled: Sequence[str]) -> list[str]:
-    """Return notes on the numbers for the reader: the methods used, and their limits."""
+    """Return notes for the reader: the statistical methods that were used, and their limits."""
     differences = [difference for metric in metrics for difference in metric.differences]
     used = dict.fromkeys(difference.method for difference in differences)
     notes = [METHODS[method] for method in used]

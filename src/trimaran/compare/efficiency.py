@@ -1,4 +1,4 @@
-"""Compute speed-up and efficiency of groups, and judge the efficiency that a recipe expects."""
+"""Compute speed-up and scaling efficiency of groups of runs, and judge the expected efficiency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Groups = Mapping[str, Sequence[Side]]
 
 
 def scaling(groups: Groups, metrics: Sequence[result.Metric]) -> list[result.Scale]:
-    """Return throughput, speed-up and efficiency of each group.
+    """Return throughput, speed-up and scaling efficiency of each group of runs.
 
     The result is empty unless the groups differ in the number of devices.
     """

@@ -30,8 +30,8 @@ from trimaran.report.table import Table
 def tables(comparison: Comparison) -> list[Table]:
     """Return the tables of groups, runs and metrics.
 
-    Further tables show the steps at which runs reached a level of a metric, the scaling, and the
-    variants of the app, if the comparison contains these results.
+    Further tables show the steps at which runs reached a given value of a metric, the scaling, and
+    the variants of the app, if the comparison contains these results.
     """
     shown = [_groups(comparison), _runs(comparison), _metrics(comparison)]
     if comparison.reached:
@@ -64,7 +64,10 @@ def sentences(comparison: Comparison) -> list[str]:
 
 
 _LOUD = ("more than noise", "more than noise within the runs")
-"""Outcomes that get a separate sentence for each group."""
+"""Outcomes of a comparison that the text reports in a separate sentence for each group.
+
+If several groups have the same other outcome, they share a sentence.
+"""
 
 _OUTCOMES = {
     "within noise": "which is within the noise",
@@ -223,9 +226,9 @@ class Described(NamedTuple):
 
 
 def _drawings(variants: Variants) -> Iterator[Described]:
-    """Yield the drawings that compare variants.
+    """Yield the drawings that compare the variants of an app.
 
-    Two drawings show the metric over epochs and over time; the third one shows the time of an
+    Two drawings show the metric over epochs and over time; the third one shows the duration of an
     epoch.
     """
     if (panel := variant_tables.panel(variants)) is not None:
@@ -237,7 +240,7 @@ def _drawings(variants: Variants) -> Iterator[Described]:
 
 
 def _panels(groups: Groups) -> Iterator[Panel]:
-    """Yield a panel for each metric with curves; the runs of a group have the same colour."""
+    """Yield a panel with the curves of each metric; all runs of a group have the same colour."""
     colors = {group: number for number, group in enumerate(groups)}
     card = next(iter(groups.values()))[0].card
     for name, metric in card.metrics.items():

@@ -16,8 +16,10 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of readings of each run for which two single runs are compared by `stretches`;
-20 readings form four stretches."""
+"""Smallest number of readings of each run for which two single runs are compared.
+
+The function `stretches` divides 20 readings into four stretches.
+"""
 
 Outcome = Literal[
     "no difference", "within noise", "more than noise", "more than noise within the runs",
@@ -43,16 +45,16 @@ METHODS = {
     NONE: "One run against one run, with one value each: the scatter between repeated runs is not"
     " known. Run each with several seeds.",
 }
-"""Method -> note on its formula and its assumptions."""
+"""A dictionary that maps each statistical method to a note on its formula and its assumptions."""
 
 
 class Difference(NamedTuple):
-    """The difference of two groups, second minus first.
+    """The difference of two groups: the mean of the second group minus the mean of the first group.
 
     Attributes:
         value: difference of the means.
-        low: lower end of the confidence interval; None without an interval.
-        high: upper end of the confidence interval; None without an interval.
+        low: lower end of the confidence interval; None if no interval can be computed.
+        high: upper end of the confidence interval; None if no interval can be computed.
         outcome: whether the difference is more than noise.
         method: the statistical method, a key of METHODS.
     """
@@ -73,8 +75,8 @@ def between(
     Args:
         first: values of the metric in the first group, one for each run.
         second: values of the metric in the second group, one for each run.
-        windows: the readings of the two runs, in the order of time, if each group consists of one
-            run, and the value of a run is the median of its readings.
+        windows: the readings of two runs in the order of time; used only if each group has one run.
+            None if the value of a run is not the median of its readings.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:

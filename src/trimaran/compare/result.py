@@ -10,9 +10,10 @@ from trimaran.verdict.metrics import Outcome
 
 
 class Run(BaseModel):
-    """One run.
+    """One of the compared runs.
 
-    `name` is the letter of its group. If the group has several runs, a number follows.
+    `name` is the letter of its group, for example A. If the group has several runs, a number
+    follows, for example A1.
     """
 
     name: str
@@ -27,8 +28,9 @@ class Run(BaseModel):
 class Group(BaseModel):
     """The repeats of one experiment.
 
-    `unlike` lists the differences from the first group. `recipe_file` is the beginning of the
-    SHA-256 of the recipe. `ranks` is None if the runs do not record the number of ranks.
+    `unlike` describes the differences between this experiment and that of the first group.
+    `recipe_file` contains the first 12 digits of the recipe's SHA-256. `ranks` is None if the runs
+    do not record the number of ranks.
     """
 
     name: str
@@ -45,7 +47,7 @@ class Group(BaseModel):
 
 
 class Summary(BaseModel):
-    """The values of a metric in a group, with their mean and standard deviation.
+    """The values of a metric in the runs of one group, with their mean and standard deviation.
 
     `deviation` is None if there is only one value.
     """
@@ -57,7 +59,7 @@ class Summary(BaseModel):
 
 
 class Difference(BaseModel):
-    """The difference of a group from the first group, in the unit of the metric and in percent."""
+    """The difference between a group and the first group, in the metric's unit and in percent."""
 
     group: str
     value: float
@@ -69,7 +71,7 @@ class Difference(BaseModel):
 
 
 class Metric(BaseModel):
-    """The values of one metric at one moment, such as `end`, in all groups with this metric."""
+    """The values of one metric at one moment, such as `end`, in all groups that have the metric."""
 
     metric: str
     at: str
@@ -80,9 +82,9 @@ class Metric(BaseModel):
 
 
 class Arrival(BaseModel):
-    """The step and the time at which a run first reached a level.
+    """The step and the time in seconds at which a run first reached a given value of a metric.
 
-    `step` and `seconds` are None if the run did not reach the level, or if they are not known.
+    Both are None if the run did not reach the value, or if they are not known.
     """
 
     run: str
@@ -91,7 +93,7 @@ class Arrival(BaseModel):
 
 
 class Reach(BaseModel):
-    """A level of a metric, and the step and time at which each run first reached this level."""
+    """A value (`level`) of a metric, and the step and time at which each run first reached it."""
 
     metric: str
     unit: str
@@ -101,7 +103,7 @@ class Reach(BaseModel):
 
 
 class ExpectedEfficiency(BaseModel):
-    """The efficiency that the recipe of a group expects, and whether the group reached it.
+    """The scaling efficiency that the recipe of a group expects, and whether the group reached it.
 
     `measured` is the efficiency relative to the group with `over` devices, or None if there is no
     such group. The outcome is NO REFERENCE if `measured` is None, or if the throughput of a run has
@@ -117,7 +119,7 @@ class ExpectedEfficiency(BaseModel):
 
 
 class Scale(BaseModel):
-    """The throughput, speed-up and efficiency of a group.
+    """The throughput, speed-up and scaling efficiency of a group.
 
     Speed-up and efficiency are relative to the group with the fewest devices. `devices` is the
     number of GPUs if a rank uses several GPUs, otherwise the number of ranks.
@@ -137,9 +139,9 @@ class Scale(BaseModel):
 
 
 class Epoch(BaseModel):
-    """The mean time and metric of a group's runs at the end of an epoch.
+    """The end of an epoch: mean time and mean value of a metric over the runs of a group.
 
-    `seconds` is the time since the start of a run, and `value` is the metric that
+    `seconds` is the time since the start of a run, and `value` is the value of the metric that
     `Variants.per_epoch` names.
     """
 
@@ -195,9 +197,9 @@ class Quantity(BaseModel):
 
 
 class Variants(BaseModel):
-    """The variants of an app that groups of runs used; the first group is the baseline.
+    """The results for the variants of an app that the groups of runs used.
 
-    `option` is the option of the app that distinguishes the variants.
+    `option` is the option of the app whose value is the variant. The first group is the baseline.
     """
 
     option: str

@@ -1,4 +1,4 @@
-"""Read the runs to compare, from run directories and files of evidence, into one form."""
+"""Read the runs to compare, from run directories and files of evidence."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from trimaran.verdict.run_verdict import JudgedRun
 
 @dataclass(frozen=True)
 class Experiment:
-    """The properties that repeats share; repeats differ only by chance, for example by the seed.
+    """The properties that all repeats of one experiment have in common.
 
-    All values are texts for display.
+    Repeats differ only by chance, for example by the seed. All values are texts for display.
     """
 
     recipe: str
@@ -41,7 +41,7 @@ class Experiment:
     site_file: str = "neutral"
 
     def unlike(self, other: Experiment) -> list[str]:
-        """Return texts that describe the differences of this experiment from another one."""
+        """Return one text for each property that differs between this experiment and `other`."""
         mine, theirs = vars(self), vars(other)
         return [f"{key.replace('_', ' ')} {mine[key]} instead of {theirs[key]}"
                 for key in mine if mine[key] != theirs[key]]
@@ -49,25 +49,25 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Side:
-    """One run of a comparison.
+    """One of the compared runs.
 
     Attributes:
         path: path as the user gave it.
-        experiment: the properties that repeats share.
-        card: card of the app.
+        experiment: the properties that the run has in common with its repeats.
+        card: description of the app (`app.yaml`).
         changed: all arguments that differ from the recipe, including the seed.
-        started: start of the run.
+        started: date and time of the start of the run.
         nodes: number of nodes.
         ranks: world size; None: the run does not record it.
         devices: number of devices that compute: the number of GPUs if a rank uses several GPUs,
             otherwise the number of ranks; None: not known.
         seconds: duration of the run.
         verdict: the verdict.
-        windows: metric -> readings, in order, whose median is the value of the metric.
+        windows: metric -> readings in the order of time; the value of the metric is their median.
         curves: curves of the metrics; evidence of older versions has none.
         variant: the variant of the app that the run used; None: the app has no variants, or
             evidence of an older version does not record the variant.
-        efficiency: the efficiency that the recipe expects; None: the recipe expects no efficiency,
+        efficiency: the scaling efficiency that the recipe expects; None: the recipe expects none,
             or the evidence is from another version of the recipe.
     """
 
@@ -92,9 +92,9 @@ class Side:
         return self.experiment.recipe.partition("/")[0]
 
     def row(self, metric: str, at: str) -> Row | None:
-        """Return the verdict's row for a metric and a moment, such as `end`.
+        """Return the verdict's row for a metric and a moment (`at`), such as `end`.
 
-        Return None if there is no such row, or if the row has no finite value.
+        Return None if there is no such row, or if its measured value is missing or not finite.
         """
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)
@@ -190,7 +190,7 @@ def _of_evidence(path: str, evidence: RunEvidence) -> Side:
 
 
 def _by_recipe(recipe: Recipe | None, used: RecipeRecord, card: Card) -> RunVariant | None:
-    """Return the variant from the recipe of a run, for older evidence that does not record it.
+    """Return the variant that the recipe of a run selects, for evidence that does not record it.
 
     Return None if the app has no variants, or if the recipe of the run is not in this checkout.
     """
@@ -200,7 +200,10 @@ def _by_recipe(recipe: Recipe | None, used: RecipeRecord, card: Card) -> RunVari
 
 
 def _devices(recipe: Recipe | None, evidence: RunEvidence) -> int | None:
-    """Return the number of devices that computed; None if the ranks or their GPUs are not known."""
+    """Return the number of devices that computed; None if it cannot be determined.
+
+    It is unknown if the evidence does not contain the number of ranks or their GPUs.
+    """
     ranks = _ranks(evidence.run.environment)
     if ranks is None or (recipe is None and evidence.run.host.accelerators):
         return None

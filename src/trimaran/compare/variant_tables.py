@@ -1,4 +1,4 @@
-"""Express the compared variants of an app as a table, notes and drawings."""
+"""Show the results of an app's variants as a table, notes and drawings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trimaran.report.panels import MOST_KEPT, Line, Panel, Point, evenly
 from trimaran.report.rows import Dot, Row
 
 MOST_EPOCHS = 5
-"""Maximum number of epochs whose values are in the table."""
+"""Maximum number of epochs for which the table shows the value of the metric."""
 
 
 def columns(variants: Variants) -> list[str]:
@@ -67,7 +67,7 @@ def notes(variants: Variants, groups: int) -> list[str]:
 
     Args:
         variants: the compared variants.
-        groups: number of groups of the comparison.
+        groups: number of compared groups; the table lacks the groups whose variant is not known.
     """
     base = variants.groups[0]
     found = [
@@ -102,9 +102,10 @@ def notes(variants: Variants, groups: int) -> list[str]:
 
 
 def panel(variants: Variants) -> Panel | None:
-    """Return the curves of the metric after each epoch, one for each variant.
+    """Return a panel with one curve for each variant: the metric after each epoch.
 
-    Each point has the epoch and the time in seconds. Return None if no variant has values.
+    A point of a curve has the epoch, the time in seconds and the value of the metric. Return None
+    if no variant has values.
     """
     lines = [
         Line(_label(variants, one),
@@ -116,7 +117,7 @@ def panel(variants: Variants) -> Panel | None:
 
 
 class Over(NamedTuple):
-    """The horizontal axis of a drawing: its name, and the arguments `by` and `unit` of a chart."""
+    """The horizontal axis of a drawing: its name, and the arguments `by` and `unit` for a chart."""
 
     name: str
     by: charts.By
@@ -124,13 +125,13 @@ class Over(NamedTuple):
 
 
 OVER = (Over("epochs", "steps", "epoch"), Over("time", "time", "step"))
-"""Horizontal axes of the two drawings of the metric after each epoch; see `charts.chart`."""
+"""The two drawings of the metric after each epoch: one over epochs, one over time."""
 
 
 def times(variants: Variants) -> row_charts.Table | None:
-    """Return the times of an epoch for a drawing: a dot for each run, and the mean of the runs.
+    """Return a drawing of the duration of an epoch: a dot for each run, and the mean of the runs.
 
-    There is one row for each variant. Return None if no run reports times.
+    There is one row for each variant. Return None if no run reports the duration.
     """
     found = [_row(variants, one) for one in variants.groups if one.time is not None]
     return row_charts.Table(variants.time.title, found, zero=True) if found else None
@@ -149,6 +150,6 @@ def _row(variants: Variants, one: Variant) -> Row:
 
 
 def _label(variants: Variants, one: Variant) -> str:
-    """Return the name of a variant, followed by the name of its group if the name is repeated."""
+    """Return the name of a variant, with the name of its group if several groups have it."""
     names = [other.name for other in variants.groups]
     return f"{one.name} ({one.group})" if names.count(one.name) > 1 else one.name

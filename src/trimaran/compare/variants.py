@@ -45,7 +45,10 @@ def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
 
 
 def _name(members: Sequence[Side], variants: Variants) -> str | None:
-    """Return the name of a group's variant; None if it is unknown, or if the runs differ in it."""
+    """Return the name of the variant that the runs of a group used.
+
+    Return None if it is unknown, or if the runs used different variants.
+    """
     names = {of_runs.name_of(side.variant.arguments, variants)
              for side in members if side.variant is not None}
     return names.pop() if len(names) == 1 else None
@@ -59,7 +62,7 @@ def _quantity(card: Card, name: str) -> result.Quantity:
 def _variant(
     group: str, name: str, members: Sequence[Side], variants: Variants
 ) -> result.Variant:
-    """Return the results of a variant without speed-up and number of changed lines of code.
+    """Return the results of a variant, except the speed-up and the number of changed lines of code.
 
     These two numbers are relative to the first variant, and are added later.
     """

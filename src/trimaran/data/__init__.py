@@ -1,1 +1,1 @@
-"""Data sets: contracts, downloads, packing into shards, verification and the cache."""
+"""Describe data sets by contracts, download and verify them, and pack them into shards."""

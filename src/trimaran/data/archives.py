@@ -38,7 +38,7 @@ CHUNK = 1024 * 1024
 
 
 class SourceError(RunError):
-    """The error of one download source; the last line of the message contains the reason."""
+    """The error of one download source; the reason is the last line of the error message."""
 
     code = "download-failed"
 
@@ -71,13 +71,16 @@ def is_pickled(source: Source | Archive) -> bool:
 
 
 def _deb_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the wanted files of a .deb in one pass, because seeking in a compressed tar is slow."""
+    """Yield name and content of each wanted file in a .deb, in one pass.
+
+    Seeking in a compressed tar is slow.
+    """
     with DebFile(str(archive)) as package:
         yield from _of_tar(package.data.tgz(), wanted)
 
 
 def _tar_members(archive: Path, wanted: set[str]) -> Iterator[tuple[str, IO[bytes]]]:
-    """Yield the wanted files of a .tar.gz in one pass."""
+    """Yield name and content of each wanted file in a .tar.gz, in one pass."""
     with tarfile.open(archive, "r|gz") as tar:
         yield from _of_tar(tar, wanted)
 

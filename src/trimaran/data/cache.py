@@ -45,14 +45,14 @@ State = Literal["absent", "downloaded", "packed", "damaged"]
 
 @dataclass(frozen=True)
 class Place:
-    """The cache folders of one data set in one packed format."""
+    """The folders in the cache that belong to one data set in one packed format."""
 
     contract: AnyContract
     form: FormatName
 
     @classmethod
     def of(cls, contract: AnyContract, form: FormatName | None) -> Place:
-        """Return the cache folders of a data set in the format `form`.
+        """Return the `Place` of a data set in the format `form`.
 
         If `form` is None, the format in the contract is used.
         """
@@ -60,7 +60,7 @@ class Place:
 
     @classmethod
     def every(cls, contract: AnyContract) -> list[Place]:
-        """Return one place for each packed format, with the format in the contract first."""
+        """Return the `Place` of each packed format, beginning with the format in the contract."""
         forms: tuple[FormatName, ...] = get_args(FormatName)
         own = contract.own_format
         return [cls(contract, form) for form in sorted(forms, key=lambda form: form != own)]
@@ -127,7 +127,10 @@ def damaged(contract: AnyContract) -> list[FormatName]:
 
 
 def state(contract: AnyContract) -> State:
-    """Return the state of the data set, judged by file sizes and the last result of `verify`."""
+    """Return the state of the data set: absent, downloaded, packed or damaged.
+
+    It is derived from the sizes of the files and the last result of `verify`.
+    """
     here = formats_here(contract)
     if here:
         return "damaged" if set(here) & set(damaged(contract)) else "packed"
@@ -186,8 +189,8 @@ def get(
 def _mend(place: Place, offline: bool, reporter: Reporter, source: Path | None) -> None:
     """Check the data set again, and replace it if files are missing or damaged.
 
-    The caller holds the lock. The second check is needed, because another process may have
-    repaired the data set while this process waited for the lock.
+    The caller holds the lock of the data set. While this process waited for the lock, another
+    process may have repaired the data set, so a second check is needed.
     """
     thorough = os.path.lexists(place.damaged)
     faults = _faults(place, reporter, records=thorough)
@@ -289,7 +292,7 @@ def _pack_images(
 def _pack_text(
     contract: DownloadedText | LicensedText, source: Path, folder: Path, reporter: Reporter
 ) -> None:
-    """Pack a text from the verified files in the folder `source` into `folder`."""
+    """Pack the verified files of a text, which are in the folder `source`, into `folder`."""
     from trimaran.data.packing import text_packer
 
     contents: dict[str, str] = {}
@@ -303,9 +306,9 @@ def _pack_text(
 
 
 def _set_aside(place: Place, reporter: Reporter) -> None:
-    """Rename the old packed data set, which is kept until the new data set is complete.
+    """Rename the old packed data set, and keep it until the new data set is complete.
 
-    An unfinished packing stays in place, so that it can be resumed.
+    An unfinished packing is not renamed, so that it can be resumed.
     """
     from trimaran.data.packing import unfinished
 
@@ -418,7 +421,7 @@ def is_image(place: Path) -> bool:
 
 
 def _is_complete(place: Place) -> bool:
-    """Return True if all shards have their sizes and were made from the files of the contract."""
+    """Return True if all shards have the right sizes and were made from the contract's files."""
     try:
         dataset = dataset_json.read(place.packed)
     except UsageError:

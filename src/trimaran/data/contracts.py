@@ -33,7 +33,7 @@ READERS = {
     "text": "text_reader", "licensed-text": "licensed_text", "cifar": "cifar_reader",
     "ilsvrc2012": "ilsvrc", "kitti-tracking": "kitti_reader", "chestxray14": "chestxray",
 }
-"""A dictionary that maps each reader to the name of its module in the package `packing`.
+"""A dictionary that maps the value of `reader` in a contract to a module in the package `packing`.
 
 The constant `MODEL` of the module is the pydantic model of the contracts with this reader.
 """
@@ -70,7 +70,7 @@ class Content(strict.Model):
     size: Size
 
     def is_in(self, path: Path) -> bool:
-        """Return True if the file at `path` exists and has this size and SHA-256."""
+        """Return True if `path` is a file with this size and SHA-256."""
         return (
             path.is_file() and path.stat().st_size == self.size and sha256_of(path) == self.sha256
         )
@@ -96,7 +96,7 @@ class UrlSource(strict.Model):
 
     @property
     def gives(self) -> set[str]:
-        """The names of the files that this source has."""
+        """The names of the files that this source provides."""
         return set(self.files)
 
     @property
@@ -119,7 +119,7 @@ class Archive(strict.Model):
 
     @property
     def gives(self) -> set[str]:
-        """The names of the files that this source has."""
+        """The names of the files that this source provides."""
         return set(self.members)
 
     @property
@@ -183,7 +183,7 @@ Source = UrlSource | TarSource | DebianSource | PypiSource
 
 
 class Described(strict.Model):
-    """The keys of every file below `recipes/data/`: name, licence, citation and homepage."""
+    """The keys of every YAML file below `recipes/data/`, such as name, licence and homepage."""
 
     schema_: Literal[1] = Field(alias="schema")
     name: Name
@@ -194,7 +194,7 @@ class Described(strict.Model):
 
 
 class Obtainable(Described):
-    """Data that Trimaran can download; the sources are tried in the order of the list."""
+    """Data that Trimaran can download; it tries the sources in the order of the list."""
 
     files: dict[FileName, Content] = Field(min_length=1)
     sources: list[Annotated[Source, Field(discriminator="kind")]] = Field(min_length=1)
@@ -209,7 +209,7 @@ D = TypeVar("D", bound=Described)
 
 
 def load_file(choose: Callable[[object], type[D]], path: Path) -> D:
-    """Load the YAML file of a data set or of weights.
+    """Load the YAML file that describes a data set or the weights of a network.
 
     `choose` gets the parsed content of the file, and returns the model that validates it.
 
@@ -226,7 +226,9 @@ def load_file(choose: Callable[[object], type[D]], path: Path) -> D:
 
 
 class Made(strict.Model):
-    """The expected hash of the packed data set's `dataset.json`, the same on every machine.
+    """The expected SHA-256 of the file `dataset.json` of the packed data set.
+
+    Packing writes the same file on every machine.
 
     Attributes:
         sha256: the SHA-256 of the file that this version of Trimaran writes.
@@ -239,7 +241,7 @@ class Made(strict.Model):
 
     @property
     def known(self) -> list[str]:
-        """The hashes of `dataset.json` from this version and from earlier versions of Trimaran."""
+        """The accepted hashes of `dataset.json`, of this and of earlier versions of Trimaran."""
         return [self.sha256, *self.earlier]
 
 
@@ -247,7 +249,7 @@ Percent = Annotated[int, Field(ge=0, le=100)]
 
 
 class Split(strict.Model):
-    """One split of a data set."""
+    """One split of a data set, such as `train`."""
 
     gigabytes: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None, description="size of its samples in GB (10^9 bytes), which are packed as"
@@ -257,17 +259,17 @@ class Split(strict.Model):
     if TYPE_CHECKING:
         @property
         def samples(self) -> int | None:
-            """The number of samples; None if it is unknown before the files are read."""
+            """The number of samples; None if it is only known after the files are read."""
 
 
 class Counted(Split):
-    """A split whose number of samples is in the contract."""
+    """A split for which the contract states the number of samples."""
 
     samples: Size
 
 
 class Common(Described):
-    """The keys of every contract, independent of its reader."""
+    """The keys that every data contract has, whatever reader it uses."""
 
     kind: ClassVar[Kind] = Kind()
     splits: Mapping[Name, Split]
@@ -279,12 +281,12 @@ class Common(Described):
 
     @property
     def own_format(self) -> FormatName:
-        """The format that the contract specifies."""
+        """The packed format that the contract specifies."""
         return "webdataset"
 
 
 class OfSequences(Common):
-    """A contract whose samples are sequences of images without classes."""
+    """A data contract whose samples are sequences of images without classes."""
 
     kind: ClassVar[Kind] = Kind(labels="none", sample="sequence")
 
@@ -303,13 +305,13 @@ class Packing(strict.Model):
 
 
 class OfFiles(Common):
-    """A contract whose samples are image files or videos, which are listed and then packed."""
+    """A data contract whose samples are image files or videos, which are listed before packing."""
 
     packing: Packing
 
     @property
     def own_format(self) -> FormatName:
-        """The format that the contract specifies."""
+        """The packed format that the contract specifies."""
         return self.packing.format
 
     @abstractmethod
@@ -332,7 +334,7 @@ class Contract(Common, Obtainable):
     packed: Made | None = None
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of (by default, all files)."""
+        """Return the names of the files from which the splits are read (by default, all files)."""
         return set(self.files)
 
     @model_validator(mode="after")
@@ -353,7 +355,7 @@ class Contract(Common, Obtainable):
 
 
 class OfArrays(Contract):
-    """A contract whose samples are read from arrays and packed as PNG files."""
+    """A data contract whose samples are read from arrays and packed as PNG files."""
 
     @abstractmethod
     def read(self, raw: Path, split: str) -> Samples:
@@ -365,7 +367,7 @@ class OfArrays(Contract):
 
 
 class Published(strict.Model):
-    """The checksum of a file that its publisher provides."""
+    """The checksum of a file, as the publisher of the file states it."""
 
     md5: Annotated[Md5 | None, Field(description="null: no checksum is published")] = None
 
@@ -486,7 +488,7 @@ def _known(reader: str) -> str:
 
 
 class _Unknown(strict.Model, extra="ignore"):
-    """A model that rejects contracts with an unknown reader, and lists the valid readers."""
+    """A model for an unknown `reader`: it rejects the contract and lists the valid readers."""
 
     reader: Annotated[str, AfterValidator(_known)]
 

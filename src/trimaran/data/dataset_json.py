@@ -60,8 +60,8 @@ def check_format(name: FormatName, kind: Kind) -> None:
     """Check that the packed format can hold samples of this kind.
 
     Raises:
-        UsageError: the format cannot hold such samples, for example because it is only for texts,
-            or because each of its records has exactly one image and one class.
+        UsageError: the format cannot hold such samples. For example, it is only for texts, or each
+            of its records has exactly one image and one class.
     """
     if formats.can_hold(name, kind):
         return
@@ -79,8 +79,8 @@ def check_format(name: FormatName, kind: Kind) -> None:
 def mismatches(contract: AnyContract, dataset: Dataset, samples: Mapping[str, int]) -> list[str]:
     """Return one line for each difference between `dataset` and `contract`.
 
-    `samples` maps splits to the numbers of samples that a recipe requires. These numbers
-    take precedence over the numbers in the contract.
+    `samples` maps the name of a split to the number of samples that a recipe requires. This number
+    takes precedence over the number in the contract.
     """
     if dataset.name != contract.name:
         return [f"it is the data set '{dataset.name}', not '{contract.name}'"]
@@ -135,10 +135,10 @@ def verify_folder(
 
 
 def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
-    """Return a fault if `digest`, the SHA-256 of `dataset.json`, differs from the contract.
+    """Return a list with one fault if the SHA-256 of `dataset.json` differs from the contract.
 
-    A contract contains the SHA-256 of `dataset.json` only for its own format. The `digest` of a
-    data set in another format is therefore not checked.
+    The list is empty if they are equal. `digest` is the SHA-256 of the file. A contract contains it
+    only for its own format, so the digest of a data set in another format is not checked.
     """
     pinned = contract.packed if isinstance(contract, Contract) else None
     if dataset.format != contract.own_format or pinned is None or digest == pinned.sha256:
@@ -159,13 +159,13 @@ def is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
 
 
 SMALL = 1 << 26
-"""Size of a data set in bytes below which one process is faster than several."""
+"""A data set with fewer bytes is checked by one process, which is then faster than several."""
 
 
 def file_faults(
     folder: Path, dataset: Dataset, *, records: bool, workers: int, reporter: Reporter
 ) -> list[str]:
-    """Return a line for each fault of the shards in `folder`, with the shard and the record.
+    """Return one line for each fault of the shards in `folder`; it names the shard and the record.
 
     Args:
         folder: the packed data set.
@@ -199,7 +199,10 @@ def file_faults(
 
 
 def _sizes(folder: Path, dataset: Dataset, found: list[str]) -> dict[str, int]:
-    """Return the size in bytes of each listed file that exists; add access errors to `found`."""
+    """Return the size in bytes of each file that `dataset` lists and that exists.
+
+    If a file cannot be accessed, a message is added to the list `found`.
+    """
     listed = {dataset.text.tokenizer.file: 0} if dataset.text else {}
     for shard in dataset.shards:
         listed |= {shard.file: shard.bytes} | ({shard.index: 0} if shard.index else {})
@@ -222,7 +225,7 @@ def _tokenizer_faults(folder: Path, text: TextFacts | None) -> list[str]:
 
 
 def _described_wrongly(folder: Path, dataset: Dataset) -> list[str]:
-    """Return the contradictions within `dataset.json`."""
+    """Return one line for each contradiction within `dataset.json`, such as a wrong sum."""
     found = []
     shards = dataset.shards
     if not dataset.splits:

@@ -1,4 +1,4 @@
-"""Take the files of a data contract from the user's copy, in place of a download."""
+"""Take the files of a data contract from the user's copy (`--from`) instead of downloading them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from trimaran.reporting import Reporter
 
 AGAIN = ("copy it again, or remove it if the folder has another copy; without --from, the data set"
          " is downloaded")
-"""The hint for a file of the user's copy that differs from the published file."""
+"""The hint of an error: a file of the user's copy differs from the published file."""
 
 CONTRACT = ("the archive is the published one, so the data contract is wrong: correct its"
             " `members`, `folder` or `files`, or report the fault")
-"""The hint for an archive that has the right SHA-256, but not the files of the contract."""
+"""The hint of an error: an archive has the right SHA-256, but lacks the files of the contract."""
 
 
 def exists(given: Path) -> bool:
@@ -35,7 +35,7 @@ def exists(given: Path) -> bool:
 
 
 def absent(given: Path) -> UsageError:
-    """Return the error for a user's copy that does not exist."""
+    """Return the error to raise if the user's copy does not exist."""
     return UsageError(f"--from: {given} does not exist", code="file-missing",
                       hint="correct the path; without --from, a data set that needs no licence is"
                       " downloaded")
@@ -80,7 +80,10 @@ def take(contract: Obtainable, given: Path, raw: Path, reporter: Reporter) -> No
 
 
 def _archive(source: Source, given: Path) -> Path | None:
-    """Return the path of the archive of `source` in the user's copy, or None without an archive."""
+    """Return the path of the archive of `source` in the user's copy.
+
+    Return None if the copy has no such file, or if the source is not an archive.
+    """
     if not isinstance(source, Archive):
         return None
     name = Path(source.path).name
@@ -116,9 +119,9 @@ def _take_file(source: Source, name: str, given: Path, contract: Obtainable, raw
 
 
 class _OwnFile(io.BufferedReader):
-    """A file of the user's copy, whose read errors are reported with the path of this file.
+    """An opened file of the user's copy; if reading fails, the error names this file.
 
-    Otherwise, a read error would be reported as a fault of the cache, to which the file is copied.
+    Otherwise, it would be reported as a failure to write the copy of the file in the cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -126,7 +129,7 @@ class _OwnFile(io.BufferedReader):
         self.path = path
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Read like `io.BufferedReader`.
+        """Read up to `size` bytes as `io.BufferedReader` does, but convert errors.
 
         Raises:
             RunError: the file cannot be read.
@@ -139,7 +142,7 @@ class _OwnFile(io.BufferedReader):
 
 @contextmanager
 def _examining(path: Path) -> Iterator[None]:
-    """Convert an OSError in the block, which examines the user's copy, to a UsageError."""
+    """Run the block, which accesses the user's copy; convert an OSError to a UsageError."""
     try:
         yield
     except OSError as error:
@@ -148,7 +151,7 @@ def _examining(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hinting(hint: str) -> Iterator[None]:
-    """Add a hint to a SourceError in the block."""
+    """Run the block; if it raises SourceError, add `hint` to the error."""
     try:
         yield
     except SourceError as error:
@@ -156,7 +159,7 @@ def _hinting(hint: str) -> Iterator[None]:
 
 
 def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
-    """Yield the paths in the user's folder at which the file `name` of a source may exist."""
+    """Yield the paths below `given`, the user's folder, at which the file `name` may be found."""
     if isinstance(source, UrlSource):
         yield given / Path(source.files[name].path).name
     else:
@@ -166,7 +169,7 @@ def _places(source: Source, name: str, given: Path) -> Iterator[Path]:
 
 
 def _ways(contract: Obtainable) -> Iterator[str]:
-    """Yield one text for each source: the names of the files that the user's copy must contain."""
+    """Yield one text for each source, which lists the files that the user's copy must contain."""
     for source in contract.sources:
         if isinstance(source, UrlSource):
             yield ", ".join(Path(sent.path).name for sent in source.files.values())

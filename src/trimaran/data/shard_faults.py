@@ -41,12 +41,15 @@ class Task:
 
 
 def unreadable(path: Path, error: OSError) -> str:
-    """Return the fault of a file at `path` that cannot be read."""
+    """Return the message that the file at `path` cannot be read."""
     return f"{error.filename or path} cannot be read: {error.strerror or error}"
 
 
 def look_at(task: Task, advance: Advance) -> tuple[str, list[str]]:
-    """Return the name of the shard of `task` and its faults, except a wrong size."""
+    """Return the name of the shard file of `task`, and one line for each fault of the shard.
+
+    A wrong size is not reported here, because it was reported when the sizes were compared.
+    """
     found: list[str] = []
     try:
         for fault in _shard_faults(task, advance):
@@ -132,23 +135,26 @@ def _sample_faults(found: Read, task: Task) -> Iterator[str]:
 
 
 class _Faults:
-    """A buffer that merges equal faults of adjacent records.
+    """Merges equal faults of adjacent records into one message.
 
-    Without it, a truncated shard could cause thousands of messages.
+    Otherwise, a truncated shard could cause thousands of messages.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._first, self._last, self._name, self._fault = path, -1, -1, "", ""
 
     def add(self, number: int, name: str, fault: str) -> Iterator[str]:
-        """Add the fault of a record; yield the previous fault unless both can be merged."""
+        """Add the fault of the record `number`.
+
+        If it cannot be merged with the previous fault, yield the message about the previous fault.
+        """
         if fault != self._fault or number != self._last + 1:
             yield from self.end()
             self._first, self._name, self._fault = number, name, fault
         self._last = number
 
     def end(self) -> Iterator[str]:
-        """Yield the fault that was added last, if it was not yielded yet."""
+        """Yield the message about the faults that were added last, if there is one."""
         if self._fault:
             name = f" ({self._name})" if self._name else ""
             more = self._last - self._first

@@ -30,12 +30,13 @@ PYPI = "https://files.pythonhosted.org/packages/"
 PACKAGE_SECONDS = 180.0
 """Time limit in seconds of `apt-get download` and `pip download`.
 
-Trimaran tries them last. They use the package mirror that a site may have configured.
+Trimaran calls them if all other downloads of a package have failed. They use the package mirror
+that an administrator may have configured on this machine.
 """
 
 
 def missing(contract: Obtainable, raw: Path) -> list[str]:
-    """Return the names of the files that are missing in `raw` or have the wrong content."""
+    """Return the names of the files that `raw` lacks or has with the wrong content."""
     return [name for name, content in contract.files.items() if not content.is_in(raw / name)]
 
 
@@ -94,7 +95,10 @@ def fetch_raw(
 
 
 def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None:
-    """Rename the files in `raw` whose content is wrong, with a warning for each."""
+    """Rename the files called `lacking` that exist in `raw`, and print a warning for each.
+
+    Their content differs from the contract.
+    """
     for path in (raw / name for name in lacking):
         if os.path.lexists(path):
             aside = set_aside(path).name
@@ -102,10 +106,10 @@ def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None
 
 
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
-    """Return one text for each source: the names of the files that the user can copy by hand.
+    """Return one text for each source: the names of the files that it sends, joined by "and".
 
-    Several names are joined by "and". Sources that provide none of the files in `lacking` are left
-    out.
+    Instead of downloading them, the user can copy these files. Sources that provide none of the
+    files in `lacking` are left out.
     """
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())

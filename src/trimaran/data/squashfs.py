@@ -38,12 +38,12 @@ _LINE = re.compile(r"^-\S+\s+\S+\s+(\d+)\s+\S+\s+\S+\s+squashfs-root/(.*)$")
 
 @dataclass(frozen=True)
 class Inside:
-    """The content of an image.
+    """The content of a SquashFS image that contains a packed data set.
 
     Attributes:
         dataset: the parsed `dataset.json`.
         sha256: SHA-256 of `dataset.json`.
-        sizes: path of each file -> size in bytes.
+        sizes: path of each file in the image -> size in bytes.
     """
 
     dataset: Dataset
@@ -102,7 +102,10 @@ def _write(folder: Path, part: Path, reporter: Reporter) -> None:
 
 
 def _check(part: Path, image: Path, folder: Path, dataset: Dataset) -> None:
-    """Raise RunError unless the unfinished image `part` contains all files of `dataset`."""
+    """Raise RunError if a file of `dataset` is missing in the new image, or has a wrong size.
+
+    `part` is the unfinished image, which will be renamed to `image`.
+    """
     sizes = _sizes(part)
     faults = dataset.wrong_sizes(image, sizes)
     if DATASET not in sizes:
@@ -140,7 +143,10 @@ def look_into(image: Path) -> Inside:
 
 
 def _sizes(image: Path) -> dict[str, int]:
-    """Return the size in bytes of each file in `image`, by path; links are left out."""
+    """Return a dictionary that maps the path of each file in `image` to its size in bytes.
+
+    Links are left out.
+    """
     listed = process.run(
         [_program("unsquashfs"), "-lln", str(image.absolute())], check=RunError
     ).stdout
@@ -150,7 +156,7 @@ def _sizes(image: Path) -> dict[str, int]:
 
 @contextmanager
 def _grows(file: Path, advance: Advance) -> Iterator[None]:
-    """Report to `advance` how many bytes of `file` another process has written."""
+    """Run the block, and report to `advance` how many bytes of `file` are written meanwhile."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -10,9 +10,9 @@ from trimaran.files import sha256
 
 
 def of_counts(dataset: Dataset) -> list[str]:
-    """Return a fault for each split whose numbers differ from the sums over its shards.
+    """Return one line for each split whose totals in `dataset.json` are not the sums of its shards.
 
-    The numbers of a split are its tokens and its bytes of text, as listed in `dataset.json`.
+    The totals are the number of tokens and the size of the text in bytes.
     """
     found = []
     for name, split in dataset.splits.items() if dataset.text else ():
@@ -25,7 +25,7 @@ def of_counts(dataset: Dataset) -> list[str]:
 
 
 def of_tokenizer(folder: Path, text: TextFacts) -> list[str]:
-    """Return a fault if the tokenizer file in `folder` does not have the listed SHA-256.
+    """Return a list with one fault if the tokenizer file does not have the listed SHA-256.
 
     A missing file is not reported, because the check of the file sizes reports it.
 
@@ -41,7 +41,7 @@ def of_tokenizer(folder: Path, text: TextFacts) -> list[str]:
 
 
 def of_shard(path: Path, shard: Shard, text: TextFacts) -> Iterator[str]:
-    """Yield the faults of all tokens of the shard at `path`, which `shard` describes."""
+    """Check all tokens of the shard at `path`, which `shard` describes, and yield each fault."""
     from shards.formats import tokens  # NumPy is slow to import
 
     for fault in tokens.scan(path, shard, text):

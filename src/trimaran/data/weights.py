@@ -32,12 +32,12 @@ class Weights(Obtainable):
 
     @property
     def getting(self) -> str:
-        """The command that downloads the file; RECIPE stands for a recipe that uses the weights."""
+        """The command that downloads the file; RECIPE stands for any recipe with these weights."""
         return "trimaran run RECIPE"
 
     @property
     def content(self) -> Content:
-        """The hash and size of the file."""
+        """The SHA-256 and size in bytes of the file."""
         return next(iter(self.files.values()))
 
 
@@ -54,7 +54,7 @@ def load(name: str) -> Weights:
 
 
 def place(weights: Weights) -> Path:
-    """Return the path of the file in the cache; the file need not exist."""
+    """Return the path of the weights in the cache; the file need not exist."""
     return paths.cache("data", weights.name, "raw", next(iter(weights.files)))
 
 

@@ -1,1 +1,1 @@
-"""Compare a machine with the needs of a recipe: facts of each node, checks, and findings."""
+"""Check whether a machine can run a recipe: collect facts of each node, and report findings."""

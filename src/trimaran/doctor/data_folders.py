@@ -1,4 +1,4 @@
-"""Check the file systems that contain the packed data and the caches of compilers."""
+"""Check the file systems that contain the packed data sets and the caches of compilers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from trimaran.doctor.folders import Place, joined, place_of
 from trimaran.doctor.situation import Situation
 
 MANY_FILES = 10_000
-"""Number of files above which a data set counts as not packed; the probe then stops counting."""
+"""A data set with more files than this counts as not packed; the probe then stops counting."""
 
 MOST_STRIPES = 16
-"""Largest recommended number of stripes; with fewer nodes, one stripe per node is recommended."""
+"""Largest recommended number of Lustre stripes of a file.
+
+With fewer nodes than this, one stripe per node is recommended.
+"""
 
 NETWORK_FILE_SYSTEMS = {
     "9p", "afs", "beegfs", "ceph", "cifs", "cvmfs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs",
@@ -60,7 +63,10 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation, known: list[Place]) -> list[Finding]:
-    """Return the findings about caches and data; `known` contains the folders of the run."""
+    """Return the findings about data sets and compiler caches.
+
+    `known` contains the folders that the run uses on this node.
+    """
     subjects = (
         _compiler_cache(situation, known), _stripes(situation),
         _small_files(situation.facts, known),
@@ -107,7 +113,10 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def _on_host(situation: Situation, folder: str) -> str | None:
-    """Return the path on the host of a folder in the container; None if no bind contains it."""
+    """Return the path on the host of a folder in the container.
+
+    Return None if the folder is in no bind mount.
+    """
     for source, target in situation.site.binds.items():
         if PurePosixPath(folder).is_relative_to(target):
             return str(PurePosixPath(source, PurePosixPath(folder).relative_to(target)))

@@ -14,10 +14,10 @@ MINIMUM = (1, 3)
 """Oldest version of Apptainer that is supported (site/docs/tutorials/installing.md)."""
 
 CAP_SYS_ADMIN = 21
-"""Number of the capability with which root mounts an image without a user namespace."""
+"""Number of the Linux capability with which root mounts an image without a user namespace."""
 
 SQUASHFS_SHARE = 4
-"""Divisor of the physical memory: mksquashfs uses up to a quarter (mksquashfs(1), -mem)."""
+"""mksquashfs uses at most the physical memory divided by this number (mksquashfs(1), -mem)."""
 
 FINDINGS: dict[str, Explained] = {
     "apptainer": Explained(
@@ -164,7 +164,10 @@ APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 _SWITCHES = {
     "user.max_user_namespaces": "0", "kernel.unprivileged_userns_clone": "0", APPARMOR: "1",
 }
-"""Kernel setting -> value that prevents ordinary users from creating user namespaces."""
+"""A dictionary that maps a kernel setting to a value that forbids user namespaces.
+
+With this value, users other than root cannot create user namespaces.
+"""
 
 
 def _namespaces(situation: Situation) -> Finding | None:

@@ -1,8 +1,8 @@
-"""Store the results of qualifications in the cache, and read the newest result.
+"""Store the results of qualifications, which measure nodes, and read the newest result.
 
-A result expires, because maintenance changes nodes, and components fail. The validity of
-seven days is a choice of this project: a campaign of trainings takes about this time, and the
-usual interval between two maintenances of a cluster is longer.
+The results are stored in the cache. A result expires, because maintenance changes nodes, and
+components fail. The validity of seven days is a choice of this project: a campaign of trainings
+takes about this time, and the usual interval between two maintenances of a cluster is longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from trimaran.run import run_directory
 VALID = timedelta(days=7)
 FOLDER = "qualifications"
 HERE = "this-machine"
-"""Name of the folder for measurements of this machine, which are made without a cluster."""
+"""Name of the folder for measurements of the machine on which the command runs.
+
+A measurement of the nodes of a cluster has another folder.
+"""
 
 
 class Evidence(strict.Model):
@@ -77,7 +80,10 @@ def write(done: Measured, cluster: str | None, recipe: str, now: datetime | None
 
 
 def newest(cluster: str | None) -> tuple[Path, Evidence] | None:
-    """Return the newest readable evidence of a cluster with its path, or None if there is none."""
+    """Return the newest readable evidence of a cluster with its path; None if there is none.
+
+    If `cluster` is None, the evidence is about the machine on which the command runs.
+    """
     if not paths.has_cache():
         return None
     for path in sorted(_folder(cluster).glob("*.json"), reverse=True):
@@ -91,7 +97,10 @@ def _folder(cluster: str | None) -> Path:
 
 
 def age(cluster: str | None, now: datetime | None = None) -> list[Finding]:
-    """Return a finding about the age and result of the newest evidence, or [] if there is none."""
+    """Return a list with one finding about the age and result of the newest evidence.
+
+    The list is empty if there is no evidence.
+    """
     known = newest(cluster)
     if known is None:
         return []

@@ -1,4 +1,4 @@
-"""Examine this machine and the nodes of a cluster, and put the findings side by side."""
+"""Examine this machine and the nodes of a cluster, and compare their findings."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Examination(BaseModel, frozen=True):
 
 
 class Row(BaseModel, frozen=True):
-    """The result of one check on all nodes: their findings with the same ID.
+    """The result of one check on all nodes: all findings with one ID, such as `host-mpi`.
 
     Attributes:
-        id: the ID of the check.
+        id: the ID of the findings.
         group: the group of the check.
-        level: the most severe level of the nodes.
+        level: the most severe level of the findings.
         causes: the causes of the findings, without repetitions. If the nodes differ, each text
             begins with the names of the nodes to which it applies.
         remedies: the remedies of the findings, without repetitions.
@@ -75,7 +75,7 @@ class Row(BaseModel, frozen=True):
 
 
 def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) -> Situation:
-    """Return the inputs of the checks, without the facts of a node, which are collected later.
+    """Return the inputs of the checks, except the facts of a node, which are collected later.
 
     Raises:
         UsageError: the definition of the image, or one of its locks, has faults.
@@ -89,7 +89,10 @@ def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) ->
 
 
 def parameters(about: Situation) -> dict[str, str]:
-    """Return the shell variables of the probe (see `probes/functions.sh`)."""
+    """Return values for the shell script that collects the facts of a node ("probe").
+
+    The keys are names of shell variables (see `probes/functions.sh`).
+    """
     cluster, recipe = about.cluster, about.recipe
     given: dict[str, Path | str | None] = {
         "place_cache": paths.cache() if paths.has_cache() else None,
@@ -112,9 +115,10 @@ def parameters(about: Situation) -> dict[str, str]:
 
 
 def queue_parameters(about: Situation) -> dict[str, str]:
-    """Return the parameters for the facts of the queue, which only the login node collects.
+    """Return the shell variables with which the probe also collects facts about the batch system.
 
-    Otherwise all nodes of a job would call the batch system at the same time.
+    Only the login node gets them. Otherwise all nodes of a job would call the batch system at the
+    same time.
     """
     cluster = about.cluster
     if cluster is None:
@@ -129,7 +133,7 @@ def examine(
     """Return the findings of this machine and of `count` nodes of the cluster.
 
     Args:
-        about: the inputs of the checks, whose `facts` are replaced by the collected facts.
+        about: the inputs of the checks; the facts of each node are inserted into a copy.
         names: names of the recipe and of the cluster.
         count: number of nodes to examine by a job; None: this machine only.
         reporter: shows progress.
@@ -163,11 +167,11 @@ def refuse(abouts: Sequence[Situation]) -> None:
 
     Args:
         abouts: the inputs of the checks, one for each recipe; all of them have the same cluster.
-            Their `facts` are replaced by the facts of this machine.
+            The facts of this machine are inserted into a copy.
 
     Raises:
-        RunError: a finding has the level "fail" (the message lists the IDs of all such findings),
-            or the facts of this machine are not collected in time.
+        RunError: a finding has the level "fail" (the message lists all such findings), or the
+            facts of this machine are not collected in time.
     """
     try:
         own = facts.of_this_host({**parameters(abouts[0]), **queue_parameters(abouts[0])},
@@ -211,7 +215,7 @@ def rows(examination: Examination) -> list[Row]:
 
 
 def _side_by_side(each: Sequence[tuple[NodeFindings, Finding]], nodes: int) -> Iterator[str]:
-    """Yield each different cause of the findings once, preceded by the names of its nodes.
+    """Yield each different cause of the findings once, preceded by the names of the affected nodes.
 
     The names are left out if all nodes have this cause, or if only the login node was checked.
     """

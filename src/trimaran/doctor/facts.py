@@ -23,15 +23,18 @@ from trimaran.errors import RunError
 _HEADER = re.compile(r"## ([a-z][a-z0-9-]*(?:\.[^\s]+)?) (\d{1,3})")
 
 PROBES = Path(__file__).with_name("probes")
-"""Folder of the shell source of the probe: `functions.sh`, then one file per group of facts."""
+"""Folder of the shell source files of the probe, which collects the facts of a node.
+
+It contains `functions.sh`, and one file for each group of facts.
+"""
 
 SECONDS = 20
-"""Time limit in seconds of the probe on one node."""
+"""Maximum time in seconds for collecting the facts of one node."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """The output of one command of the probe, or the content of one file.
+    """The output of one command of the probe, or the content of a file that the probe read.
 
     Attributes:
         status: exit status of the command; 127: the program is missing, 124: it took too long.
@@ -49,28 +52,31 @@ class Fact:
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """The facts of one node, by the keys of the probe."""
+    """The facts that were collected on one node; `facts` maps a key to a fact."""
 
     node: str
     facts: Mapping[str, Fact] = field(default_factory=dict)
 
     def text(self, key: str) -> str | None:
-        """Return the text of a fact; None if it is missing or its command failed."""
+        """Return the text of the fact `key`; None if the fact is missing or its command failed."""
         fact = self.facts.get(key)
         return fact.text if fact is not None and fact.status == 0 else None
 
     def number(self, key: str) -> int | None:
-        """Return a fact as an integer; None if it is missing or not an integer."""
+        """Return the fact `key` as an integer; None if it is missing or not an integer."""
         text = self.text(key)
         return int(text) if text is not None and re.fullmatch(r"-?\d{1,18}", text) else None
 
     def has_capability(self, number: int) -> bool:
-        """Return whether the probe had the capability with this number (capabilities(7))."""
+        """Return whether the process of the probe had a Linux capability (capabilities(7)).
+
+        `number` is the number of the capability.
+        """
         known = re.fullmatch(r"[0-9a-f]{1,16}", self.text("capabilities") or "")
         return known is not None and bool(int(known[0], 16) >> number & 1)
 
     def under(self, prefix: str) -> dict[str, str]:
-        """Return the texts of the facts with a key `PREFIX.NAME`, as a mapping NAME -> text.
+        """Return the facts with a key `PREFIX.NAME`: a dictionary that maps NAME to the text.
 
         Facts whose command failed are left out.
         """
@@ -81,7 +87,7 @@ class NodeFacts:
 
 
 def parse(text: str) -> NodeFacts:
-    """Return the facts in the output of the probe; other lines are ignored."""
+    """Parse the output of the probe, and return the facts; other lines are ignored."""
     facts: dict[str, Fact] = {}
     key, status, lines = "", 0, list[str]()
     # str.splitlines would also split at other characters, such as U+2028.

@@ -17,8 +17,9 @@ class Finding(BaseModel, frozen=True):
 
     Attributes:
         id: documented ID, a key of `checks.FINDINGS`, such as `host-mpi`. It names the checked
-            property, so that a check has the same ID at every level.
-        level: "warn": the run works, but slower or with less safety; "fail": the run cannot work.
+            property and does not depend on the level.
+        level: "ok": no problem; "warn": the run works, but slower or with less safety; "fail": the
+            run cannot work.
         cause: one line that states the observation, with the measured values.
         remedy: one line that states what to do; "" if `level` is "ok".
     """
@@ -31,7 +32,7 @@ class Finding(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Explained:
-    """The documentation of an ID.
+    """The documentation of the findings with one ID.
 
     Attributes:
         group: the group of checks.
@@ -52,9 +53,9 @@ class Explained:
 def found(
     table: Mapping[str, Explained], identifier: str, level: Level, cause: str, remedy: str = ""
 ) -> Finding:
-    """Return a finding; if `remedy` is empty, use the remedy of its ID in `table`.
+    """Return a finding with the ID `identifier`.
 
-    A finding with the level "ok" gets no remedy from `table`.
+    If `remedy` is empty and the level is not "ok", the remedy for this ID in `table` is used.
     """
     if level != "ok":
         remedy = remedy or table[identifier].remedy

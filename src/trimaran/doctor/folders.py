@@ -13,22 +13,22 @@ TITLES = {
     "cache": "the cache", "scratch": "the scratch folder", "local": "the local storage",
     "runs": "the folder of run directories",
 }
-"""Name of a place -> its title in the cause of a finding."""
+"""A dictionary that maps the name of a folder to its title in messages."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder and its file system.
+    """A folder that a run uses, and its file system.
 
     Attributes:
         name: a key of `TITLES`, or `data-1`, `data-2` ... for the packed data sets.
         wanted: path of the folder, which need not exist.
         folder: the folder, or the nearest folder above it that exists.
         writable: whether the user may write there.
-        kind: type of the file system.
-        size: bytes of the file system; 0: the file system does not count them.
-        free: bytes that the user may still write.
-        inodes: free inodes; None if the file system does not count them.
+        kind: type of the file system, such as `nfs`.
+        size: size of the file system in bytes; 0: the file system does not report it.
+        free: number of bytes that the user can still write.
+        inodes: number of free inodes; None if the file system does not report it.
         mount: mount point.
         device: device or server of the file system.
     """
@@ -62,13 +62,16 @@ def relevant(situation: Situation) -> list[Place]:
 
 
 def places(facts: NodeFacts) -> list[Place]:
-    """Return the folders whose file system is known."""
+    """Return the folders that the facts of a node describe completely."""
     rows = [place_of(name, text) for name, text in facts.under("place").items()]
     return [row for row in rows if row is not None]
 
 
 def place_of(name: str, text: str) -> Place | None:
-    """Return the place that the fact `place.NAME` describes, or None if it is incomplete."""
+    """Return the folder that `text`, the text of the fact `place.NAME`, describes.
+
+    Return None if the text is incomplete.
+    """
     lines = text.splitlines()
     columns = lines[3].split(maxsplit=5) if len(lines) == 5 else []
     if len(columns) != 6 or not all(column.isdecimal() for column in columns[1:3]):
@@ -80,19 +83,19 @@ def place_of(name: str, text: str) -> Place | None:
 
 
 def title(place: Place) -> str:
-    """Return the title and the path of a folder, for the cause of a finding."""
+    """Return the title and the path of a folder, for a message."""
     return f"{TITLES.get(place.name, 'the data set')} {place.wanted}"
 
 
 def written(places_: list[Place]) -> Iterator[Place]:
-    """Yield the places to which a run or a build writes."""
+    """Yield the folders to which a run or a build writes: all except the packed data sets."""
     yield from (place for place in places_ if place.name in TITLES)
 
 
 def joined(
     table: Mapping[str, Explained], identifier: str, faults: list[tuple[Level, str]], good: str
 ) -> Finding | None:
-    """Return one finding with all faults.
+    """Return one finding about all faults of one kind.
 
     Args:
         table: documentation of the IDs.

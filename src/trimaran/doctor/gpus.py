@@ -53,7 +53,7 @@ FINDINGS: dict[str, Explained] = {
 GRAPHICS = re.compile(
     r"lib(GL|EGL|OpenGL|OpenCL|X|wayland|vdpau|nvidia-(egl|gl|fbc|vulkan)|nvoptix)"
 )
-"""Names of libraries that only graphics programs load."""
+"""Matches the names of libraries that only graphics programs load."""
 
 
 def check(situation: Situation) -> list[Finding]:
@@ -70,9 +70,9 @@ def _finding(identifier: str, level: Level, cause: str, remedy: str = "") -> Fin
 
 
 def _rows(situation: Situation) -> list[list[str]]:
-    """Return one row for each NVIDIA GPU, as nvidia-smi prints the values.
+    """Return one row for each NVIDIA GPU: the four values that nvidia-smi prints.
 
-    The values are name, driver version, compute capability and memory.
+    They are name, driver version, compute capability and memory.
     """
     text = situation.facts.text("gpus.nvidia") or ""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
@@ -88,7 +88,7 @@ def _kinds(situation: Situation, image: ImageFacts) -> list[str]:
 
 
 _UNKNOWN = {124: "nvidia-smi did not answer within 5 s", 127: "nvidia-smi is not on PATH"}
-"""Exit status of a failed `nvidia-smi` -> reason why the number of GPUs is unknown."""
+"""Reason why the number of GPUs is unknown, by exit status of `nvidia-smi`."""
 
 
 def _missing(situation: Situation, image: ImageFacts) -> Finding | None:

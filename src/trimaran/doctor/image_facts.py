@@ -13,20 +13,23 @@ DEBIAN = {
     "glibc": "libc6", "pmix": "libpmix2", "ucx": "libucx0", "libfabric": "libfabric1",
     "verbs": "libibverbs1",
 }
-"""Name of a fact -> Debian package whose version is the value of the fact."""
+"""A dictionary that maps a component, such as `glibc`, to the Debian package that contains it."""
 
 MPI = {"openmpi-bin": "Open MPI", "mpich": "MPICH"}
-"""Debian package -> name of the MPI implementation in this package."""
+"""A dictionary that maps a Debian package to the MPI implementation that it contains."""
 
 WHEELS = {"cuda": r"nvidia-cuda-runtime(-cu\d+)?", "nccl": r"nvidia-nccl-cu\d+"}
-"""Name of a fact -> regular expression for the wheel whose version is the value of the fact."""
+"""A dictionary that maps a component to a regular expression for the wheel that contains it."""
 
 UBUNTU_GLIBC = {"22.04": "2.35", "24.04": "2.39"}
-"""Release of Ubuntu -> version of its GLIBC (packages.ubuntu.com, package libc6)."""
+"""A dictionary that maps a release of Ubuntu to the version of its GLIBC.
+
+Source: packages.ubuntu.com, package libc6.
+"""
 
 
 def of_image(image: Image) -> ImageFacts:
-    """Return the facts of `image`.
+    """Return the facts of `image`, such as the versions of its components.
 
     Raises:
         UsageError: a lock of the image is missing or invalid.
@@ -64,7 +67,7 @@ def _wheels(image: Image) -> dict[str, str]:
 
 
 def _vendor(image: Image) -> dict[str, str]:
-    """Return the versions of ROCm and GLIBC in a vendor's image, derived from its reference."""
+    """Return the versions of ROCm and GLIBC in a vendor's image, if its reference names them."""
     reference = image.base.image if image.base is not None else ""
     values = {}
     if rocm := re.search(r"rocm([0-9]+\.[0-9]+)", reference):

@@ -35,9 +35,10 @@ NCCL_SHM_BYTES = GIB
 """Bytes of /dev/shm that NVIDIA recommends for containers (NCCL user guide, troubleshooting)."""
 
 PINNED_BYTES = 16 * MIB
-"""Locked memory in bytes that RDMA needs at least: send and receive buffers of two channels.
+"""Smallest limit of locked memory in bytes with which RDMA can work.
 
-A buffer has 4 MiB (NCCL user guide, NCCL_BUFFSIZE).
+It is enough for the send and receive buffers of two NCCL channels. A buffer has 4 MiB (NCCL user
+guide, NCCL_BUFFSIZE).
 """
 
 PEAK_MEMORY = "peak_memory_bytes"
@@ -50,7 +51,7 @@ THREADS_PER_CPU = 4
 """Assumed number of threads of a run for each CPU: OpenMP, autograd, decoding, MPI or NCCL."""
 
 SPARE_THREADS = 256
-"""Assumed number of the user's other threads on a node."""
+"""Assumed number of threads that the user's other programs have on a node."""
 
 FINDINGS: dict[str, Explained] = {
     **processors.FINDINGS,
@@ -105,9 +106,10 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the limits of a node, or [] for a login node before a job.
+    """Return the findings about the limits of a node.
 
-    A login node has other limits than the compute nodes.
+    The list is empty on the login node of a cluster, because it has other limits than the compute
+    nodes.
     """
     if situation.before_job:
         return []
@@ -121,15 +123,15 @@ def _resources(situation: Situation) -> Resources | None:
 
 
 def _meminfo(facts: NodeFacts, name: str) -> int | None:
-    """Return the value of a row of /proc/meminfo: bytes, or a count if the row has no unit."""
+    """Return the value of the row `name` of /proc/meminfo: bytes, or a number if it has no unit."""
     match = re.search(rf"^{name}:\s+(\d+)( kB)?$", facts.text("meminfo") or "", re.MULTILINE)
     return int(match[1]) * (1024 if match[2] else 1) if match else None
 
 
 def _counts(facts: NodeFacts, key: str) -> list[int]:
-    """Return the limits in the fact `key`, which has one limit per line.
+    """Return the limits that the fact `key` lists, one in each line.
 
-    Lines with `max`, which means no limit, are left out.
+    Lines with `max`, which stands for no limit, are left out.
     """
     return [int(line) for line in (facts.text(key) or "").split() if line.isdecimal()]
 
@@ -146,18 +148,19 @@ def soft_limit(facts: NodeFacts, name: str) -> float | None:
 
 
 def memory(facts: NodeFacts) -> int | None:
-    """Return the memory in bytes that a run may use, or None if it is unknown.
+    """Return the memory in bytes that a run may use on a node, or None if it is unknown.
 
-    This is the memory of the node, or the limit of a cgroup if that is smaller.
+    This is the memory of the node, or the limit of a cgroup if the limit is smaller.
     """
     total = _meminfo(facts, "MemTotal")
     return None if total is None else min([total, *_counts(facts, "cgroup-memory")])
 
 
 def need_of_rank(file: RecipeFile | None) -> float | None:
-    """Return the peak memory of a rank in bytes that the recipe expects; None if it expects none.
+    """Return the peak memory in bytes of a rank that the recipe states among its expected metrics.
 
-    On GPUs, the peak memory includes only tensors, so a rank needs more than this.
+    Return None if the recipe states none. On GPUs, the peak memory includes only tensors, so a rank
+    needs more than this.
     """
     if file is None:
         return None
@@ -206,7 +209,7 @@ def _huge_pages(situation: Situation) -> Finding | None:
 
 
 def shm_need(resources: Resources | None) -> int:
-    """Return the bytes in /dev/shm that the ranks of one node need; 0 for a single rank."""
+    """Return the number of bytes in /dev/shm that the ranks of a node need; 0 for a single rank."""
     if resources is None or resources.tasks_per_node == 1:
         return 0
     if resources.gpus_per_task:
@@ -246,7 +249,7 @@ def _memlock(situation: Situation) -> Finding | None:
 
 
 def files_need(resources: Resources | None) -> int:
-    """Return the assumed number of open files that a rank may need.
+    """Return the assumed number of files that a rank may have open at the same time.
 
     256 files are for shards, libraries and pipes. Four files are added for each rank, because Gloo
     and Open MPI open one connection per pair of ranks and process group.

@@ -1,4 +1,4 @@
-"""Check the machine itself: user, disk of the cache, cores, memory, and the other engines."""
+"""Check the machine itself: user, disk of the cache, cores, memory, and engines like Podman."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the machine; on a compute node, some checks are left out."""
+    """Return the findings about the machine; some checks are left out on a compute node."""
     checks = [_cores, _memory, _flags]
     if situation.login is None:
         checks = [_user, _cache_space, *checks, _user_site]
@@ -70,9 +70,9 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def engines() -> list[Finding]:
-    """Return the findings about the engines on this machine.
+    """Return the findings about the engines (Podman, host) on this machine.
 
-    Apptainer is left out, because its checks are a group of their own.
+    Apptainer is left out, because another module checks it.
     """
     return [
         _of_engine(name, engine) for name, engine in selection.every().items()

@@ -38,7 +38,7 @@ from trimaran.site_file import Cluster, Site
 APP, VERB = "collectives", "qualify"
 
 SECONDS = 60
-"""Time in seconds that the app may spend."""
+"""Time in seconds for which the app may measure."""
 
 JOB_SECONDS = 240.0
 """Time limit in seconds of a measurement, from the start of the job, or of the app on this machine.
@@ -48,17 +48,17 @@ reports a rank that hangs. The time for the copy of the image to the nodes is ad
 """
 
 COPY_RATE = 50e6
-"""Assumed rate in bytes per second at which a node can copy the image from a shared file system."""
+"""Assumed rate in bytes per second at which a node copies the image from a shared file system."""
 
 WALLTIME = "00:10:00"
 """Time limit of the job in the batch system.
 
-This module cancels the job earlier. The limit is longer, because the batch system sends a signal
-some time before it.
+This module cancels the job earlier, after `JOB_SECONDS`. The limit is longer, because the batch
+system sends a signal to the job some time before the limit.
 """
 
 EVERY, PAUSE = 3.0, 0.5
-"""Seconds between two queries of the batch system, and between two checks for the result."""
+"""Seconds between two queries of the batch system, and between two checks for the result file."""
 
 LOG_BYTES = 1 << 16
 
@@ -70,7 +70,7 @@ class Measured:
     Attributes:
         directory: the run directory.
         qualification: the measured values; None: the measurement did not end.
-        findings: the findings of each node.
+        findings: name of a node -> findings of this node.
     """
 
     directory: Path
@@ -106,14 +106,17 @@ def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -
 
 
 def _image(name: str) -> str:
-    """Return the image of the app `collectives` for the same kind of device as the image `name`."""
+    """Return the name of the image of `collectives` for the kind of device of the image `name`."""
     kind = name.rpartition("-")[2]
     return f"{APP}-torch-{'cuda13' if kind == 'cuda' else kind}"
 
 
 @contextmanager
 def _recipe_file(recipe: Recipe) -> Iterator[RecipeFile]:
-    """Write a recipe to a temporary file, which a run can copy; yield the recipe with this file."""
+    """Write a recipe to a temporary file, and yield the recipe loaded from this file.
+
+    The file exists during the `with` block, so that a run can copy it.
+    """
     text = yaml.safe_dump(
         recipe.model_dump(mode="json", by_alias=True, exclude_none=True), sort_keys=False
     )
@@ -205,7 +208,7 @@ def _wait(directory: Path, job: str, queue_seconds: float, job_seconds: float) -
 def _result(directory: Path, base: RecipeFile, late: bool, job_seconds: float) -> Measured:
     """Return the outcome of a run that has ended or was cancelled.
 
-    `late` is true if the run was cancelled at the time limit of its job, `job_seconds`.
+    `late` states whether the run was cancelled because it reached the time limit `job_seconds`.
     """
     path = directory / qualification.NAME
     if not path.exists():
@@ -220,9 +223,10 @@ _ERROR = re.compile(r"error\[[a-z-]+\]: .*")
 
 
 def _unfinished(directory: Path, late: bool, job_seconds: float) -> Found:
-    """Return a finding for each node with a hanging rank.
+    """Return the findings about a measurement without a result.
 
-    If no hanging rank is known, return a finding for every node.
+    There is one finding for each node with a rank that hangs. If no such rank is known, there is
+    one for every node.
     """
     links = job_chain.read(directory)
     hosts = [host.hostname for host in links[-1].hosts] if links else []
@@ -252,7 +256,7 @@ def job_tasks(directory: Path) -> int:
 
 
 def _numbers(text: str) -> set[int]:
-    """Return the numbers in a text such as "0, 2-7"."""
+    """Return the set of numbers in a text such as "0, 2-7"."""
     found: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
@@ -262,9 +266,9 @@ def _numbers(text: str) -> set[int]:
 
 
 def joined(examination: Examination, found: Mapping[str, Sequence[Finding]]) -> Examination:
-    """Return a copy of `examination` to which the findings in `found` (node -> findings) are added.
+    """Return a copy of `examination` with the findings in `found` (node -> findings) added.
 
-    Nodes that `examination` lacks are added, too. If `examination` and `found` have only one node
+    Nodes that are only in `found` are added, too. If `examination` and `found` have only one node
     each, both are the same machine. Otherwise, two names mean the same node if they are equal up to
     the first dot, because the batch system may use the short host name.
     """

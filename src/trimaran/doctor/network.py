@@ -82,7 +82,10 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the network, or [] for a login node before a job."""
+    """Return the findings about the network of a node.
+
+    The list is empty on the login node of a cluster, because the recipe runs on other nodes.
+    """
     if situation.before_job:
         return []
     several = _shape(situation)[0] > 1
@@ -95,9 +98,9 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _environment(situation: Situation) -> dict[str, str]:
-    """Return the environment variables of the ranks from the site file and the recipe.
+    """Return the environment variables that the site file and the recipe set for the ranks.
 
-    The recipe takes precedence.
+    If both set a variable, the value of the recipe is used.
     """
     cluster = situation.cluster
     own = situation.recipe.recipe.env if situation.recipe is not None else {}
@@ -119,7 +122,10 @@ def _names(situation: Situation) -> Finding | None:
 
 
 def _shape(situation: Situation) -> tuple[int, int, int]:
-    """Return the numbers of nodes, ranks, and GPUs per task; (1, 1, 0) without a recipe."""
+    """Return the numbers of nodes, of ranks, and of GPUs per rank that the recipe uses.
+
+    Without a recipe, they are (1, 1, 0).
+    """
     if situation.recipe is None:
         return 1, 1, 0
     resources = situation.recipe.recipe.resources
@@ -129,17 +135,18 @@ def _shape(situation: Situation) -> tuple[int, int, int]:
 def _fault(
     name: str, value: str, links: list[str], devices: list[str], shape: tuple[int, int, int]
 ) -> tuple[Level, str] | None:
-    """Return level and cause of a finding if a variable names missing interfaces, else None.
+    """Return a fault if an environment variable names missing network interfaces, else None.
 
-    The level is "fail" only if the run certainly uses the library that reads the variable: NCCL
-    between GPUs, Gloo between ranks, MPI and UCX between nodes.
+    The fault consists of a level and a cause. The level is "fail" only if the run certainly uses
+    the library that reads the variable: NCCL between GPUs, Gloo between ranks, MPI and UCX between
+    nodes.
 
     Args:
         name: name of the environment variable.
         value: value of the variable.
         links: names of the node's network interfaces.
         devices: names of the node's fast network devices.
-        shape: numbers of nodes, ranks, and GPUs per task.
+        shape: numbers of nodes and ranks, and number of GPUs per rank.
     """
     nodes, ranks, gpus = shape
     if name == "NCCL_SOCKET_IFNAME" and not nccl_matches(value, links):
@@ -181,7 +188,7 @@ def _fast(facts: NodeFacts, known: list[Port]) -> Finding | None:
 
 
 def _fabrics(known: list[Port]) -> list[str]:
-    """Return the names of the fabrics that have an active port."""
+    """Return the names of the fabrics, such as `infiniband`, that have an active port."""
     return list(dict.fromkeys(port.fabric for port in known if port.active))
 
 

@@ -15,13 +15,16 @@ LIBRARIES = {
     "infiniband": ("verbs",), "roce": ("verbs",), "slingshot": ("libfabric",),
     "efa": ("libfabric", "verbs"), "omnipath": ("libfabric",),
 }
-"""Fabric -> libraries that a program needs to use the fabric (keys of `ImageFacts.values`)."""
+"""A dictionary that maps a fabric to the libraries that a program needs to use the fabric.
+
+The names of the libraries are keys of `ImageFacts.values`.
+"""
 
 DEVICE_FILES = {
     "infiniband": "/dev/infiniband/uverbs", "roce": "/dev/infiniband/uverbs",
     "efa": "/dev/infiniband/uverbs", "omnipath": "/dev/hfi1_", "slingshot": "/dev/cxi",
 }
-"""Fabric -> prefix of the paths of the device files through which programs use the fabric."""
+"""A dictionary that maps a fabric to the prefix of its device files, which programs open."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +80,16 @@ def _fabric(name: str, fields: dict[str, str]) -> str:
 
 
 def interfaces(facts: NodeFacts) -> dict[str, str]:
-    """Return the state of each network interface: up, down or unknown (Linux, operstates.rst)."""
+    """Return a dictionary that maps each network interface to its state: up, down or unknown.
+
+    Source: Linux, operstates.rst.
+    """
     return {name: (text.splitlines() or ["unknown"])[0].strip() or "unknown"
             for name, text in facts.under("interface").items()}
 
 
 def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
-    """Return the names that a value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA selects.
+    """Return those of `names` that a value of NCCL_SOCKET_IFNAME or NCCL_IB_HCA selects.
 
     A value is a list of prefixes of names. With a leading `^`, it excludes these names; with a
     leading `=`, it is a list of whole names (NCCL user guide, environment variables). A port after
@@ -100,10 +106,10 @@ def nccl_matches(value: str, names: Iterable[str]) -> list[str]:
 
 
 def listed_matches(value: str, names: Iterable[str]) -> list[str]:
-    """Return the names that the list `value` selects; Gloo, Open MPI and UCX read such lists.
+    """Return those of `names` that the list `value` selects.
 
-    With a leading `^`, the list excludes its names. `*` stands for any characters. A port after a
-    colon is ignored.
+    Gloo, Open MPI and UCX read such lists. With a leading `^`, the list excludes its names. `*`
+    stands for any characters. A port after a colon is ignored.
     """
     excluding = value.startswith("^")
     words = [word.partition(":")[0] for word in value.removeprefix("^").split(",") if word]

@@ -32,7 +32,7 @@ from trimaran.run import node_scripts
 from trimaran.site_file import Cluster
 
 NODE_SECONDS = 60.0
-"""Time limit in seconds for the answers of all nodes, from the start of the job."""
+"""Maximum time in seconds from the start of the job until all nodes have answered."""
 
 WALLTIME = "00:05:00"
 PAUSE = 0.2
@@ -54,7 +54,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def silent(node: str) -> Finding:
-    """Return the finding of a node that has not answered."""
+    """Return the finding about a node that has not answered in time."""
     return findings.found(FINDINGS, "node-silent", "fail",
                           f"{node} wrote no answer into the shared folder within"
                           f" {NODE_SECONDS:.0f} s of the start of the job")
@@ -99,9 +99,9 @@ def collect(
 
 
 def _timed(answer: NodeFacts, asked: int) -> NodeFacts:
-    """Return the facts of a node, with the facts `asked` and `answered` added.
+    """Return the facts of a node, with two more facts: `asked` and `answered`.
 
-    These are the times on this machine's clock before and after the node collected its facts.
+    They are the times on this machine's clock before and after the node collected its facts.
     """
     times = {"asked": asked, "answered": int(time.time())}
     return replace(answer, facts={
@@ -178,7 +178,11 @@ def _wait(
     folder: Path, scheduler: Scheduler, job: str, count: int, queue_seconds: float,
     node_seconds: float,
 ) -> tuple[list[NodeFacts], list[str]]:
-    """Wait for the nodes; return their facts, and the names of the nodes that wrote no facts."""
+    """Wait until the nodes have answered.
+
+    Returns:
+        The facts of these nodes, and the names of the nodes that did not answer.
+    """
     begun = time.monotonic()
     started: float | None = None
     look = begun + EVERY
@@ -225,7 +229,7 @@ def _refresh(folder: Path) -> None:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files of the nodes that have answered."""
+    """Return the files that the nodes have written: one for each node that has answered."""
     return sorted(folder.glob("facts-*"))
 
 

@@ -4,8 +4,8 @@ With four values or more, a value x is an outlier if its modified z-score is too
 |0.6745 (x - median) / MAD| > 3.5 (Iglewicz and Hoaglin, "How to Detect and Handle Outliers", ASQC,
 1993). MAD is the median of the absolute deviations from the median. Median and MAD stay meaningful
 if fewer than half of the values are bad. If the values are almost equal, even a tiny deviation has
-a large score; therefore, the relative deviation must also exceed a threshold, the argument `least`.
-With fewer values, or with a MAD of 0, only the relative deviation is tested.
+a large score. Therefore, the relative deviation from the median must also exceed the argument
+`least`. With fewer values, or with a MAD of 0, only the relative deviation is tested.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from typing import TypeVar
 Name = TypeVar("Name", bound=Hashable)
 
 CONSISTENT = 0.6745
-"""MAD / standard deviation of a normal distribution: the 0.75 quantile of the standard normal."""
+"""The factor in the modified z-score: MAD / standard deviation of a normal distribution.
+
+It is the 0.75 quantile of the standard normal distribution.
+"""
 
 MOST_SCORE = 3.5
 FEWEST = 4
-"""Smallest number of values for which the score is computed."""
+"""Smallest number of values for which the modified z-score is computed."""
 
 FEW = 2.0
-"""Factor by which the threshold `least` is multiplied if the score cannot be computed.
+"""Factor by which the threshold `least` is multiplied if the modified z-score cannot be computed.
 
 This is the case with fewer than `FEWEST` values, or with a MAD of 0.
 """
@@ -38,7 +41,7 @@ def worse(values: Mapping[Name, float], least: float, *, lower: bool = True) -> 
 
     Args:
         values: name -> value; the values are positive.
-        least: smallest relevant deviation from the median, as a share of the median.
+        least: smallest relevant deviation from the median, as a fraction of the median.
         lower: True: low values are bad; False: high values are bad.
 
     Returns:
@@ -79,19 +82,19 @@ def _relative(value: float, other: float) -> float:
 def of_pairs(
     pairs: Mapping[tuple[str, str], float], least: float
 ) -> tuple[dict[str, float], dict[tuple[str, str], float]]:
-    """Return the slow nodes, and the slow pairs without a slow node, from bandwidths of pairs.
+    """Find slow nodes, and slow pairs of nodes, from the bandwidths of pairs.
 
     A node is slow if the median bandwidth of its pairs is an outlier. A slow node makes all pairs
     with this node slow. Every other node is in only one of these pairs, so its median hardly
-    changes. If a pair is slow and neither of its nodes is slow, the fault is on the network path.
+    changes. If a pair is slow, but both of its nodes are normal, the fault is on the network path.
 
     Args:
         pairs: pair of nodes -> measured bandwidth.
         least: as in `worse`.
 
     Returns:
-        Two mappings: slow node -> relative deviation of its median bandwidth, and slow pair ->
-        relative deviation of its bandwidth.
+        Two dictionaries: slow node -> relative deviation of its median bandwidth, and slow pair of
+        normal nodes -> relative deviation of its bandwidth.
     """
     partners: dict[str, list[float]] = {}
     for pair, value in pairs.items():

@@ -1,4 +1,4 @@
-"""Compare the folders of a run with its needs: space, inodes, quota, access, and the clock."""
+"""Compare the folders of a run with its needs: space, inodes, quota and access; check the clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ parameters (He et al. 2015). With parameters and momentum in fp32, a checkpoint 
 """
 
 INODES = 1000
-"""Number of free inodes below which a finding warns; a virtual environment needs more inodes."""
+"""Number of free inodes below which a finding warns; a Python virtual environment needs more."""
 
 SKEW_SECONDS = 2
 """Largest accepted difference in seconds between the clocks of two nodes.
@@ -95,11 +95,11 @@ def check(situation: Situation) -> list[Finding]:
 
 
 def _level(situation: Situation, place: Place) -> Level:
-    """Return the level of the finding about a place to which the user cannot write.
+    """Return the level of the finding about a folder to which the user cannot write.
 
-    The level is "fail" if the run certainly writes to the place. It is "warn" for the cache, which
-    may already contain the image. Before a job, it is "warn" for the folder of the run directories,
-    because `submit --out` may name another folder.
+    The level is "fail" if the run certainly writes to the folder. It is "warn" for the cache, which
+    may already contain the image. On the login node, it is "warn" for the folder of the run
+    directories, because `submit --out` may name another folder.
     """
     if place.name in {"scratch", "local"}:
         return "fail"
@@ -121,7 +121,7 @@ def _missing(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def _absent(situation: Situation) -> list[tuple[Level, str]]:
-    """Return a fault for each folder of the login node that the compute node does not have."""
+    """Return a fault for each folder that the login node has and the compute node does not have."""
     if situation.login is None:
         return []
     own = {place.name: place for place in places(situation.facts) if place.name != "local"}
@@ -179,8 +179,8 @@ class Quota:
 def quotas(line: str) -> tuple[str, list[Quota]]:
     """Return the file system and the quotas in a line of `quota -w -p` or `lfs quota -q`.
 
-    The line has nine columns. A number that exceeds its limit ends with `*`; Lustre puts uncertain
-    numbers into brackets.
+    The line has nine columns. If a quota is exceeded, its number ends with `*`; Lustre puts
+    uncertain numbers into brackets.
     """
     columns = line.split()
     if len(columns) != 9:
@@ -214,10 +214,11 @@ def _quota(situation: Situation, known: list[Place]) -> Finding | None:
 
 
 def skew(facts: NodeFacts) -> int | None:
-    """Return the smallest possible error of the node's clock in seconds; negative: it is slow.
+    """Return the smallest possible deviation of the node's clock in seconds.
 
-    The facts `asked` and `answered` are the times on the login node's clock before and after the
-    probe ran. If the node's clock shows a time between these two, the result is 0.
+    It is negative if the clock is slow, and None if a fact is missing. The facts `asked` and
+    `answered` are the times on the login node's clock before and after the probe ran. If the node's
+    clock shows a time between these two, the result is 0.
     """
     clock, asked, answered = map(facts.number, ("clock", "asked", "answered"))
     if clock is None or asked is None or answered is None:

@@ -92,13 +92,13 @@ def cpu_list(text: str) -> set[int]:
 
 
 def status_field(facts: NodeFacts, name: str) -> str | None:
-    """Return a field of /proc/self/status, such as `Cpus_allowed_list`, or None if unknown."""
+    """Return a field of /proc/self/status, such as `Cpus_allowed_list`; None if it is missing."""
     match = re.search(rf"^{name}:\s*(.*)$", facts.text("self-status") or "", re.MULTILINE)
     return match[1] if match else None
 
 
 def mask(facts: NodeFacts) -> set[int]:
-    """Return the CPUs that the probe was allowed to use; empty if they are unknown."""
+    """Return the CPUs that the process may use (affinity mask); empty if they are unknown."""
     return cpu_list(status_field(facts, "Cpus_allowed_list") or "")
 
 
@@ -126,7 +126,7 @@ def _mask(situation: Situation) -> Finding | None:
 
 
 def quota(facts: NodeFacts) -> float | None:
-    """Return the smallest CPU quota of the cgroups, in CPUs, or None if there is no quota."""
+    """Return the smallest CPU quota of the cgroups as a number of CPUs; None without a quota."""
     quotas = [
         int(match[1]) / int(match[2])
         for line in (facts.text("cgroup-cpu") or "").splitlines()
@@ -144,7 +144,10 @@ def _quota(situation: Situation) -> Finding | None:
 
 
 def cores(facts: NodeFacts) -> list[set[int]]:
-    """Return the CPUs of each core in the affinity mask; empty if they are unknown."""
+    """Return the usable CPUs of each processor core; empty if they are unknown.
+
+    Usable CPUs are in the affinity mask. A core with SMT has several CPUs.
+    """
     cpus = mask(facts)
     groups = [cpu_list(line) for line in (facts.text("siblings") or "").splitlines()]
     return [group & cpus for group in groups if group & cpus]
@@ -160,7 +163,10 @@ def _smt(situation: Situation) -> Finding | None:
 
 
 def numa_nodes(facts: NodeFacts) -> dict[str, set[int]]:
-    """Return the CPUs of each NUMA node that are in the affinity mask; omit nodes without any."""
+    """Return the usable CPUs (those in the affinity mask) of each NUMA node.
+
+    NUMA nodes without usable CPUs are left out.
+    """
     lines = re.findall(r"^(node\d+)/cpulist:(.*)$", facts.text("numa") or "", re.MULTILINE)
     return {name: own for name, text in lines if (own := cpu_list(text) & mask(facts))}
 
@@ -178,7 +184,7 @@ def _numa(situation: Situation) -> Finding | None:
 
 
 def _fits(nodes: dict[str, set[int]], tasks: int, each: int) -> bool:
-    """Return whether all tasks can be placed so that each is on one NUMA node."""
+    """Return whether each of `tasks` tasks with `each` CPUs can be placed within one NUMA node."""
     return sum(len(cpus) // each for cpus in nodes.values()) >= tasks
 
 

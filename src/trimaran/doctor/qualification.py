@@ -15,10 +15,10 @@ from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.recipes.targets import Limit, Target
 
 NAME = "qualification.json"
-"""Name of the file in the run directory; apps/collectives/README.md documents its content."""
+"""Name of the result file in the run directory; apps/collectives/README.md documents it."""
 
 GROSS = 0.5
-"""Share of the median; a value that is worse by this share or more is a failure, not a warning."""
+"""A value that is worse than the median by this fraction or more is a failure, not a warning."""
 
 Rate = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0)]
@@ -50,7 +50,10 @@ class PairRate(strict.Model):
 
 
 class Method(strict.Model):
-    """The parameters of the measurement: sizes, data type and numbers of repetitions."""
+    """The parameters of the measurement: sizes, data type and numbers of repetitions.
+
+    A size is a number of bytes, except `gemm_order`, the number of rows of the square matrices.
+    """
 
     gemm_order: Count
     gemm_dtype: str
@@ -147,16 +150,16 @@ FINDINGS: dict[str, Explained] = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """A measured quantity.
+    """A measured quantity, such as memory bandwidth, and how its values are judged.
 
     Attributes:
         id: ID of the finding about the quantity.
         what: name of the quantity in messages.
         unit: unit of the values.
-        least: smallest relevant deviation from the median, as a share of the median. It is larger
-            for storage and imports, because they use servers that other jobs use, too.
+        least: smallest relevant deviation from the median, as a fraction of the median. For storage
+            and imports, it is larger, because they use servers that other jobs use, too.
         lower: True: low values are bad; False: high values are bad.
-        gross: whether a value that is worse than the median by `GROSS` is a failure.
+        gross: whether a value that is worse than the median by `GROSS` or more is a failure.
     """
 
     id: str
@@ -175,7 +178,7 @@ STORAGE = Quantity("qualification-storage", "read", "GB/s", 0.3, gross=False)
 IMPORT = Quantity("qualification-import", "first import", "s", 0.3, lower=False, gross=False)
 
 Found = dict[str, list[Finding]]
-"""Name of a node -> findings of this node."""
+"""A dictionary that maps the name of a node to the findings of this node."""
 
 
 def judge(measured: Qualification, target: Target | None) -> Found:
@@ -213,9 +216,9 @@ def _join(found: Found, more: Mapping[str, Finding]) -> None:
 
 
 def _limit(target: Target | None, name: str, size: int | None = None) -> Limit | None:
-    """Return the target's limit for the quantity `name`; None if the target states no limit.
+    """Return the target's limits for the quantity `name`; None if the target states none.
 
-    A limit for an all-reduce of another size than `size` is ignored.
+    `size` is the size of the measured all-reduce in bytes. Limits for another size are ignored.
     """
     limit = target.qualification.get(name) if target is not None else None  # type: ignore[call-overload]
     return limit if limit is not None and limit.bytes in (None, size) else None
@@ -225,7 +228,7 @@ def _single(
     quantity: Quantity, nodes: Iterable[NodeRates], value: Callable[[NodeRates], float | None],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare one value of each node with the other nodes and with `limit`.
+    """Judge a quantity with one value per node: compare the nodes with each other and with `limit`.
 
     Return one finding for each node with a value.
     """
@@ -237,7 +240,7 @@ def _devices(
     quantity: Quantity, nodes: Iterable[NodeRates], values: Callable[[NodeRates], Sequence[float]],
     limit: Limit | None,
 ) -> dict[str, Finding]:
-    """Compare the values of all devices with each other and with `limit`.
+    """Judge a quantity with one value per device: compare all devices with each other and `limit`.
 
     Return one finding for each node with a value.
     """
@@ -289,7 +292,10 @@ def _worst(levels: Sequence[Level]) -> Level:
 
 
 def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str, Level]:
-    """Compare a value with the target's limit; return a text for the finding, and the level."""
+    """Compare a value with the target's limit.
+
+    Return a text that is appended to the finding, and the level of the finding.
+    """
     if limit is None:
         return "", "ok"
     level: Level = "ok"
@@ -334,7 +340,7 @@ def _pairs(measured: Qualification) -> dict[str, Finding]:
 
 
 def _whole(measured: Qualification, target: Target | None) -> dict[str, Finding]:
-    """Compare the all-reduce over all nodes with the target.
+    """Compare the bandwidth of the all-reduce over all nodes with the target's limit.
 
     Return the same finding for each node.
     """

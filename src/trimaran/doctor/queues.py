@@ -97,9 +97,9 @@ def _hours(seconds: int) -> str:
 
 
 def duration(text: str) -> int | None:
-    """Return a duration in seconds, or None if `text` has another form.
+    """Return a duration in seconds; None if `text` does not have one of the following formats.
 
-    The forms are `[DAYS-]HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS` and `SECONDS`.
+    The formats are `[DAYS-]HOURS:MINUTES:SECONDS`, `MINUTES:SECONDS` and `SECONDS`.
     """
     match = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", text.strip())
     if match is None:
@@ -134,7 +134,7 @@ def _slurm(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queues of PBS by name, and None in place of the unknown default queue."""
+    """Return the queues of PBS by name, and None: the default queue is unknown."""
     queues: dict[str, Queue] = {}
     for part in re.split(r"^Queue:\s*", text, flags=re.MULTILINE)[1:]:
         name, _, rest = part.partition("\n")
@@ -149,7 +149,7 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queue of LSF by name, and None in place of the unknown default queue."""
+    """Return the queue of LSF by name, and None: the default queue is unknown."""
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None
@@ -159,10 +159,10 @@ def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _run_limit(text: str) -> int | None:
-    """Return RUNLIMIT from the table MAXIMUM LIMITS of `bqueues -l`, in seconds, or None.
+    """Return the time limit RUNLIMIT in seconds from the output of `bqueues -l`, or None.
 
-    In the table, a row of values, such as `240.0 min of host1`, follows a row of names. The value
-    that is printed nearest to the column of the name RUNLIMIT is used.
+    It is in the table MAXIMUM LIMITS, where a row of values, such as `240.0 min of host1`, follows
+    a row of names. The value that is printed nearest to the column of the name RUNLIMIT is used.
     """
     lines = text.partition("MAXIMUM LIMITS:")[2].splitlines()
     for names, row in itertools.pairwise(lines):

@@ -57,7 +57,7 @@ FINDINGS: dict[str, Explained] = {
 
 
 def check(situation: Situation) -> list[Finding]:
-    """Return the findings about the start of the ranks."""
+    """Return the findings about what is needed to start the ranks."""
     checks = (_batch_system, _flavour, _image_flavour, _pmix, _host_mpi, _leaked)
     return [one for one in (check(situation) for check in checks) if one is not None]
 
@@ -82,7 +82,7 @@ def _batch_system(situation: Situation) -> Finding | None:
 def _by_srun(situation: Situation) -> bool | None:
     """Return whether srun passes the rank and the world size to the MPI of the image.
 
-    Return None if the cluster has Slurm and no recipe is given.
+    Return False without Slurm; return None if the cluster has Slurm, but no recipe is given.
     """
     if situation.cluster is None or situation.cluster.scheduler != "slurm":
         return False
@@ -138,7 +138,10 @@ def _pmix(situation: Situation) -> Finding | None:
 
 
 KINDS = {"Open MPI": "Open MPI", "HYDRA": "MPICH", "Intel(R) MPI": "Intel MPI"}
-"""Text in the output of `mpirun --version` -> MPI implementation. MPICH prints the name HYDRA."""
+"""A dictionary that maps a text in the output of `mpirun --version` to the MPI implementation.
+
+MPICH prints the name HYDRA.
+"""
 
 
 def _host_mpi(situation: Situation) -> Finding | None:
@@ -173,14 +176,14 @@ def _host_mpi(situation: Situation) -> Finding | None:
 
 
 SYSTEM = ("/usr/bin", "/bin", "/usr/local/bin")
-"""Folders whose programs are usually the same on a login node and on the compute nodes."""
+"""Folders of programs that are usually the same on a login node and on the compute nodes."""
 
 
 def _same_in_job(facts: NodeFacts, path: str) -> bool:
     """Return whether a job finds the same mpirun as the login node.
 
-    A job loads the modules of the site file. It does not inherit the modules that the user has
-    loaded in the shell, because Slurm starts the job with `--export=NONE`.
+    A job loads the environment modules of the site file. It does not inherit the modules that the
+    user has loaded in the shell, because Slurm starts the job with `--export=NONE`.
 
     Args:
         facts: the facts of the login node.
@@ -194,7 +197,7 @@ def _same_in_job(facts: NodeFacts, path: str) -> bool:
 HARMLESS = re.compile(
     r"SLURM_(CONF|CLUSTERS|TIME_FORMAT|ROOT|HOME|PATH|VERSION)$|PMI_(?!RANK|SIZE|FD)"
 )
-"""Names of variables that look like variables of a launcher, but do not describe a job."""
+"""Matches variables that have the prefix of a launcher's variables, but do not describe a job."""
 
 
 def _leaked(situation: Situation) -> Finding | None:

@@ -53,5 +53,5 @@ class Situation:
 
     @property
     def before_job(self) -> bool:
-        """Whether `facts` belong to a login node, so that the recipe will run on other nodes."""
+        """Whether `facts` are from the login node of a cluster; the recipe runs on other nodes."""
         return self.cluster is not None and self.login is None

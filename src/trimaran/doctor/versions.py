@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 CUDA_DRIVERS = {11: 450, 12: 525, 13: 580}
-"""Major version of CUDA -> oldest driver branch that supports all minor versions of this CUDA.
+"""A dictionary that maps a major version of CUDA to the oldest driver branch that supports it.
 
-Source: docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
+The driver branch supports all minor versions of this CUDA. Source:
+docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html, table 1.
 """
 
 ROCM_DRIVERS = {7: ("6.3", (6, 10, 5))}
@@ -21,16 +22,16 @@ Version = tuple[int, ...]
 
 
 def numbers(text: str) -> Version:
-    """Return the first version in a text as numbers, such as (4, 1, 4) for `(Open MPI) 4.1.4`."""
+    """Return the first version in a text as numbers: (4, 1, 4) for `(Open MPI) 4.1.4`."""
     found = re.search(r"[0-9]{1,9}(?:\.[0-9]{1,9})*", text)
     return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def compiled_for(capability: Version, architectures: list[str]) -> str:
-    """Return how code for `architectures` runs on an NVIDIA GPU with this compute capability.
+    """Return whether code for the `architectures` runs on an NVIDIA GPU, and how.
 
-    Machine code `sm_XY` runs on capabilities with the same first digit and a second digit of at
-    least Y. The driver compiles `compute_XY` for all newer capabilities. Source: CUDA C++
+    Machine code `sm_XY` runs on compute capabilities with the same first digit and a second digit
+    of at least Y. The driver compiles `compute_XY` for all newer capabilities. Source: CUDA C++
     Programming Guide, sections "Binary Compatibility" and "PTX Compatibility".
 
     Returns:

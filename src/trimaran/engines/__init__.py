@@ -1,6 +1,7 @@
-"""Engines build images and run them. Each engine is a class that implements `Engine`.
+"""Build images and run them with an "engine": Apptainer, Podman or the host without a container.
 
-`selection` lists the engines. Container engines inherit from `build_steps.Container`.
+Each engine is a class that implements `Engine`. The module `selection` lists the engines. Container
+engines inherit from `build_steps.Container`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ if TYPE_CHECKING:
 
 
 Form = Literal["sif", "oci"]
-"""The format of an image: a SIF file, or an OCI image in the storage of its engine."""
+"""The format in which an engine stores an image: a SIF file, or an OCI image in its own storage."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The mounts, variables and network access of a command in a container.
+    """What a command in a container gets from the host: mounts, variables and network access.
 
     Attributes:
         mounts: folders and files of the host that are mounted in the container.
@@ -41,7 +42,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Description:
-    """The labels of an image and its entry point as text, read without running the image."""
+    """The labels of an image, and its entry point as text; both are read without running it."""
 
     labels: Mapping[str, str]
     entry_point: str
@@ -49,7 +50,7 @@ class Description:
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of an engine on this machine.
+    """Whether an engine can be used on this machine.
 
     Attributes:
         status: "ok": it works; "warn": some operations are slow or impossible; "fail": it is
@@ -80,7 +81,7 @@ class Engine(Protocol):
     Attributes:
         name: the value of `--engine` that selects the engine.
         container: whether a run is isolated from the host; only such a run can be evidence.
-        form: format of the images; None: the engine has no images.
+        form: format in which images are stored; None: the engine has no images.
         mounts_images: whether the engine mounts file system images, as data or as an overlay.
     """
 
@@ -91,7 +92,7 @@ class Engine(Protocol):
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return whether the engine can be used on this machine."""
+        """Return whether the engine can be used on this machine, and if not, the reason."""
 
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
@@ -111,7 +112,7 @@ class Engine(Protocol):
         """
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return a description of the image that `build` would make.
+        """Return a description of the image that `build` would make; it need not exist.
 
         In the description, the digest is None and the size is 0.
         """
@@ -131,7 +132,7 @@ class Engine(Protocol):
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Build `image` again, offline, to compare it with the first build.
+        """Build `image` again, offline, and yield the second image for a comparison.
 
         The second image is deleted after the `with` block.
         """
@@ -144,16 +145,16 @@ class Engine(Protocol):
         """
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run."""
+        """Return a command that runs the Python of the image, isolated from the host like a run."""
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the Python of the image with the arguments `words`, and return its output."""
+        """Run the Python of the image with the arguments `words`, and return what it prints."""
 
     def described(self, built: BuiltImage) -> Description:
         """Return the image's labels and entry point."""
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the part of a launch specification that depends on this machine."""
+        """Return the parts of a run's command that depend on this machine (see `Node`)."""
 
 
 def require(engine: Engine, image: Image) -> BuiltImage:

@@ -82,13 +82,13 @@ class Apptainer(Container):
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return the records whose SIF exists."""
+        """Return those of the records whose SIF file exists."""
         return [record for record in records if os.path.lexists(record.reference)]
 
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Push the SIF as an ORAS artifact."""
+        """Push the SIF to a registry as an ORAS artifact."""
         options = [] if tls else ["--no-https"]
         options += ["--authfile", str(login)] if login else []
         argv = [self.executable, "push", *options, built.reference, f"oras://{to}"]
@@ -156,7 +156,7 @@ class Apptainer(Container):
                 *commands.apptainer_options(built.name), "--pwd", "/", built.reference]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run.
+        """Return a command that runs the Python of the image, isolated from the host like a run.
 
         Apptainer always shares the network of the host; `setting.network` only adds the variables
         of a proxy.
@@ -168,7 +168,7 @@ class Apptainer(Container):
         return Command(tuple(argv), env)
 
     def described(self, built: BuiltImage) -> Description:
-        """Return the labels and the runscript of the SIF."""
+        """Return the labels and the entry point (the runscript) of the SIF."""
         result = process.run(
             [self.executable, "inspect", "--json", "--labels", "--runscript", built.reference],
             env=self.environment(), check=BuildError,
@@ -177,7 +177,7 @@ class Apptainer(Container):
         return Description(found["labels"], found["runscript"])
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the part of a launch specification that depends on this machine."""
+        """Return the parts of a run's command that depend on this machine (see `Node`)."""
         return Node(
             self.executable, built.reference,
             options=(*_namespace(), *commands.apptainer_options(built.name)),
@@ -186,7 +186,10 @@ class Apptainer(Container):
 
 
 def _namespace() -> list[str]:
-    """Return the option that root without CAP_SYS_RESOURCE needs to run containers; else []."""
+    """Return the option with which root can run containers without CAP_SYS_RESOURCE.
+
+    The list is empty if the option is not needed.
+    """
     # Apptainer sets resource limits if root calls it. This needs the capability, except in a user
     # namespace, in which Apptainer does not set them.
     return [USERNS] if hostfacts.root_lacks_capabilities() else []
@@ -199,9 +202,9 @@ SCRATCH = "trimaran-build-"
 def workplace(needed: int) -> Iterator[Path]:
     """Yield a folder for a build, next to the finished images, and delete it afterwards.
 
-    The folder is on the file system of the finished images, so that the finished SIF only has to
-    be renamed. Apptainer unpacks into the link `tmp` in the folder, which points to a folder below
-    TMPDIR, usually on a local disk.
+    The folder is on the file system of the finished images, so that the new SIF only has to be
+    renamed. The link `tmp` in the folder points to a folder below TMPDIR, usually on a local disk,
+    into which Apptainer unpacks.
 
     Args:
         needed: disk space in bytes that unpacking needs.
@@ -229,7 +232,7 @@ def workplace(needed: int) -> Iterator[Path]:
 
 
 def build_folders(place: Path) -> tuple[Path, ...]:
-    """Return the folders of the build in `place`: the target of its link `tmp`, and `place`."""
+    """Return the folders of a build: the target of the link `tmp` in `place`, and `place`."""
     scratch = (place / "tmp").resolve()
     return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)
 
@@ -273,7 +276,7 @@ def freeze(path: Path, epoch: int) -> None:
 
 
 def make_executable(path: Path) -> None:
-    """Give execute permission for the SIF at `path` to all who may read it, as Apptainer does."""
+    """Let all users who may read the SIF at `path` execute it, as Apptainer does."""
     mode = path.stat().st_mode
     path.chmod(mode | (mode & 0o444) >> 2)
 

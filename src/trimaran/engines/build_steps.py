@@ -1,7 +1,8 @@
 """The steps from a definition to a tested image, which are the same for every container engine.
 
-A subclass of `Container` supplies the steps that differ: how an image is built, kept and inspected,
-and the command lines. The order of the steps and the records are in this module.
+The class `Container` determines the order of the steps, and writes the records of the images. Its
+subclasses implement the steps that differ between engines: how an image is built, stored and
+inspected, and the command lines.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from trimaran.images.wheelhouse import Item
 
 UNPACKED_PER_BYTE = 4.0
-"""Bytes of disk that a build needs for each byte of its wheelhouse or of the framework image."""
+"""Bytes of disk space that a build needs for each byte of its wheels and of its framework image."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,10 @@ class Job:
 
     Attributes:
         image: the definition of the image.
-        below: the framework image of an app image; None for a framework image.
-        under: the image to build on: `below`, or a base image.
-        items: the locked files of the wheelhouse, downloaded and verified.
-        content: hash of the definition (`definition.content_of`) from the beginning of the build,
+        below: the framework image on which an app image is built; None for a framework image.
+        under: the image on which this image is built: `below`, or a base image.
+        items: the locked wheels and other files, downloaded and verified.
+        content: hash of the definition (`definition.content_of`) at the beginning of the build,
             because the definition may be edited during the build.
     """
 
@@ -62,14 +63,14 @@ class Job:
 
 
 class Container(Engine):
-    """The common part of all container engines.
+    """The base class of all container engines.
 
     Attributes:
-        source: file name of the rendered definition that the engine builds from.
+        source: file name of the rendered definition from which the engine builds.
         beneath: value of `Base.bootstrap` for an app image, which is built on a framework image of
             the same engine.
         suffix: suffix of the file into which the engine pulls a base image.
-        executable: path of the program; its folder comes first in PATH.
+        executable: path of the engine's program; its folder comes first in PATH.
     """
 
     container: ClassVar[bool] = True
@@ -84,7 +85,7 @@ class Container(Engine):
     @classmethod
     @abstractmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return the records whose image still exists, without reading the image."""
+        """Return those of the records whose image still exists; the image is not read."""
 
     @abstractmethod
     def push(
@@ -97,7 +98,7 @@ class Container(Engine):
 
     @abstractmethod
     def _reference(self, name: str, inputs: str) -> str:
-        """Return the reference of an image (a path or a name in the storage) with these inputs."""
+        """Return the reference of the image with these inputs: a path, or a name in the storage."""
 
     @abstractmethod
     def _workplace(self, job: Job) -> AbstractContextManager[Path]:
@@ -109,11 +110,11 @@ class Container(Engine):
 
     @abstractmethod
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
-        """Return the image that the command of `_building` made, in `folder` or the storage."""
+        """Return the image that the command of `_building` made in `folder` or in the storage."""
 
     @abstractmethod
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
-        """Move the built and tested image to its final place `reference`."""
+        """Give the built and tested image its final path or name `reference`."""
 
     @abstractmethod
     def _pull(self, reference: str, destination: Path) -> None:
@@ -121,7 +122,7 @@ class Container(Engine):
 
     @abstractmethod
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
-        """Return the command that runs the self-test of the image, isolated like a run."""
+        """Return a command that runs the image's self-test, isolated from the host like a run."""
 
     # These methods are the same for all container engines.
 
@@ -129,20 +130,19 @@ class Container(Engine):
     def fault(
         cls, record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
     ) -> str | None:
-        """Return a text about the damage of the recorded image, or None if it is intact."""
+        """Return a description of the damage to the recorded image, or None if it is intact."""
         return store.damage(record, thorough=thorough, advance=advance)
 
     def environment(self, *, network: bool = True) -> dict[str, str]:
-        """Return the environment of the engine's own process."""
+        """Return the environment variables for the process of the engine itself."""
         return commands.own_environment(self.executable, network=network)
 
     def find(
         self, image: Image, digest: str | None = None, *, thorough: bool = True
     ) -> BuiltImage | None:
-        """Return the newest undamaged image, or None if there is none.
+        """Return the newest undamaged image of the current definition, or None.
 
-        With `digest`, only an image with this digest is returned. Otherwise, only an image of the
-        current definition is returned.
+        If `digest` is given, return an image with this digest instead, whatever its definition.
         """
         for record in self._records(image, digest):
             if self.fault(record, thorough=thorough) is None:
@@ -150,7 +150,7 @@ class Container(Engine):
         return None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return a text about the newest damaged image or record of `image`, or None."""
+        """Return a description of the newest damaged image or record of `image`, or None."""
         for record in self._records(image, digest):
             if fault := self.fault(record):
                 return fault
@@ -158,7 +158,7 @@ class Container(Engine):
         return f"{unread[0]} is damaged" if unread else None
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return a description of the image that `build` would make, without building it.
+        """Return the name and reference of the image that `build` would make, without building.
 
         The hash of its inputs does not include the base image, whose digest is not yet known.
         """
@@ -169,7 +169,7 @@ class Container(Engine):
     def build(
         self, image: Image, *, base: str | None, offline: bool, reporter: Reporter
     ) -> BuiltImage:
-        """Return the image; build it, and its framework image, if they are missing."""
+        """Return the image; build it, and its framework image, if they do not exist."""
         # A pulled image needs no framework image, and no permission to build.
         if base is None and (existing := self._intact(image, reporter)) is not None:
             return existing
@@ -197,14 +197,14 @@ class Container(Engine):
             yield built
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
-        """Run the self-test of the image, isolated like a run."""
+        """Run the self-test of the image, isolated from the host like a run."""
         process.follow(
             self._self_test(image, built), f"testing {image.name}", reporter,
             env=self.environment(), what=f"the self-test of {image.name}", check=BuildError,
         )
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the Python of the image with the arguments `words`, and return its output."""
+        """Run the Python of the image with the arguments `words`, and return what it prints."""
         command = self.python(built, words, Setting())
         result = process.run(command.argv, env=command.env)
         if result.returncode != 0:  # an error of `run` would quote all `words`
@@ -219,7 +219,10 @@ class Container(Engine):
         return store.records(image, self.name, digest)
 
     def _intact(self, image: Image, reporter: Reporter) -> BuiltImage | None:
-        """Return the newest undamaged image, or None; rename the damaged images that are newer."""
+        """Return the newest undamaged image, or None.
+
+        Damaged images that are newer than this image, and unreadable records, are renamed.
+        """
         store.move_broken(image, self.name, reporter)
         for record in self._records(image):
             with reporter.bar(f"verifying {image.name}", record.size, unit="B") as advance:
@@ -235,7 +238,8 @@ class Container(Engine):
     ) -> Job:
         """Return all inputs for building `image`.
 
-        `below` is the framework image below an app image. `given` is the value of `--base`.
+        `below` is the framework image on which an app image is built. `given` is the value of
+        `--base`.
         """
         from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
 
@@ -281,7 +285,7 @@ class Container(Engine):
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Build an image and yield it; delete it afterwards, unless `_keep` has moved it."""
+        """Build an image and yield it; delete it after the `with` block unless `_keep` moved it."""
         from trimaran.images import wheelhouse
 
         with self._workplace(job) as folder:

@@ -1,4 +1,4 @@
-"""The common part of the commands of container engines: environment, labels, transfers, GPUs."""
+"""Code for the commands of all container engines: environment, labels, transfers, GPUs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from trimaran.parsing import Malformed, parse_yaml
 from trimaran.reporting import Reporter
 
 PASSED_ON = ("HOME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "SOURCE_DATE_EPOCH")
-"""The only variables of the host that the process of an engine gets, besides PATH."""
+"""The variables of the host that the process of an engine gets; it also gets PATH."""
 
 FOR_THE_NETWORK = (
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR",
 )
-"""Additional variables of the host for a command with network access: proxies, certificates."""
+"""Further variables of the host for a command with network access: proxies and certificates."""
 
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin")
-"""The folders of programs at the end of every PATH."""
+"""The folders of system programs, which are at the end of every PATH."""
 
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
-"""Format of a date in labels and records, in UTC."""
+"""Format of a UTC date and time in labels and records."""
 
 
 def lay_out(image: Image, file: str, folder: Path) -> None:
@@ -65,14 +65,14 @@ def own_environment(*programs: str, network: bool = True) -> dict[str, str]:
 
 
 def search_path(first: Iterable[Text]) -> Text:
-    """Return a value of PATH: the folders `first`, then the folders of the system."""
+    """Return a value for PATH: the folders `first`, followed by the folders of system programs."""
     folders = dict.fromkeys([*first, *SYSTEM_FOLDERS])
     separated = [part for folder in folders for part in (os.pathsep, folder)]
     return join(*separated[1:])
 
 
 def label_arguments(base: Base) -> Mapping[str, str]:
-    """Return the build arguments that become labels of the image."""
+    """Return the build arguments (name -> value) from which the labels of the image are made."""
     checkout = paths.repository()
     return {
         "BASE_NAME": base.name,
@@ -103,7 +103,10 @@ def transfer(argv: Sequence[str], env: Mapping[str, str], reporter: Reporter) ->
 
 
 def _public(url: str) -> str:
-    """Return a web address without credentials; "unknown" for any other address."""
+    """Return the URL `url` without user name, password, query and fragment.
+
+    Return "unknown" if it is not an HTTP URL.
+    """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "unknown"
@@ -112,10 +115,13 @@ def _public(url: str) -> str:
 
 
 GPU_DEVICES: dict[Gpu, Path] = {"nvidia": Path("/dev/nvidiactl"), "amd": Path("/dev/kfd")}
-"""Vendor -> device file that exists when the driver is loaded."""
+"""A dictionary that maps a GPU vendor to a device file that exists when the driver is loaded."""
 
 GPU_OPTION: dict[Gpu, str] = {"nvidia": "--nv", "amd": "--rocm"}
-"""Vendor -> option of Apptainer that mounts the host's devices and driver libraries."""
+"""A dictionary that maps a GPU vendor to the Apptainer option that gives access to the GPUs.
+
+The option mounts the host's devices and driver libraries.
+"""
 
 
 CDI = (Path("/etc/cdi"), Path("/var/run/cdi"))
@@ -125,7 +131,10 @@ CDI_KINDS: dict[Gpu, tuple[str, str]] = {
     "nvidia": ("nvidia.com/gpu", "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml"),
     "amd": ("amd.com/gpu", "amd-ctk cdi generate --output=/etc/cdi/amd.json"),
 }
-"""Vendor -> kind of device in a CDI specification, and command that writes the specification."""
+"""A dictionary that maps a GPU vendor to the CDI kind of its devices, and to a command.
+
+The command writes the CDI specification of these devices.
+"""
 
 
 def gpu_vendor(name: str) -> Gpu | None:
@@ -165,7 +174,7 @@ def podman_options(name: str) -> list[str]:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of device in a CDI specification; "" for any other file."""
+    """Return the kind of device that the CDI specification `path` describes; "" for other files."""
     if path.suffix not in (".json", ".yaml"):
         return ""
     try:

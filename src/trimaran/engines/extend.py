@@ -175,7 +175,10 @@ def _fill(
 
 
 def _errors(command: Command, reporter: Reporter) -> list[str]:
-    """Run `command`; return [] if it succeeds, else the error lines or last lines of its output."""
+    """Run `command`, and return [] if it succeeds.
+
+    If it fails, return the lines of its output that begin with `ERROR:`, or else the last lines.
+    """
     output: list[str] = []
 
     def keep(line: str) -> None:
@@ -188,9 +191,10 @@ def _errors(command: Command, reporter: Reporter) -> list[str]:
 
 
 def _network(work: Path) -> dict[str, str]:
-    """Return the variables by which pip uses the indexes, proxy and certificates of this machine.
+    """Return variables with which pip uses this machine's package indexes, proxy and certificates.
 
-    The file with the certificates is copied to the folder `work`, which the container mounts.
+    The file with the certificates is copied to the folder `work`, which is mounted in the
+    container.
     """
     first, *more = indexes.configured().indexes
     env = {name: os.environ[name] for name in commands.FOR_THE_NETWORK

@@ -53,7 +53,10 @@ PART = "part-"
 TCMALLOC = "libtcmalloc_minimal.so.4"
 
 COMPLETE = ".complete"
-"""Name of the JSON file that maps each path in the environment to its hash or link target."""
+"""Name of the JSON file that maps each path in the environment to its hash or link target.
+
+It is written last, so an environment without this file is incomplete.
+"""
 
 GLIBC_TUNABLES = {"MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_MMAP_MAX_": "0"}
 """Environment variables that make glibc keep up to 16 GiB of freed memory for the next step.
@@ -105,7 +108,7 @@ class Host:
         return planned if here and self.damage(image) is None else None
 
     def damage(self, image: Image, digest: str | None = None) -> str | None:
-        """Return a text about the first changed file of the environment, or None.
+        """Return a description of the first changed file of the environment, or None.
 
         Only files whose `ctime` is newer than the environment are hashed.
         """
@@ -153,7 +156,7 @@ class Host:
     def _fill(
         self, image: Image, part: Path, place: Path, offline: bool, reporter: Reporter
     ) -> None:
-        """Make the environment in `part`, which will be renamed to `place`."""
+        """Make the environment in the folder `part`, which will be renamed to `place`."""
         with ExitStack() as views:
             wheels: list[Path] = []
             for layer in definition.chain(image):
@@ -180,7 +183,7 @@ class Host:
         raise no_images(self.name)
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
-        """Run the Python of the environment with `words`, and return its output."""
+        """Run the Python of the environment with `words`, and return what it prints."""
         with tempfile.TemporaryDirectory(prefix="trimaran-inside-") as folder:
             argv = [str(Path(built.reference, "bin/python")), *words]
             env = {**self._environment(built), "HOME": folder}
@@ -192,14 +195,14 @@ class Host:
         raise no_images(self.name)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the part of a launch specification that depends on this machine."""
+        """Return the parts of a run's command that depend on this machine (see `Node`)."""
         return Node(
             str(Path(built.reference, "bin/python")), built.reference,
             environment=self._environment(built),
         )
 
     def _environment(self, built: BuiltImage) -> dict[str, str]:
-        """Return the variables of a process in the virtual environment, without HOME."""
+        """Return the environment variables of a process in the virtual environment, except HOME."""
         return {
             "PATH": f"{Path(built.reference, 'bin')}:{SYSTEM_PATH}",
             "LANG": "C.UTF-8",
@@ -221,7 +224,7 @@ def tcmalloc() -> Path | None:
 
 @dataclass(frozen=True)
 class _Task:
-    """One wheel to unpack into the environment `part`, which will be renamed to `place`."""
+    """One wheel that is unpacked into the folder `part`, which will be renamed to `place`."""
 
     wheel: Path
     part: Path
@@ -229,7 +232,7 @@ class _Task:
 
 
 def _make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -> None:
-    """Make an environment with `wheels` in the folder `part`, which will be renamed to `place`.
+    """Make a virtual environment with `wheels` in `part`, a folder that will be renamed to `place`.
 
     Raises:
         BuildError: a wheel cannot be unpacked, or a file differs from the hash in its wheel.
@@ -251,7 +254,7 @@ def _make(wheels: Sequence[Path], part: Path, place: Path, reporter: Reporter) -
 
 
 def _damage(place: Path, reporter: Reporter, *, thorough: bool = True) -> str | None:
-    """Return a text about the first changed file of the environment `place`, or None.
+    """Return a description of the first changed file of the environment `place`, or None.
 
     Args:
         place: the environment.
@@ -295,11 +298,11 @@ class _Bare(venv.EnvBuilder):
         file.write_text("".join(kept), encoding="utf-8")
 
     def setup_scripts(self, context: SimpleNamespace) -> None:
-        """Write no activation scripts."""
+        """Override the method of the base class: no activation scripts are written."""
 
 
 class _Counting(SchemeDictionaryDestination):
-    """A destination of the package `installer` that reports each written file as progress."""
+    """A destination for the package `installer` that reports each written file as progress."""
 
     advance: Advance
 
@@ -314,7 +317,7 @@ class _Counting(SchemeDictionaryDestination):
 
 
 def _unpack(task: _Task, advance: Advance) -> None:
-    """Unpack one wheel and compile its modules, in a separate process."""
+    """Unpack one wheel and compile its Python modules; this function runs in a worker process."""
     places = sysconfig.get_paths(
         "posix_prefix", {"base": str(task.part), "platbase": str(task.part)}
     )
@@ -347,7 +350,7 @@ def _modules(wheel: Path) -> list[str]:
 
 
 def _work(wheel: Path) -> int:
-    """Return approximately how many steps `_unpack` reports."""
+    """Return the approximate number of progress steps that `_unpack` reports for a wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return len(archive.namelist()) + len(_modules(wheel))
 
@@ -362,7 +365,10 @@ def _paths(place: Path) -> list[str]:
 
 
 def _contents(place: Path, names: Iterable[str], reporter: Reporter) -> dict[str, str]:
-    """Return the hash of the file, target of the link, or error for each path in `names`."""
+    """Return a dictionary that maps each path in `names` to a text about its content.
+
+    The text contains the hash of the file, the target of the link, or the error.
+    """
     names = list(names)
     with (
         reporter.bar(f"verifying {place.name}", len(names), unit="files") as advance,
@@ -388,9 +394,10 @@ def _content(place: Path, name: str) -> str:
 
 
 def _unlike_records(part: Path, found: dict[str, str]) -> list[str]:
-    """Return the files whose hash is in none of the RECORD files that list them.
+    """Return one line for each file that differs from the RECORD files of its wheels.
 
-    Each wheel contains a RECORD file, which lists the files of the wheel with their hashes.
+    A RECORD file lists the files of a wheel with their hashes. If several wheels contain a file, it
+    may have any of the listed hashes.
     """
     site = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(part)}))
     listed: dict[str, set[str]] = {}

@@ -27,7 +27,10 @@ from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
 Reasons = Mapping[tuple[Kind, str], str]
-"""Kind of a difference, and regular expression for its name -> reason why it is harmless."""
+"""A dictionary with the reasons why certain differences between images are harmless.
+
+A key consists of the kind of a difference and a regular expression for its name.
+"""
 
 # An engine sets these variables in each container; the image does not contain them.
 _OF_THE_ENGINE = re.compile(
@@ -96,7 +99,7 @@ class File(strict.Model):
 
 
 class Item(strict.Model):
-    """The path of a file or of a folder, and the total size in bytes."""
+    """A file or folder of an image, and its total size in bytes."""
 
     path: str
     size: int
@@ -134,7 +137,7 @@ class Inventory(strict.Model):
         entry_point: the command to which the arguments of a run are appended.
         environment: variables of the image, without those that the engine adds to every container.
         files: path -> file, without the paths in `probe.SKIPPED`.
-        hidden: paths that a mount of the engine covered, so that the probe could not read them.
+        hidden: paths that could not be read, because the engine mounted something over them.
     """
 
     schema_: Literal[2] = Field(default=2, alias="schema")
@@ -159,8 +162,8 @@ class Inventory(strict.Model):
     def largest(self, count: int) -> list[Item]:
         """Return the `count` largest items.
 
-        An item is a Python package, or a file or folder outside of the Python packages. The content
-        of a folder three levels below the root counts as a part of this folder.
+        An item is a Python package, or a file or folder outside of the Python packages. Files
+        deeper than three levels below the root are counted as part of a folder at the third level.
         """
         sizes: dict[str, int] = {}
         for path, file in self.files.items():
@@ -171,7 +174,10 @@ class Inventory(strict.Model):
         return [Item(path=path, size=size) for path, size in ordered[:count]]
 
     def differences(self, other: Inventory, reasons: Reasons = SAME_ENGINE) -> list[Difference]:
-        """Return the differences between this image and `other`, with the reasons in `reasons`."""
+        """Return the differences between this image and `other`.
+
+        If `reasons` contains a reason why a difference is harmless, the difference includes it.
+        """
         sides: list[tuple[Kind, Mapping[str, str], Mapping[str, str]]] = [
             ("debian", _debian(self), _debian(other)),
             ("python", _python(self), _python(other)),
@@ -252,7 +258,7 @@ def collect(engine: Engine, built: BuiltImage) -> Inventory:
 
 
 def unexplained(differences: Iterable[Difference]) -> list[Difference]:
-    """Return the differences without a reason."""
+    """Return the differences for which no harmless reason is known."""
     return [difference for difference in differences if difference.reason is None]
 
 

@@ -32,12 +32,12 @@ ISOLATION = ("--isolation", "chroot")
 
 TRANSPORTS = {"docker": "", "storage": "", "docker-archive": "docker-archive:",
               "oci-archive": "oci-archive:"}
-"""`Base.bootstrap` -> prefix of a base image on the command line of Buildah."""
+"""A dictionary that maps `Base.bootstrap` to the prefix of a base image in a Buildah command."""
 
 TIDYING = (0.5, 1.0, 2.0, 4.0)
 """Seconds to wait before each repetition of `podman rmi` or `podman image inspect`.
 
-Podman may still be removing a container after `run --rm` has ended.
+Repetitions are needed, because Podman may still be removing a container after `run --rm` has ended.
 """
 IN_USE = "in use by a container"
 UNKNOWN = "image not known"
@@ -70,7 +70,7 @@ class Podman(Storage):
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return the records whose image is in the storage."""
+        """Return those of the records whose image is in the storage."""
         if "podman" in _missing():
             return []
         return [record for record in records if _stored(record.reference) == record.digest]
@@ -139,7 +139,7 @@ class Podman(Storage):
         return f"localhost/trimaran/{name}:{inputs[:12]}"
 
     def _aside(self, job: Job) -> str:
-        """Return the temporary name of the image before its test; it contains the process ID."""
+        """Return the temporary name of an untested image; it contains the process ID."""
         return self._reference(f"part-{os.getpid()}/{job.image.name}", job.inputs)
 
     @contextmanager
@@ -187,7 +187,7 @@ class Podman(Storage):
                 f"{VENV}/bin/python", built.reference, *definition.self_test(image)]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs the Python of the image, isolated like a run."""
+        """Return a command that runs the Python of the image, isolated from the host like a run."""
         argv = [*_run(setting), "--entrypoint", f"{VENV}/bin/python", built.reference, *words]
         return Command(tuple(argv), self.environment(network=setting.network))
 
@@ -197,7 +197,7 @@ class Podman(Storage):
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the part of a launch specification that depends on this machine."""
+        """Return the parts of a run's command that depend on this machine (see `Node`)."""
         return Node(
             "podman", built.reference, global_options=(*STORAGE, *_runtime()),
             options=tuple(commands.podman_options(built.name)),
@@ -205,7 +205,7 @@ class Podman(Storage):
         )
 
     def _podman(self, *words: str) -> str:
-        """Run podman with `words`, and return its output."""
+        """Run podman with the arguments `words`, and return its standard output."""
         return process.run(["podman", *STORAGE, *words], env=self.environment(),
                            check=BuildError).stdout
 
@@ -219,10 +219,10 @@ class Podman(Storage):
 
 
 def _stored(reference: str) -> str | None:
-    """Return the digest of the image that the storage has under `reference`, or None.
+    """Return the digest of the image that Podman's storage has under the name `reference`, or None.
 
-    Only this image is inspected, because a listing fails if another process removes an image at
-    the same time. It is inspected twice, because Podman may miss an existing image while it removes
+    Only this image is inspected, because a listing fails if another process removes an image at the
+    same time. It is inspected twice, because Podman may miss an existing image while it removes
     containers.
 
     Raises:
@@ -258,7 +258,7 @@ def _runtime() -> list[str]:
 
 
 def _run(setting: Setting, options: Sequence[str] = ()) -> list[str]:
-    """Return `podman run` with the options that isolate a container from the host."""
+    """Return the first words of a `podman run` command, with options for isolation."""
     own = run_options(setting.workdir, setting.mounts, setting.env, options=options,
                       network=setting.network)
     return ["podman", *STORAGE, *_runtime(), *map(plain, own)]

@@ -124,7 +124,7 @@ def debian_licences(path: Path) -> dict[str, list[str]]:
 
 
 def python() -> list[Row]:
-    """Return the Python packages that this interpreter can import."""
+    """Return the Python packages that can be imported in the image."""
     packages = []
     for found in metadata.distributions():
         about: Any = found.metadata  # its type lacks methods before Python 3.12

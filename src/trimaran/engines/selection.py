@@ -1,7 +1,7 @@
 """List the engines, and select an engine by name.
 
-A new engine needs a module with a class that implements `Engine`, and a row in `ENGINES`. Code that
-only judges a run uses the row and does not import the engine.
+A new engine needs a module with a class that implements `Engine`, and an entry in `ENGINES`. Code
+that only judges a run uses this entry and does not import the class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class Row(NamedTuple):
-    """The class of an engine, and the function that renders a launch specification as a command.
+    """The description of an engine: where its class and its rendering function are.
+
+    The rendering function converts a launch specification to a command.
 
     Attributes:
         place: the class, as `module:name`.
@@ -32,7 +34,7 @@ class Row(NamedTuple):
     programs: tuple[str, ...] = ()
 
     def render(self, spec: LaunchSpec) -> CommandLine:
-        """Return the command of `spec`.
+        """Render the launch specification `spec` as a command for this engine.
 
         Raises:
             UsageError: the image has no app to launch.
@@ -47,7 +49,10 @@ ENGINES = {
     "podman": Row("trimaran.engines.podman:Podman", "trimaran.launch.podman:render", ("podman",)),
     "host": Row("trimaran.engines.host:Host", "trimaran.launch.specification:host_command"),
 }
-"""Name of an engine -> its row. The class of an engine is imported only when it is used."""
+"""A dictionary that maps the name of an engine to its description.
+
+The class of an engine is imported only when it is used.
+"""
 
 AUTO = "auto"
 """The name that selects the engine Apptainer if it is installed, else the host engine."""
@@ -66,7 +71,7 @@ def containers() -> dict[str, type[Container]]:
 
 
 def row(name: str) -> Row:
-    """Return the row of the engine `name`; for an unknown name, the row of the host."""
+    """Return the description of the engine `name`; for an unknown name, that of the host engine."""
     return ENGINES.get(name, ENGINES["host"])
 
 

@@ -1,9 +1,9 @@
-"""The records next to built and pulled images, and the check of an image against its record.
+"""The records of built and pulled images, and the check of an image against its record.
 
 A SIF is intact if it has the SHA-256 in its record. It is hashed before it is run and before its
-content is described. A listing does not hash it, because that would read gigabytes: the listing
-accepts a file that has the size in its record and whose `ctime`, which no program can set, is older
-than the record.
+content is described. A listing of images does not hash SIFs, because that would read gigabytes. It
+accepts a file that has the size in its record and a `ctime` older than the record; no program can
+set the `ctime`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def all_records(image: Image, engine: str) -> list[Record]:
 
 
 def record_of(file: Path) -> Record | None:
-    """Return the record of the image in `file`, or None if the image is not in the cache."""
+    """Return the record of the image file `file`, or None if there is no record."""
     for _, record in every():
         if Path(record.reference).resolve() == file.resolve():
             return record
@@ -129,7 +129,7 @@ def record_of(file: Path) -> Record | None:
 
 
 def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
-    """Yield the path and the content of each record, in the order of the paths."""
+    """Yield the path and the content of each readable record, in the order of the paths."""
     for path in sorted(paths.cache("images").glob(pattern)):
         record = _read(path)
         if record is not None:
@@ -158,7 +158,7 @@ def broken(image: Image, engine: str) -> list[Path]:
 def damage(
     record: Record, *, thorough: bool = True, advance: Advance = lambda amount: None
 ) -> str | None:
-    """Return a text about the damage of the recorded SIF, or None if the SIF is intact.
+    """Return a description of the damage to the recorded SIF, or None if it is intact.
 
     Args:
         record: the record of an image that is a file.
@@ -180,7 +180,7 @@ def damage(
 
 
 def move_damaged(record: Record, fault: str, reporter: Reporter) -> None:
-    """Rename the damaged SIF of `record` and the record, and print `fault` as a warning.
+    """Rename the damaged SIF of `record`, and the record; print the text `fault` as a warning.
 
     Raises:
         BuildError: a file cannot be renamed.

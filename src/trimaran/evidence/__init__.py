@@ -1,1 +1,1 @@
-"""Write the evidence of runs without private facts, and check evidence that others hand in."""
+"""Write the evidence of runs without private facts, and check evidence that other people submit."""

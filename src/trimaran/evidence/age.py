@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 
 STALE = "older than 12 months"
-"""Description of the age of stale evidence. The limit of 12 months is a choice of this project,
-because frameworks change within a year."""
+"""The text that describes stale evidence.
+
+The limit of 12 months is a choice of this project, because frameworks change within a year.
+"""
 
 
 def is_stale(day: dt.date, today: dt.date) -> bool:
-    """Return whether evidence of `day` is older than 12 months on the date `today`.
+    """Return whether evidence with the date `day` is older than 12 months on the date `today`.
 
     The same day of the next year is not stale; 29 February counts as 1 March of the next year.
     """

@@ -63,7 +63,7 @@ class PatientSplit(Split):
 
 
 class ChestXray14(LicensedFiles):
-    """The contract of NIH's chest X-rays; an image can have none, one or several of 14 findings."""
+    """The data contract of NIH's chest X-rays; an image can have any number of 14 findings."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
@@ -76,7 +76,7 @@ class ChestXray14(LicensedFiles):
     splits: dict[Name, PatientSplit] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the required files; unpacked archives are not required."""
+        """Return the names of the required files; without archives if they are unpacked."""
         unpacked = (source / FOLDER).is_dir()
         return [name for name in self.files if not (unpacked and name.endswith(".tar.gz"))]
 
@@ -142,10 +142,9 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Warn of images in `folder` that the table does not list.
+    """Warn of images in `folder` that the table does not list; return the names of the other files.
 
-    Return the names of the files that are not images, without the hidden files with which `unpack`
-    marks unpacked archives.
+    The hidden files with which `unpack` marks unpacked archives are not returned.
     """
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)
@@ -206,9 +205,9 @@ def _row(line: tables.Line, number: Mapping[str, int]) -> Row:
 def splits(contract: ChestXray14, rows: list[Row], source: Path) -> dict[str, str]:
     """Return the split of each image.
 
-    A published list determines the split of the images that it contains; the patient determines
-    the split of every other image. The patients of these images are sorted by a hash of the seed
-    and the patient number, and divided at percentages of their count.
+    If a published list contains an image, the list determines its split. The patient determines the
+    split of every other image: these patients are sorted by a hash of the seed and the patient
+    number, and the sorted list is divided at the percentages in the contract.
 
     Raises:
         RunError: a list names images that are not in the table, a patient is in two splits, or the
@@ -250,10 +249,9 @@ def _listed(path: Path, known: Mapping[str, str]) -> list[str]:
 
 
 def refuse_shared_patients(pairs: Iterable[tuple[str, str]]) -> None:
-    """Check that no patient is in two splits; `pairs` are the split and patient of each image.
+    """Raise RunError if a patient is in two splits; the message lists some of these patients.
 
-    Raises:
-        RunError: a patient is in two splits; the message lists some of the patients.
+    `pairs` contains the split and the patient of each image.
     """
     seen: dict[str, str] = {}
     shared = sorted({
@@ -300,7 +298,9 @@ def _done(folder: Path, archive: str) -> Path:
 def unpack_one(task: tuple[Path, Path], advance: Advance) -> None:
     """Unpack the images of one archive: files with names such as 00000001_000.png.
 
-    The task consists of the archive and the folder to unpack into.
+    Args:
+        task: the archive, and the folder into which it is unpacked.
+        advance: function that is called with the number of bytes that were read.
     """
     path, folder = task
     reported = 0

@@ -27,18 +27,18 @@ LARGEST = 1 << 25
 """Maximum size of a batch in bytes; a published batch has about 31,035,000 bytes."""
 
 _OPERATIONS = 100_000
-"""Maximum number of operations in a pickle; a batch of 10,000 images needs about 30,000."""
+"""Maximum number of operations in a pickle file; a batch of 10,000 images needs about 30,000."""
 
 _PROTOCOL = 2
 
 
 class NotABatchError(ValueError):
-    """The error for a file that is not a batch of CIFAR-10 in Python's pickle format."""
+    """The error that a file is not a batch of CIFAR-10 in Python's pickle format."""
 
 
 @dataclass(frozen=True)
 class _Global:
-    """The name of a function or class in the pickle; the function or class is not imported."""
+    """The name of a function or class to which the pickle refers; it is never imported."""
 
     name: str
 
@@ -50,12 +50,12 @@ _KNOWN = {one.name: one for one in (_RECONSTRUCT, _NDARRAY, _DTYPE)}
 
 
 class _Bytes:
-    """The type of an array of unsigned bytes."""
+    """A stand-in for NumPy's data type of unsigned bytes."""
 
 
 @dataclass
 class _Array:
-    """An array of unsigned bytes, empty until its state is set."""
+    """A stand-in for a NumPy array of unsigned bytes; it is empty until the pickle fills it."""
 
     rows: int = 0
     columns: int = 0
@@ -63,7 +63,7 @@ class _Array:
     values: bytes = b""
 
     def row(self, number: int) -> bytes:
-        """Return the values of a row."""
+        """Return the bytes of the row `number`."""
         if self.by_columns:
             return self.values[number :: self.rows]
         return self.values[number * self.columns : (number + 1) * self.columns]
@@ -99,7 +99,7 @@ def records(content: bytes) -> bytes:
 
 
 class _Interpreter:
-    """A stack machine for the pickle operations that a batch needs.
+    """A stack machine for the pickle operations that a CIFAR-10 batch needs.
 
     As in Python's `pickle`, the operation `MARK` saves the stack and starts an empty stack. A later
     operation combines all values of the new stack, and restores the saved stack.
@@ -111,7 +111,7 @@ class _Interpreter:
         self.memo: dict[int, Any] = {}
 
     def run(self, content: bytes) -> Any:
-        """Return the object that the operations build.
+        """Execute the operations of the pickle `content`, and return the object that they build.
 
         Raises:
             NotABatchError: the pickle is incomplete, or has an operation that a batch does not
@@ -141,7 +141,7 @@ class _Interpreter:
         return result
 
     def protocol(self, version: int) -> None:
-        """Check the version of the pickle."""
+        """Check that the pickle has the protocol version 2."""
         if version != _PROTOCOL:
             raise NotABatchError(f"it has the protocol {version}, not {_PROTOCOL}")
 
@@ -155,12 +155,12 @@ class _Interpreter:
         self.stack = []
 
     def taken(self) -> list[Any]:
-        """Return all values of the stack, and restore the stack that `mark` saved last."""
+        """Return all values of the current stack, and restore the stack that `mark` saved last."""
         values, self.stack = self.stack, self.aside.pop()
         return values
 
     def tuple_of(self, count: int) -> None:
-        """Push a tuple of the last `count` values."""
+        """Replace the last `count` values of the stack by one tuple of these values."""
         self.push(tuple([self.stack.pop() for _ in range(count)][::-1]))
 
     def extend(self, values: list[Any]) -> None:
@@ -186,13 +186,16 @@ class _Interpreter:
         self.memo[number] = self.stack[-1]
 
     def refer(self, name: str) -> None:
-        """Push the name of a function or class on the stack; reject names that CIFAR lacks."""
+        """Push a function or class on the stack; reject names that no CIFAR-10 batch contains."""
         if name not in _KNOWN:
             raise NotABatchError(f"it refers to {name[:80]!r}, which is not part of a batch")
         self.push(_KNOWN[name])
 
     def construct(self, _: Any) -> None:
-        """Push an empty array or the type of an array; reject a call of any other function."""
+        """Execute a function call of the pickle: push an empty array, or the data type of an array.
+
+        All other calls are rejected.
+        """
         arguments, function = self.stack.pop(), self.stack.pop()
         if function is _RECONSTRUCT and arguments == (_NDARRAY, (0,), b"b"):
             self.push(_Array())
@@ -204,7 +207,8 @@ class _Interpreter:
     def set_state(self, _: Any) -> None:
         """Set the shape and the values of an array.
 
-        The state of an array's type is ignored, because it contains only the byte order.
+        If the pickle sets the state of a data type, it is ignored, because it has only the byte
+        order.
         """
         state, of = self.stack.pop(), self.stack[-1]
         if isinstance(of, _Bytes):
@@ -226,7 +230,7 @@ def _operation(stream: io.BytesIO) -> pickletools.OpcodeInfo:
     """Read and return the next operation of the pickle, without its argument.
 
     Raises:
-        NotABatchError: the content ends, or a batch does not need the operation.
+        NotABatchError: the content ends, or the operation does not occur in a CIFAR-10 batch.
     """
     code = stream.read(1).decode("latin-1")
     if not code:

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 SIDE = 32
 PLANE = SIDE * SIDE
-"""Number of values of an image in one channel."""
+"""Number of values of one channel in an image."""
 
 CHANNELS = 3
 RECORD = 1 + CHANNELS * PLANE
-"""Size of a record in bytes."""
+"""Size in bytes of a record: one class, and the values of an image."""
 
 CHECK_CONTRACT = "correct `files`, `splits` or `classes` of the data contract: its files have the" \
                  " SHA-256 in the contract, but other content than it describes"
-"""The hint for faults of files that were verified before they are read."""
+"""The hint for a file that has the right SHA-256, but other content than the contract describes."""
 
 
 class FilesSplit(Counted):
@@ -39,14 +39,14 @@ class FilesSplit(Counted):
 
 
 class Cifar(OfArrays):
-    """The contract of colour images with one class each in the binary files of CIFAR-10."""
+    """The data contract of colour images with one class each in the binary files of CIFAR-10."""
 
     reader: Literal["cifar"]
     classes: list[str] = Field(min_length=2, max_length=256)
     splits: dict[Name, FilesSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of."""
+        """Return the names of the files from which the splits are read."""
         return {name for split in self.splits.values() for name in split.files}
 
     @model_validator(mode="after")
@@ -74,7 +74,7 @@ class Cifar(OfArrays):
         return Coloured(split, records)
 
     def _records(self, path: Path) -> bytes:
-        """Return the records of a file, after checking their size and classes."""
+        """Return the content of a file, after checking that it consists of valid records."""
         try:
             content = path.read_bytes()
         except OSError as error:
@@ -95,7 +95,7 @@ class Cifar(OfArrays):
 
 @dataclass(frozen=True)
 class Coloured:
-    """The images of one split and their classes; implements `Samples`."""
+    """The images of one split of CIFAR-10 and their classes; implements `Samples`."""
 
     name: str
     records: bytes
@@ -114,11 +114,11 @@ class Coloured:
         return len(self.records) // RECORD
 
     def labels(self, number: int) -> tuple[int, ...]:
-        """Return the class of the image `number`."""
+        """Return the class of the image `number` as a tuple."""
         return (self.records[number * RECORD],)
 
     def frames(self, number: int) -> tuple[Image.Image, ...]:
-        """Return the image `number`."""
+        """Return a tuple that contains only the image `number`."""
         from PIL import Image  # slow to import, and not needed to load a contract
 
         begin = number * RECORD + 1

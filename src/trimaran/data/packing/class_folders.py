@@ -36,11 +36,11 @@ def listing(root: Path, workers: int, reporter: Reporter, *, untrained: bool = F
         root: folder with the layout `LAYOUT`.
         workers: number of processes.
         reporter: shows progress, and warns of images that belong to no class.
-        untrained: allow that `train` is missing. Every split then contributes its classes.
+        untrained: allow that `train` is missing. The classes are then taken from all splits.
 
     Raises:
-        UsageError: `root` has another layout, a class has no images in `train`, or images are
-            behind a broken link or in a subfolder, which is not read.
+        UsageError: `root` has another layout, a class has no images in `train`, or images would be
+            left out, because a link is broken or because they are in a subfolder of a class.
     """
     folders = _class_folders(root)
     classes = _classes(root, folders, untrained)
@@ -82,10 +82,9 @@ def _refuse_untaught(
 
 
 def refuse_within(root: Path, folder: Path) -> None:
-    """Check that the output `folder` is not in `root`, where it would be a split or a class.
+    """Raise UsageError if the output `folder` is in the source `root`.
 
-    Raises:
-        UsageError: `folder` is `root` or a folder below it.
+    There, it would be read as a split or a class.
     """
     # Path.resolve would fail for a link to itself; the packing reports such a link more clearly.
     if Path(os.path.realpath(folder)).is_relative_to(os.path.realpath(root)):

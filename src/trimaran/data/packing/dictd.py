@@ -61,7 +61,9 @@ def entries(index: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _places(index: Path, length: int) -> set[tuple[int, int]]:
-    """Return the positions and sizes of the entries that do not describe the dictionary itself.
+    """Return the position and size in bytes of each entry.
+
+    Entries that describe the dictionary itself are left out.
 
     Args:
         index: the index.

@@ -1,4 +1,4 @@
-"""Read the documents of a text from plain files, JSON lines or a dictionary of dictd."""
+"""Read the documents of a text corpus from plain files, JSON lines or a dictionary of dictd."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from trimaran.parsing import Malformed, parse_json
 Encoding = Literal["utf-8", "windows-1252"]
 PLAIN, LINES = (".txt", ".md"), (".jsonl",)
 ENDINGS = (*PLAIN, *LINES)
-"""Endings of the files that are read; each may be followed by `.gz`."""
+"""File name endings of the files that are read; each may be followed by `.gz`."""
 
 
 class Document(NamedTuple):
-    """A document of a text, or the reason why the document cannot be used.
+    """A document of a text corpus, or the reason why the document cannot be used.
 
     Attributes:
-        split: the split of the document; "" if it has a fault.
+        split: the split of the document; "" if it cannot be used.
         place: the file that contains the document, and the position in it, for messages.
         content: the text as UTF-8.
         fault: the reason why the document cannot be used; None if it can be used.
@@ -43,16 +43,17 @@ class Document(NamedTuple):
 
 @dataclass(frozen=True)
 class Text:
-    """The files of a text, and how they are divided into documents and splits.
+    """The files of a text corpus, and how they are divided into documents and splits.
 
     Attributes:
         root: folder of the files.
         files: paths of the files below `root`, sorted.
         rule: how the files are divided into documents.
-        held_out: range of hash values for each split; the hash of a document determines its split.
-            If `held_out` is None, the folder of a document determines its split.
+        held_out: for each split, a range of 0..99. A document belongs to the split whose range
+            contains the hash of the document modulo 100. If `held_out` is None, the folder of a
+            document is its split.
         encoding: encoding of the files.
-        contents: name of a file -> SHA-256, if a contract pins the files.
+        contents: name of a file -> SHA-256, if a contract contains it.
         ignored: paths of other files below `root`, which are not read.
     """
 
@@ -66,7 +67,7 @@ class Text:
 
     @property
     def held_out_rule(self) -> str:
-        """The rule that assigns the documents to the splits, in words."""
+        """A text that describes how the documents are assigned to the splits."""
         if self.held_out is None:
             return "folders"
         ranges = (f"{name} {first} to {end - 1}" for name, (first, end) in self.held_out.items())
@@ -74,7 +75,10 @@ class Text:
 
     @property
     def stamps(self) -> list[str]:
-        """One text for each file that is read: its name, size and modification time."""
+        """One text for each file that is read: its name, size in bytes and modification time in ns.
+
+        The texts are stored to recognize changed files.
+        """
         paths = [self.root / name for name in self.files]
         if self.rule == "dictd":
             paths += [dictd.dictionary(path) for path in paths]
@@ -83,7 +87,7 @@ class Text:
 
     @property
     def splits(self) -> list[str]:
-        """The names of the splits; each of them needs at least one document."""
+        """The names of the splits; each split must have at least one document."""
         if self.held_out is not None:
             return list(self.held_out)
         return list(dict.fromkeys(["train", *(name.partition("/")[0] for name in self.files)]))
@@ -121,7 +125,7 @@ class Text:
                 yield 0, file.read()
 
     def _checked(self, name: str, place: str, start: int, found: bytes) -> Document:
-        """Return the document, with its fault if it is empty or not text.
+        """Return the document; if it is empty or not text, the returned document has a `fault`.
 
         Args:
             name: the file, or the index of the dictionary.
@@ -153,7 +157,7 @@ def is_json_lines(name: str) -> bool:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Convert errors that occur while the file at `path` is read into RunError."""
+    """Run the block, which reads the file at `path`; convert its errors into RunError."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -174,7 +178,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the position and the content of each line that is not empty."""
+    """Yield each line that is not blank: its position in the file in bytes, and its content."""
     start = 0
     for line in file:
         if line.strip():
@@ -183,7 +187,7 @@ def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield the position and the content of each block of lines between empty lines."""
+    """Yield each block of lines between blank lines: its position in bytes, and its content."""
     start = first = 0
     block: list[bytes] = []
     for line in file:
@@ -199,7 +203,7 @@ def _blocks(file: IO[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def _field(line: str) -> str:
-    """Return the field `text` of the JSON object in `line`; raise Malformed if it is missing."""
+    """Return the field `text` of the JSON object `line`; raise Malformed if it is not a text."""
     found = parse_json(line)
     text = found.get("text") if isinstance(found, dict) else None
     if not isinstance(text, str):
@@ -208,13 +212,13 @@ def _field(line: str) -> str:
 
 
 def listed(source: Path, rule: DocumentRule, held_out: int | None) -> Text:
-    """List the files of a text that the user gives.
+    """List the files of a text corpus that the user wants to pack.
 
     Args:
         source: a file, or a folder. If `source` contains a folder `train`, each folder in `source`
             is a split.
         rule: how the files are divided into documents.
-        held_out: percentage of the documents in the split `val`; None for 1 percent.
+        held_out: percentage of the documents that go into the split `val`; None for 1 percent.
 
     Raises:
         UsageError: the source does not exist or has no files of text, a name is not UTF-8, a folder

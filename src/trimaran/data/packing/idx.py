@@ -34,7 +34,7 @@ class Array:
     values: bytes
 
     def image(self, number: int) -> Image.Image:
-        """Return the grey image `number` of an array of three dimensions."""
+        """Return the grey image `number` of an array with the shape (count, rows, columns)."""
         from PIL import Image  # slow to import, and not needed to load a contract
 
         _, height, width = self.shape
@@ -95,21 +95,21 @@ def read(path: Path, dimensions: int) -> Array:
 
 
 class ImageSplit(Counted):
-    """A split with the names of its two IDX files."""
+    """A split with the names of its two IDX files: images and labels."""
 
     images: FileName
     labels: FileName
 
 
 class Images(OfArrays):
-    """The contract of grey images with one class each in IDX files."""
+    """The data contract of grey images with one class each in IDX files."""
 
     reader: Literal["idx"]
     classes: list[str] = Field(min_length=2)
     splits: dict[Name, ImageSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of."""
+        """Return the names of the files from which the splits are read."""
         return {name for split in self.splits.values() for name in (split.images, split.labels)}
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class Images(OfArrays):
 
 @dataclass(frozen=True)
 class Labelled:
-    """The images of one split and their classes; implements `Samples`."""
+    """The grey images of one split and their classes; implements `Samples`."""
 
     name: str
     images: Array
@@ -164,11 +164,11 @@ class Labelled:
         return len(self.classes)
 
     def labels(self, number: int) -> tuple[int, ...]:
-        """Return the class of the image `number`."""
+        """Return the class of the image `number` as a tuple."""
         return (self.classes[number],)
 
     def frames(self, number: int) -> tuple[Image.Image, ...]:
-        """Return the image `number`."""
+        """Return a tuple that contains only the image `number`."""
         return (self.images.image(number),)
 
     def histogram(self) -> list[int]:

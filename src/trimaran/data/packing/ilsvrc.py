@@ -3,8 +3,8 @@
 `ILSVRC2012_img_train.tar` contains a tar for each class; `ILSVRC2012_img_val.tar` contains all
 validation images. A file of the development kit lists the class number of each validation image.
 The kit maps these numbers to classes only in the MATLAB file `meta.mat`. To avoid reading this
-file, `recipes/data/imagenet-2012-synsets.txt` lists the classes in the order of their numbers. A
-label is an index into the sorted list of the WordNet numbers of the classes, as is usual.
+file, `recipes/data/imagenet-2012-synsets.txt` lists the classes in the order of their numbers.
+A label is an index into the sorted list of the WordNet numbers of the classes, as is usual.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHUNK = 1 << 20
 
 
 class ImageNet(LicensedFiles):
-    """The contract of the images of ILSVRC 2012 in the official tar files."""
+    """The data contract of the images of ILSVRC 2012 in the official tar files."""
 
     reader: Literal["ilsvrc2012"]
     splits: dict[Name, Counted] = Field(min_length=1)
@@ -50,14 +50,16 @@ class ImageNet(LicensedFiles):
         return class_names(sorted(synsets()))
 
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
-        """List the samples in the verified files in `folder`."""
+        """List the images in the verified tar files in `folder`."""
         return listing(folder, pool.cores(), reporter)
 
 
 class Task(NamedTuple):
-    """One tar to list: `size` bytes from byte `start` of `file`.
+    """One tar to list: the `size` bytes from byte `start` of the file `file`.
 
     Attributes:
+        root: the folder that contains `file`.
+        file: an official tar file, which may contain the tar of a class.
         number: WordNet number of the class; "" for the tar of the validation images.
     """
 
@@ -74,7 +76,10 @@ def is_here(root: Path) -> bool:
 
 
 def synsets() -> dict[str, str]:
-    """Return the name of each class by WordNet number, in the order of the ILSVRC2012 numbers."""
+    """Return a dictionary that maps the WordNet number of each class to its name.
+
+    The classes are in the order of their numbers in ILSVRC2012.
+    """
     path = paths.repository() / "recipes/data/imagenet-2012-synsets.txt"
     lines = path.read_text(encoding="utf-8").splitlines()
     return dict(line.split(" ", 1) for line in lines)
@@ -129,7 +134,11 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
 
 
 def scan(task: Task, advance: Advance) -> tuple[str, Found]:
-    """List the images of one tar, and the names of its other members."""
+    """List the images in one tar, and the names of its members that are not images.
+
+    Returns:
+        The WordNet number of the class, as in `task`, and the images and names.
+    """
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
     samples: list[Sample] = []
     ignored: list[str] = []
@@ -151,7 +160,10 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 
 
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
-    """Return a task for each tar in the tar of training images, and the names of other members."""
+    """Return a task for each class, and the names of the other members of the training tar.
+
+    The tar of the training images contains one tar for each class.
+    """
     path = root / TRAIN
     with readable(path):
         members = list(_files(path, 0, path.stat().st_size))
@@ -193,10 +205,10 @@ def _files(path: Path, start: int, size: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _only_zeros(stream: BinaryIO, start: int, end: int) -> bool:
-    """Return True if the bytes of `stream` from `start` to `end` are the end of a tar.
+    """Return True if all bytes of `stream` from `start` to `end` are zeros, as at the end of a tar.
 
-    The end of a tar consists of zeros, at least one block of 512 bytes. All bytes are checked,
-    because a failed download can leave zeros in the middle of a file.
+    The end of a tar has at least one block of 512 zeros. All bytes are checked, because a failed
+    download can leave zeros in the middle of a file.
     """
     stream.seek(start)
     left = end - start
@@ -220,7 +232,7 @@ def _base(member: tarfile.TarInfo) -> str:
 
 
 def _ground_truth(devkit: Path, classes: int) -> list[int]:
-    """Return the ILSVRC2012 number, from 1, of each validation image."""
+    """Return the class of each validation image: a number of ILSVRC2012, counted from 1."""
     with readable(devkit), tarfile.open(devkit, "r:gz") as tar:
         member = tar.extractfile(TRUTH)
         words = member.read().split() if member else []

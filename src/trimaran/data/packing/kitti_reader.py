@@ -30,7 +30,7 @@ class KittiSplit(Counted):
 
 
 class Kitti(OfSequences, LicensedFiles):
-    """The contract of the sequences of KITTI's tracking benchmark in the official zip."""
+    """The data contract of the sequences of KITTI's tracking benchmark in the official zip."""
 
     reader: Literal["kitti-tracking"]
     splits: dict[Name, KittiSplit] = Field(min_length=1)

@@ -32,12 +32,12 @@ COLUMNS = ("file", "classes")
 PATIENT = "patient"
 SEPARATOR = "|"
 _OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
-"""Wrong separators, which tables often contain; names of classes rarely contain them."""
+"""Wrong separators of class names, which many tables contain; class names rarely contain them."""
 
 _PERHAPS = re.compile(r"[/&+:\s]")
-"""Characters that may separate class names.
+"""Characters that may separate class names, but may also be part of a class name.
 
-A name that contains them is rejected only if all parts between them are names of classes.
+For example, `Mass/Edema` is rejected if `Mass` and `Edema` are class names, too.
 """
 
 _QUOTES = "'\"`\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
@@ -80,8 +80,8 @@ def listing(
         root: the image folder.
         table: the CSV file.
         reporter: shows progress and warnings.
-        classes: the known classes in the order of their labels; None for the sorted classes in the
-            table.
+        classes: the allowed classes in the order of their labels; None to use all classes in the
+            table, sorted.
         skip_missing: leave out missing images with a warning.
 
     Raises:
@@ -190,7 +190,7 @@ def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> No
 
 
 def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str]) -> None:
-    """Reject a name that probably joins several names, and names that probably mean one class."""
+    """Reject class names that are probably wrong: two names in one, or two names of one class."""
     seen: dict[str, str] = {}
     doubts = {name: doubt for name in names if (doubt := _doubt(name, names, seen))}
     for row in sorted(rows.values()):
@@ -202,9 +202,10 @@ def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str])
 
 
 def _doubt(name: str, names: Collection[str], seen: dict[str, str]) -> str | None:
-    """Return the reason why a class name is doubtful, or None.
+    """Return the reason why a class name is probably wrong, or None.
 
-    `seen` maps the normalized form of each earlier name to that name. The function adds `name`.
+    `seen` maps the normalized form of each name that was checked before to that name. The function
+    adds `name` to `seen`.
     """
     parts = [part for part in _PERHAPS.split(name) if part]
     if other := [one for one in _OTHERS if one in name]:

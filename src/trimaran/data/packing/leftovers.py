@@ -1,4 +1,4 @@
-"""Find the files of a source that are not packed, and report the images among them."""
+"""Find the files of a source folder that will not be packed, and report the images among them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trimaran.reporting import Reporter
 
 
 def beside(root: Path, taken: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the images and the other files below `root` that are not in `taken`, both sorted.
+    """Return the files below `root` that are not in `taken`: the images, and all other files.
 
-    A non-empty hidden folder, an unreadable folder and a link to a folder count as one file, whose
-    name ends with `/`.
+    Both lists are sorted. The files in a non-empty hidden folder, in an unreadable folder or behind
+    a link to a folder are not listed; the list contains the folder or link, followed by `/`.
 
     Args:
         root: the source.
@@ -54,16 +54,17 @@ def _walk(
 
 
 def warn(root: Path, images: list[str], why: str, reporter: Reporter) -> None:
-    """Warn of images that are left out, if there are any, with the reason `why`."""
+    """If images are left out, print a warning with their number and the reason `why`."""
     if images:
         reporter.warn(f"{root}: {len(images):,} images are left out, because {why}; the first is"
                       f" {images[0]}")
 
 
 def lost(entry: os.DirEntry[str]) -> str | None:
-    """Return a message if `entry` is a broken link or a folder with images; otherwise None.
+    """Return a message if `entry` is a broken link or a subfolder with images; otherwise None.
 
-    `entry` is an entry of a class or sequence folder. Images in its subfolders are not read.
+    `entry` is an entry of the folder of a class or sequence. The images in a subfolder are not
+    read.
     """
     if entry.name.startswith("."):
         return None
@@ -82,10 +83,10 @@ def is_broken(entry: os.DirEntry[str]) -> bool:
 
 
 def shown(folder: Path | os.DirEntry[str], place: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder that are not hidden; a broken link is an error.
+    """Return the entries of a folder that are not hidden.
 
     Raises:
-        UsageError: an entry is a broken link; the hint names `place`, see `refuse_lost`.
+        UsageError: an entry is a broken link; the hint contains `place`, the expected layout.
     """
     with os.scandir(folder) as entries:
         found = [entry for entry in entries if not entry.name.startswith(".")]
@@ -97,8 +98,8 @@ def refuse_lost(lines: list[str], place: str) -> None:
     """Raise an error if images would be left out although the user did not ask for it.
 
     Args:
-        lines: a message for each folder or link with such images.
-        place: the layout of the folders from which images are read.
+        lines: a message for each broken link or folder because of which images would be left out.
+        place: the layout of the folders from which images are read, for the hint.
 
     Raises:
         UsageError: `lines` is not empty.

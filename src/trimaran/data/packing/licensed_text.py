@@ -9,7 +9,7 @@ from trimaran.data.packing.text_reader import OfText
 
 
 class LicensedText(OfText, Licensed):
-    """The contract of a text that users download themselves."""
+    """The data contract of a text that users download themselves."""
 
     reader: Literal["licensed-text"]
 

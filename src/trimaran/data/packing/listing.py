@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 ENCODINGS = {".jpg": "jpg", ".jpeg": "jpg", ".png": "png", ".dcm": "dcm"}
 SHOWN = 10
-"""Maximum number of faults of one kind that a message lists; the message counts the others."""
+"""Maximum number of faults of one kind that a message lists; it only counts the others."""
 
 class Samples(Protocol):
     """The checked samples of one split.
@@ -56,14 +56,14 @@ class Samples(Protocol):
         """Return the frames of the sample `number`."""
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels in all frames that have each of 256 values, by channel.
+        """Return the number of pixels in all frames that have each of the 256 values, by channel.
 
-        The list has 256 numbers for each channel: first those of red, then green, then blue.
+        The list has 256 numbers for each channel: red, then green, then blue.
         """
 
 
 class Sample(NamedTuple):
-    """One sample of a listing.
+    """One image, sequence or video of a listing.
 
     An image is the `size` bytes from byte `offset` of `file`, a path below the root of the listing.
     The images of a sequence are the files `frames` in the folder or zip `file`, or the frames of
@@ -80,7 +80,7 @@ class Sample(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The samples of one class folder or tar.
+    """The samples that were found in one class folder or tar.
 
     Attributes:
         stamp: a text that changes if any of the files changes.
@@ -96,7 +96,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """All samples of a source, each split sorted by class and name.
+    """All samples of a source; the samples of each split are sorted by class and name.
 
     Attributes:
         root: the folder of the source.
@@ -105,7 +105,7 @@ class Listing:
         fingerprint: SHA-256 over names, labels, sizes and modification times of all files.
         ignored: sorted names of the other files, which are not packed.
         kind: the kind of the samples.
-        contents: name of a file -> SHA-256, if a contract pins the files.
+        contents: name of a file -> SHA-256, if a contract contains it.
     """
 
     root: Path
@@ -132,7 +132,7 @@ class Listing:
         }
 
     def untaught(self) -> list[str]:
-        """Return the classes that occur in another split and have no images in train."""
+        """Return the classes that have no images in train, but occur in another split."""
         if "train" not in self.splits:
             return []
         taught = {label for one in self.splits["train"] for label in one.labels}
@@ -140,14 +140,14 @@ class Listing:
         return [self.classes[label] for label in sorted(met - taught)]
 
     def warn_of_untaught(self, reporter: Reporter) -> None:
-        """Warn of the classes that occur in another split and have no images in train."""
+        """Print a warning if classes have no images in train, but occur in another split."""
         if untaught := self.untaught():
             reporter.warn(f"{self.root}: train has no images of {', '.join(untaught)}, but other"
                           " splits do")
 
 
 def fingerprint(stamps: Iterable[str]) -> str:
-    """Return the SHA-256 of all `stamps`."""
+    """Return the SHA-256 of all `stamps`: texts that change if a file of the source changes."""
     return hashlib.sha256("\n".join(stamps).encode()).hexdigest()
 
 
@@ -159,11 +159,11 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def readable(path: Path, doing: str = "read") -> Iterator[None]:
-    """Convert errors of the block, which reads a published archive or table, into RunError.
+    """Run the block, which reads a published archive or table; convert its errors into RunError.
 
     Args:
         path: the file that is read.
-        doing: the participle that completes the message "cannot be ...".
+        doing: the last word of the message "PATH cannot be ...", such as "read" or "unpacked".
     """
     try:
         yield
@@ -214,8 +214,8 @@ def read(root: Path, sample: Sample) -> tuple[bytes, ...]:
 
 @functools.lru_cache(maxsize=1)  # opening a zip reads its list of members, which is slow
 def _opened(path: Path, size: int, changed: int) -> zipfile.ZipFile:
-    """Return the opened zip at `path`, from the cache if it did not change.
+    """Open the zip at `path`; return the already opened zip if the file has not changed.
 
-    `size` and `changed` (the modification time) are only keys of the cache.
+    `size` and `changed` (size and modification time of the file) are only keys of the cache.
     """
     return zipfile.ZipFile(path)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Motion(strict.Model):
-    """The parameters of the motion."""
+    """The parameters of generated sequences: size, length, number of images, speed and seed."""
 
     side: Annotated[Size, Field(description="side of a square frame, in pixels")]
     frames: Annotated[Size, Field(description="number of frames of a sequence")]
@@ -48,15 +48,15 @@ class Motion(strict.Model):
 
 
 class MovingSplit(Counted):
-    """A split with the name of the IDX file that contains its moving items."""
+    """A split with the name of the IDX file that contains the images that move in its sequences."""
 
     images: FileName
 
 
 class Moving(OfSequences, OfArrays):
-    """The contract of sequences in which the images of another data set (`from`) move.
+    """The data contract of sequences in which the images of another data set (`from`) move.
 
-    The contract lists the files and the sources of the other data set.
+    This contract gets the files and the sources from the contract of the other data set.
     """
 
     reader: Literal["moving"]
@@ -65,7 +65,7 @@ class Moving(OfSequences, OfArrays):
     splits: dict[Name, MovingSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of all files of the other data set, including labels."""
+        """Return the names of all files of the data set whose images move, including labels."""
         return {split.images for split in self.splits.values()} | set(self.files)
 
     @model_validator(mode="before")
@@ -79,7 +79,7 @@ class Moving(OfSequences, OfArrays):
         return {**content, "files": other.files, "sources": other.sources}
 
     def read(self, raw: Path, split: str) -> Scenes:
-        """Return the sequences of one split, made of the items in its file in `raw`.
+        """Return the sequences of one split; the images that move in them are read from `raw`.
 
         Raises:
             RunError: the file is not an IDX file of images, or the images are larger than the
@@ -98,10 +98,10 @@ class Moving(OfSequences, OfArrays):
 
 @dataclass(frozen=True)
 class Flight:
-    """The motion of one item along one axis.
+    """The motion of one image along one axis, with reflection at the walls.
 
-    `begin` is the position in frame 0, `room` the largest position, both in pixels. `velocity` is
-    in pixels per frame.
+    `begin` is the position in frame 0, and `room` is the largest position, both in pixels.
+    `velocity` is in pixels per frame.
     """
 
     begin: int
@@ -109,7 +109,7 @@ class Flight:
     room: int
 
     def at(self, frame: int) -> int:
-        """Return the position in `frame`, from 0 to `room`."""
+        """Return the position in pixels, from 0 to `room`, at the frame `frame`."""
         if not self.room:
             return 0
         unfolded = (self.begin + frame * self.velocity) % (2 * self.room)
@@ -118,7 +118,7 @@ class Flight:
 
 @dataclass(frozen=True)
 class Scenes:
-    """The sequences of one split; implements `Samples`."""
+    """The sequences of one split, generated on demand; implements `Samples`."""
 
     name: str
     motion: Motion
@@ -156,7 +156,7 @@ class Scenes:
             yield frame
 
     def flight(self, number: int, item: int) -> tuple[Image.Image, Flight, Flight]:
-        """Return image, horizontal motion and vertical motion of `item` in sequence `number`."""
+        """Return image `item` of the sequence `number`, and its horizontal and vertical motion."""
         text = f"{self.motion.seed}:{self.name}:{number}:{item}"
         which, *places = struct.unpack(">5I", hashlib.sha256(text.encode()).digest()[:20])
         image = self.items.image(which % self.items.shape[0])

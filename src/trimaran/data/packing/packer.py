@@ -30,9 +30,9 @@ from trimaran.reporting import Advance, Reporter
 
 SKIPPED = "skipped.txt"
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
-"""Mean and standard deviation of ImageNet's training images, used for all RGB photographs.
+"""Mean and standard deviation of each RGB channel, for every data set that is packed here.
 
-The values are those of torchvision's reference training.
+The values are those of ImageNet's training images in torchvision's reference training.
 """
 
 
@@ -124,7 +124,7 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return the unchanged shards that an earlier call finished, by name."""
+    """Return the shards that an earlier call finished and that have not changed, by name."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
@@ -139,10 +139,10 @@ def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dic
 
 
 def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
-    """Return the record of a finished shard if its files still have the recorded hashes, else None.
+    """Return the record of a finished shard; None if a file of the shard is missing or has changed.
 
     Args:
-        task: the folder of the shard, and the JSON file (note) with the record.
+        task: the folder of the shard, and the JSON file (note) that contains the record.
         advance: called once, after the note is read.
     """
     folder, note = task
@@ -160,7 +160,7 @@ def still_there(task: tuple[Path, Path], advance: Advance) -> Done | None:
 def _make(
     jobs: list[Job], state: Path, finished: dict[str, Done], workers: int, reporter: Reporter
 ) -> None:
-    """Write the shards that are not in `finished`, and add these shards to `finished`."""
+    """Write the shards that are not in `finished`, and add them to `finished`."""
     todo = [job for job in jobs if job.stem not in finished]
     total = sum(len(job.chosen) for job in jobs)
     left = sum(len(job.chosen) for job in todo)
@@ -187,10 +187,10 @@ def _make(
 
 
 def make(job: Job, advance: Advance) -> Done:
-    """Write one shard and its note.
+    """Write one shard, and a note that the shard is finished.
 
-    If an image cannot be decoded, shard and note are written only with `skip_bad`, and the shard
-    does not contain this image.
+    If an image cannot be decoded, the shard and the note are written only with `skip_bad`, and the
+    shard does not contain this image.
     """
     state = job.folder / unfinished.STATE
     part, note = state / f"{job.stem}.part", state / f"{job.stem}.json"
@@ -216,7 +216,11 @@ def make(job: Job, advance: Advance) -> Done:
 def _records(
     job: Job, bad: list[Bad], anew: list[str], advance: Advance
 ) -> Iterator[Record]:
-    """Yield the records of `job`; add skipped images to `bad`, and re-encoded images to `anew`."""
+    """Yield the records of the shard that `job` describes.
+
+    Images that cannot be decoded are added to `bad`. The names of re-encoded images are added to
+    `anew`.
+    """
     for key, sample in job.chosen:
         try:
             frames = _frames(job, sample, anew)
@@ -239,7 +243,7 @@ def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, .
 
 
 def _move(part: Path, folder: Path) -> None:
-    """Move the files in `part` into `folder`, and replace the files of an earlier attempt."""
+    """Move the files in `part` into `folder`; they replace files of an earlier attempt."""
     for path in part.iterdir():
         target = folder / path.name
         if target.is_dir():  # an LMDB shard; a rename cannot replace a folder with files
@@ -248,7 +252,7 @@ def _move(part: Path, folder: Path) -> None:
 
 
 def _refuse_empty(jobs: list[Job], finished: dict[str, Done]) -> None:
-    """Check that every split still has an image, because a training cannot read an empty split."""
+    """Raise RunError if no image of a split can be decoded: an empty split cannot be read."""
     splits: dict[str, list[Done]] = {}
     for job in jobs:
         splits.setdefault(job.split, []).append(finished[job.stem])

@@ -18,7 +18,7 @@ FILTER = Image.Resampling.BICUBIC
 """Pillow's bicubic filter, which averages over all source pixels when it reduces an image."""
 
 Resize = int | tuple[int, int]
-"""Maximum of the shorter side in pixels, or exact width and height in pixels."""
+"""A size in pixels: the maximum of the shorter side, or the exact width and height."""
 
 QUALITY = 95  # quality of a JPEG that is re-encoded without scaling
 
@@ -48,7 +48,7 @@ def checked(content: bytes) -> bytes:
 
 
 def verified(content: bytes) -> bytes:
-    """Return `content`, a packed image file, if `checked` would not change it.
+    """Return the packed image file `content` if all apps decode it to the same pixels.
 
     Raises:
         BadImage: apps would decode the image to different pixels, or not at all.
@@ -63,7 +63,9 @@ def verified(content: bytes) -> bytes:
 
 
 def size(content: bytes) -> tuple[int, int]:
-    """Return the width and height in pixels of the upright image, from the header of the file.
+    """Return the width and height in pixels of the image after rotation by its EXIF orientation.
+
+    They are read from the header of the file.
 
     Raises:
         BadImage: the header contains no size.
@@ -76,7 +78,7 @@ def size(content: bytes) -> tuple[int, int]:
 
 
 def target(size: tuple[int, int], to: Resize) -> tuple[int, int]:
-    """Return the width and height in pixels to which an image of `size` is scaled."""
+    """Return the width and height in pixels to which an image of the size `size` is scaled."""
     if not isinstance(to, int):
         return to
     factor = min(1.0, to / min(size))
@@ -89,7 +91,7 @@ def encoded(picture: Image.Image, quality: int) -> bytes:
 
 
 def scaled(content: bytes, to: Resize, quality: int) -> bytes:
-    """Return the image as JPEG of the size `to`.
+    """Return the image as a JPEG file, scaled to the size `to`.
 
     A plain grey or RGB JPEG of this size is returned unchanged. Any other image is rotated by its
     EXIF orientation, converted to RGB unless it is grey, scaled with `FILTER`, and encoded with
@@ -141,7 +143,7 @@ def _dicom(content: bytes) -> Image.Image:
 
 
 def _decode_all(content: bytes, found: Facts) -> None:
-    """Raise BadImage unless an image can be decoded to its end."""
+    """Raise BadImage if the image cannot be decoded to its end."""
     least = found.width // _CHECKED_AT or 1, found.height // _CHECKED_AT or 1
     picturefile.decoded(content, least)
 

@@ -24,7 +24,7 @@ SHARDS_OF_SEQUENCES = 64
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 Bad = tuple[str, str]
-"""Name of an image, and the reason why it cannot be decoded."""
+"""An image that cannot be decoded: its name, and the reason."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,8 @@ class Options:
         format: format of the shards.
         resize: size to which images are scaled; None if images are not scaled.
         quality: JPEG quality of scaled images and of the frames of videos.
-        samples: number of samples in a shard; None for 10,000 images, or for a 64th of the
-            sequences of a split. One process writes a shard, so that 64 processes can then work on
-            a split.
+        samples: number of samples in a shard; None for 10,000 images, or for 1/64 of the sequences
+            of a split. One process writes a shard, so 64 processes can then work on a split.
 
     Raises:
         UsageError: the name is not allowed in `dataset.json`.
@@ -73,7 +72,11 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Job:
-    """One shard to write; `chosen` contains each sample with its index in the listing."""
+    """One shard to write, with all inputs for the process that writes it.
+
+    `stem` is the name of the shard, and `chosen` contains each sample with its index in the
+    listing.
+    """
 
     root: Path
     folder: Path
@@ -91,9 +94,12 @@ class Job:
 
 
 class Done(strict.Model):
-    """A finished shard; its note, `.packing/STEM.json`, contains the fields except `stem`.
+    """The record of a finished shard.
+
+    It is stored, without `stem`, in the file `.packing/STEM.json` ("note").
 
     Attributes:
+        stem: name of the shard.
         shard: description of the shard; None if the shard has no samples.
         bad: the images that could not be decoded.
         encoded: number of images that were re-encoded without being scaled.
@@ -106,7 +112,7 @@ class Done(strict.Model):
 
 
 def resize_of(text: str) -> Resize:
-    """Return the size in the argument of `--resize`: `480` or `128x128`.
+    """Parse the argument of `--resize`, such as `480` or `128x128`, and return the size.
 
     Raises:
         UsageError: the argument has another form.
@@ -119,13 +125,17 @@ def resize_of(text: str) -> Resize:
 
 
 def name_of(source: Path) -> str:
-    """Return a name for a data set that is packed from `source`."""
+    """Return a name for the data set that is packed from `source`, derived from its name."""
     name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     return name or "images"
 
 
 def shuffled(split: str, count: int) -> list[int]:
-    """Return 0..count-1 in an order fixed by `ORDER_SEED`, the same in every Python version."""
+    """Return the numbers 0 to count-1 in a pseudo-random order.
+
+    The order depends only on `ORDER_SEED`, the split and the count; it is the same on every
+    machine.
+    """
     def key(number: int) -> bytes:
         return hashlib.sha256(f"{ORDER_SEED}:{split}:{number}".encode()).digest()
 

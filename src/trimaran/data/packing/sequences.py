@@ -23,7 +23,7 @@ KIND = Kind(labels="none", sample="sequence")
 
 
 def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, ...]:
-    """Apply `do` to every frame of a sample, or to its only image, and return the results.
+    """Apply `do` to the content of every frame, or of the only image, and return the results.
 
     Raises:
         BadImage: `do` raises this error, or two frames have different sizes; the message contains
@@ -57,8 +57,8 @@ def listing(root: Path, reporter: Reporter) -> Listing:
     The frames are in the natural order of their names: 2 comes before 10.
 
     Raises:
-        UsageError: `root` has another layout, a folder has no frames, or frames are behind a
-            broken link or in a subfolder, which is not read.
+        UsageError: `root` has another layout, a folder has no frames, or frames would be left
+            out, because a link is broken or because they are in a subfolder.
     """
     splits: dict[str, list[Sample]] = {}
     stamps, ignored = [], []
@@ -103,9 +103,10 @@ def _video(path: Path, name: str) -> tuple[Sample, str, list[str]]:
 
 
 def _folder(folder: Path, name: str) -> tuple[Sample, str, list[str]]:
-    """Return the sample of a folder of frames, its stamp, and the names of its other files.
+    """Return the sample of a folder of frames, a stamp, and the names of the folder's other files.
 
-    The stamp has the name, size and modification time of each frame, to recognize changed files.
+    The stamp is a text with the name, size and modification time of each frame, by which a changed
+    file is recognized.
     """
     with os.scandir(folder) as entries:
         found = sorted(entries, key=lambda entry: _natural(entry.name))

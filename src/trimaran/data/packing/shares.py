@@ -1,4 +1,4 @@
-"""Assign samples to splits by the hash of their content: equal samples are in the same split."""
+"""Assign samples to splits by a hash of their content; equal samples are in the same split."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ import itertools
 from collections.abc import Mapping
 
 Shares = Mapping[str, tuple[int, int]]
-"""A dictionary that maps the name of each split to a half-open range, such as (90, 100)."""
+"""A dictionary that maps the name of each split to a range of 0..99.
+
+For example, (90, 100) stands for the numbers 90 to 99.
+"""
 
 
 def split_of(content: bytes, shares: Shares) -> str:
-    """Return the name of the split whose range contains the SHA-256 of `content` modulo 100."""
+    """Return the name of the split whose range contains the SHA-256 of `content` modulo 100.
+
+    For the ranges, see `Shares`.
+    """
     at = int(hashlib.sha256(content).hexdigest(), 16) % 100
     return next(name for name, (first, end) in shares.items() if first <= at < end)
 

@@ -95,8 +95,8 @@ def _header(
 ) -> tuple[list[str], str]:
     """Return the column names in the first line of `text`, and the delimiter of the table.
 
-    The delimiter is the first of `DELIMITERS` that divides the line into columns that include all
-    `needed` ones.
+    The delimiter is the first one of `DELIMITERS` with which the line contains all `needed`
+    columns.
     """
     for delimiter in DELIMITERS:
         _, names = next(_rows(path, text, delimiter, error), (0, []))
@@ -115,7 +115,7 @@ def _header(
 def _rows(
     path: Path, text: str, delimiter: str, error: type[TrimaranError]
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the stripped fields of each row that is not blank."""
+    """Yield each row that is not blank: the number of its first line, and its stripped fields."""
     reader, begin = csv.reader(
         io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True
     ), 1

@@ -1,8 +1,9 @@
-"""Pack the documents of a text into shards of tokens.
+"""Pack the documents of a text corpus into shards of tokens.
 
-The files are read once to count and check the documents, before anything is written, and once to
-pack the documents in the order of the files. To train a BPE, they are read once more. A finished
-shard has a note, so that an interrupted packing continues after the last finished shards.
+First, all files are read to count and check the documents; nothing is written yet. Then they are
+read to pack the documents in the order of the files. To train a BPE tokenizer, they are read once
+more. A note is written for each finished shard, so that an interrupted packing can continue after
+the last finished shard.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from trimaran.reporting import Advance, Reporter
 
 SHARD_TOKENS = 100_000_000
 BATCH_BYTES = 1 << 22
-"""Size in bytes of the text that all threads together turn into tokens in one step."""
+"""Size in bytes of the text that is converted to tokens in one step, by all threads together."""
 
 
 @dataclass(frozen=True)
 class Options:
     """The options that, with the text and the tokenizer, determine the bytes of the shards.
 
-    A shard ends with the document with which it reaches 100,000,000 tokens or `samples` documents.
+    A shard is complete as soon as it has 100,000,000 tokens or `samples` documents; a document is
+    never divided.
 
     Attributes:
         name: name of the data set.
@@ -59,7 +61,7 @@ class Options:
 
 @dataclass
 class Survey:
-    """The numbers, sizes and faults of the documents of a text.
+    """The result of counting and checking all documents of a text corpus.
 
     Attributes:
         documents: split -> number of documents.
@@ -144,7 +146,10 @@ def survey(text: Text, reporter: Reporter) -> Survey:
 def _check_space(
     state: Path, found: Survey, kept: list[Shard], encoder: Encoder, choice: Choice
 ) -> None:
-    """Check that the disk has room for all shards except the finished ones, `kept`."""
+    """Raise RunError if the disk has too little space for the shards that are not finished yet.
+
+    `kept` contains the finished shards.
+    """
     size = sum(found.bytes.values()) - sum(one.text_bytes or 0 for one in kept)
     documents = sum(found.documents.values()) - sum(one.samples for one in kept)
     # The average token of a BPE stands for more than two bytes.
@@ -165,10 +170,15 @@ def _warn_of_ignored(text: Text, reporter: Reporter) -> None:
 def _refuse(
     text: Text, found: Survey, wanted: Mapping[str, int | None] | None, skip_bad: bool
 ) -> None:
-    """Raise RunError if documents cannot be used, or a split is empty or not of the wanted size.
+    """Raise RunError if documents cannot be used, or a split is empty or has a wrong size.
 
-    `wanted` is None for a text without a contract. With a contract, the message does not advise
-    `--skip-bad`, because `data get` does not have this option.
+    Args:
+        text: the text corpus.
+        found: the counts and faults of its documents.
+        wanted: split -> number of documents in the contract; None for a text without a contract.
+            With a contract, the message does not advise `--skip-bad`, because `data get` does not
+            have this option.
+        skip_bad: accept documents that cannot be used.
     """
     if found.bad and not skip_bad:
         lines = [f"{place} {fault}" for place, fault in found.bad[:SHOWN]]
@@ -206,7 +216,7 @@ def _plan(text: Text, options: Options, choice: Choice) -> dict[str, object]:
 def _encoder(
     text: Text, choice: Choice, state: Path, size: int, reporter: Reporter
 ) -> Encoder:
-    """Return the tokenizer; a BPE is trained on the split `train`, and kept in `state`."""
+    """Return the tokenizer; a BPE is first trained on the split `train`, and stored in `state`."""
     if choice.path is not None:
         return Encoder(choice.path.read_bytes(), choice.path)
     kept = state / FILE
@@ -224,7 +234,7 @@ def _training(text: Text, advance: Advance) -> Iterator[str]:
 
 
 def _batches(text: Text) -> Iterator[list[tuple[str, bytes]]]:
-    """Yield the split and content of the usable documents, in batches of some megabytes."""
+    """Yield the documents that can be used, with their splits, in batches of `BATCH_BYTES`."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for one in text.documents():
@@ -239,7 +249,7 @@ def _batches(text: Text) -> Iterator[list[tuple[str, bytes]]]:
 
 
 class _Split:
-    """The finished shards of one split, and the documents of its next shard."""
+    """The finished shards of one split, and the documents that will be in its next shard."""
 
     def __init__(self, folder: Path, name: str, token: TokenType) -> None:
         self._folder, self._name, self._token = folder, name, token
@@ -249,7 +259,10 @@ class _Split:
         while (shard := self._kept()) is not None:
             self.shards.append(shard)
         self.skipped = sum(shard.samples for shard in self.shards)
-        """Number of documents in the shards that an earlier call finished."""
+        """Number of documents in the shards that an earlier call finished.
+
+        These documents are not packed again.
+        """
 
     @property
     def _note(self) -> Path:
@@ -260,14 +273,14 @@ class _Split:
         return f"{self._name}-{len(self.shards):05d}"
 
     def _kept(self) -> Shard | None:
-        """Return the next shard if an earlier call finished it and it has not changed."""
+        """Return the next shard if an earlier call finished it and its files have not changed."""
         if not self._note.is_file():
             return None
         done = packer.still_there((self._folder, self._note), lambda amount: None)
         return done.shard if done else None
 
     def add(self, document: Tokens, size: int) -> tuple[int, int]:
-        """Add a document of `size` bytes to the next shard.
+        """Add a document to the next shard; `size` is the size of its text in bytes.
 
         Returns:
             The numbers of documents and of tokens that the next shard has now.
@@ -278,7 +291,7 @@ class _Split:
         return len(self._documents), self._tokens
 
     def finish(self) -> None:
-        """Write the next shard from its documents, and record that the shard is finished."""
+        """Write the documents as the next shard, and record that the shard is finished."""
         if not self._documents:
             return
         state = self._folder / unfinished.STATE
@@ -295,8 +308,8 @@ class _Packing:
 
     Attributes:
         kept: the shards that an earlier call finished.
-        unknown: number of tokens that stand for text that the vocabulary cannot express; the
-            tokens of the shards in `kept` are not counted.
+        unknown: number of tokens that replace text that the vocabulary cannot express, without the
+            tokens of the shards in `kept`.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, options: Options, found: Survey) -> None:
@@ -308,9 +321,10 @@ class _Packing:
         self.unknown = 0
 
     def add(self, batch: list[tuple[str, bytes]], advance: Advance) -> None:
-        """Add the documents of `batch` to the shards, except those that a finished shard contains.
+        """Add the documents of `batch` to the shards.
 
-        Each element of `batch` is the split and the content of a document.
+        Documents in shards that an earlier call finished are left out. Each element of `batch` is
+        the split and the content of a document.
         """
         new = []
         for split, content in batch:

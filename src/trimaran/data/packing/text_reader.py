@@ -16,11 +16,11 @@ from trimaran.data.packing.tokenizing import Choice
 
 
 class TextSplit(Split):
-    """A split of the documents whose hash modulo 100 is in the half-open range `percent`.
+    """A split with the documents whose hash modulo 100 is in the range `percent`.
 
     Attributes:
         samples: number of documents; None if it is not known.
-        percent: the range.
+        percent: begin and end of the range; the end is not included.
     """
 
     samples: Size | None = None
@@ -28,12 +28,12 @@ class TextSplit(Split):
 
 
 class OfText(Common):
-    """A contract whose samples are the documents of a text.
+    """A data contract whose samples are the documents of a text corpus.
 
     Attributes:
         documents: the rule by which the files are divided into documents.
         encoding: encoding of the files.
-        tokenizer: `bytes`, `bpe:SIZE`, or one of the files of the contract.
+        tokenizer: `bytes`, `bpe:SIZE`, or the name of a file of the contract.
         splits: the splits; their ranges cover all documents.
     """
 
@@ -56,7 +56,7 @@ class OfText(Common):
 
     @property
     def wanted(self) -> Mapping[str, int | None]:
-        """The number of documents of each split; None for a split with any number of documents."""
+        """The required number of documents of each split; None if a split may have any number."""
         return {name: split.samples for name, split in self.splits.items()}
 
     @model_validator(mode="after")
@@ -83,12 +83,12 @@ class OfText(Common):
         return Text(folder, names, self.documents, self._shares, self.encoding, contents)
 
     def choice(self, folder: Path) -> Choice:
-        """Return the tokenizer that the contract names; it may be a file in `folder`."""
+        """Return the tokenizer that the contract names; a tokenizer file is read from `folder`."""
         return tokenizing.choice(self.tokenizer, folder)
 
 
 class DownloadedText(OfText, Contract):
-    """The contract of a text that Trimaran downloads."""
+    """The data contract of a text that Trimaran downloads."""
 
     reader: Literal["text"]
 

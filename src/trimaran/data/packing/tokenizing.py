@@ -1,7 +1,7 @@
 """Turn documents into tokens with the library `tokenizers`, and make tokenizers for them.
 
-A tokenizer is one JSON file, in the format of that library. The tokens depend on the file and the
-documents, but not on the machine or the number of threads.
+A tokenizer is stored in one JSON file, in the format of that library. The tokens depend on this
+file and the documents, but not on the machine or the number of threads.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 FILE = "tokenizer.json"
 END = "<|endoftext|>"
 ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
-"""Names of the token that ends a document.
+"""Names that the end-of-document token has in published tokenizers.
 
-The first name is used by GPT-2, the second by Llama 3, the third by Llama 2 and Mistral, the fourth
-by Gemma. If a tokenizer has several of these tokens, the first in this order is used.
+GPT-2 uses the first name, Llama 3 the second, Llama 2 and Mistral the third, and Gemma the fourth.
+If a tokenizer has several of these tokens, the first in this order is used.
 """
 
 BYTES = 256
@@ -82,7 +82,10 @@ def choice(text: str, folder: Path = Path()) -> Choice:
 
 
 def use_threads(count: int) -> None:
-    """Set the number of threads of the library `tokenizers`; call it before the library is used."""
+    """Set the number of threads of the library `tokenizers`.
+
+    The library reads this number when it is first used, so this function must be called before.
+    """
     os.environ["RAYON_NUM_THREADS"] = str(count)
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
 
@@ -95,7 +98,7 @@ def version() -> str:
 
 
 def of_bytes() -> bytes:
-    """Return the content of the tokenizer file for `bytes`.
+    """Return the content of the file of a tokenizer whose tokens are bytes.
 
     Each byte of a document becomes one token, the value of the byte. Token 256 ends a document.
     """
@@ -127,7 +130,7 @@ def trained(documents: Iterable[str], size: int) -> bytes:
 
 
 def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
-    """Return a tokenizer with `model`, which represents each byte of a text by one character."""
+    """Return a byte-level tokenizer with `model`: one character stands for each byte of a text."""
     from tokenizers import Tokenizer, decoders, pre_tokenizers
 
     found = Tokenizer(model)
@@ -137,17 +140,17 @@ def _byte_level(model: Any, *, split_words: bool) -> Tokenizer:
 
 
 def _file(tokenizer: Tokenizer) -> bytes:
-    """Add the token that ends a document to `tokenizer`, and return the content of its file."""
+    """Add the end-of-document token to `tokenizer`, and return the content of its file."""
     tokenizer.add_special_tokens([END])
     return tokenizer.to_str(pretty=True).encode() + b"\n"
 
 
 def _characters() -> dict[int, str]:
-    """Return the character that stands for each byte in a byte-level BPE.
+    """Return a dictionary that maps each byte to its character in a byte-level BPE.
 
-    The library provides only the set of these characters. A printable byte stands for its own
-    character of Latin-1; the characters from U+0100 on stand for the other bytes, in increasing
-    order (`bytes_to_unicode` of GPT-2).
+    The library provides only the set of these characters. A printable byte is represented by its
+    character in Latin-1; the other bytes, in increasing order, are represented by the characters
+    from U+0100 on (`bytes_to_unicode` of GPT-2).
     """
     from tokenizers import pre_tokenizers
 
@@ -164,16 +167,16 @@ class Encoder:
         file: content of the tokenizer file.
         vocabulary: size of the vocabulary: the largest token plus 1.
         end: the token that ends a document.
-        token: the smallest type that can store the vocabulary.
+        token: the smallest integer type that can store all tokens: "uint16" or "uint32".
         unknown: the token for text that the vocabulary cannot express; None if there is none.
     """
 
     def __init__(self, file: bytes, place: Path) -> None:
-        """Read a tokenizer file; `place` is its path, for messages.
+        """Read the content `file` of a tokenizer file; `place` is its path, for messages.
 
         Raises:
-            UsageError: the content is not a tokenizer, or has no token that ends a document, or a
-                text can contain this token.
+            UsageError: the content is not a tokenizer, or it has no end-of-document token, or a
+                document could contain text that becomes this token.
         """
         self.file = file
         self._tokenizer = _parsed(file, place)
@@ -225,10 +228,10 @@ class Encoder:
 
 
 class _Model(BaseModel):
-    """The token for unknown text in a tokenizer file.
+    """The key `model` of a tokenizer file, reduced to the token for unknown text.
 
     Attributes:
-        unk_id: number of the token; only the model Unigram has it.
+        unk_id: number of the token; only models of the type Unigram have it.
         unk_token: name of the token, in the other models.
     """
 
@@ -236,7 +239,7 @@ class _Model(BaseModel):
     unk_token: str | None = None
 
     def unknown(self, tokens: Mapping[str, int]) -> int | None:
-        """Return the number of the token for unknown text, or None if the model has no such token.
+        """Return the number of the token for unknown text; None if the model has no such token.
 
         `tokens` maps the names of all tokens to their numbers.
         """
@@ -246,7 +249,7 @@ class _Model(BaseModel):
 
 
 class _File(BaseModel):
-    """The part of a tokenizer file to which the library `tokenizers` gives no access.
+    """A tokenizer file, reduced to the key that the library `tokenizers` cannot return.
 
     Other keys are not validated, because the library has already parsed the file.
     """

@@ -1,4 +1,4 @@
-"""Notes about an unfinished packing in its output folder; the same command resumes from them."""
+"""Manage the folder `.packing` of an unfinished packing, from which the same command resumes."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ def refuse_used(folder: Path) -> None:
 
 @contextmanager
 def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the folder of notes, after checking that the notes belong to the same packing.
+    """Yield the folder with the notes of an unfinished packing.
 
-    The output folder stays locked during the `with` block.
+    The output folder is locked during the `with` block. Notes of an earlier call are used only if
+    that call had the same source and options.
 
     Args:
         folder: a new or empty folder, or the folder of an unfinished packing.
         plan: the source and all options of the packing, as JSON data.
 
     Raises:
-        UsageError: `folder` contains other files or the packing of another source, or another
-            process is packing into it.
+        UsageError: `folder` contains other files, or a packing of another source or with other
+            options; or another process is packing into it.
     """
     refuse_used(folder)
     state = folder / STATE

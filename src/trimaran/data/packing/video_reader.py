@@ -14,10 +14,10 @@ from trimaran.reporting import Reporter
 
 
 class VideoClip(strict.Model):
-    """A part of a video that is one sequence.
+    """The part of a video that is one sequence of a data set.
 
     Attributes:
-        frames: the first frame, and the frame after the last frame; counted from 0.
+        frames: number of the first frame, and of the frame after the last frame; counted from 0.
     """
 
     video: FileName
@@ -29,7 +29,7 @@ class VideoClip(strict.Model):
 
 
 class VideoSplit(Split):
-    """A split, which maps the name of each sequence to a part of a video."""
+    """A split of a data set: the names of its sequences, each with its part of a video."""
 
     sequences: dict[Name, VideoClip] = Field(min_length=1)
 
@@ -40,13 +40,13 @@ class VideoSplit(Split):
 
 
 class Videos(OfSequences, OfFiles, Contract):
-    """The contract of sequences that are parts of videos; no two sequences share a frame."""
+    """The data contract of sequences that are parts of videos; no two sequences share a frame."""
 
     reader: Literal["video"]
     splits: dict[Name, VideoSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of the files that the splits are made of."""
+        """Return the names of the video files from which the splits are read."""
         return {clip.video for _, clip in self._clips()}
 
     def _clips(self) -> list[tuple[str, VideoClip]]:
@@ -69,7 +69,7 @@ class Videos(OfSequences, OfFiles, Contract):
     def listing(self, folder: Path, unpacked: Path, reporter: Reporter) -> Listing:
         """List the sequences in the verified videos in `folder`.
 
-        Each sequence is one sample, so that consecutive frames never come from different splits.
+        A sequence is one sample, so all of its frames are in the same split.
         """
         from trimaran.data.packing.videos import Clip  # slow to import: Pillow
 

@@ -1,8 +1,8 @@
 """Decode videos with PyAV (FFmpeg) into frames that are the same on every machine.
 
 FFmpeg conceals errors in a file, so that a player can continue. A missing or interpolated frame
-would be wrong training data. Therefore decoders stop at errors (`err_detect`). A message of the
-demuxer in FFmpeg's log is an error, too, and so are fewer frames than the header lists.
+would be wrong training data. Therefore, decoders stop at errors (`err_detect`). It is also an error
+if FFmpeg's demuxer logs a message, or if there are fewer frames than the header lists.
 """
 
 from __future__ import annotations

@@ -18,16 +18,17 @@ from trimaran.reporting import Reporter
 
 
 class HashedSplit(Counted):
-    """A split with the images whose hash modulo 100 is in the half-open range `percent`.
+    """A split with the images whose hash modulo 100 is in the range `percent`.
 
-    The hash is computed from the content, so that equal images are in the same split.
+    The end of the range is not included. The hash is computed from the content of the image file,
+    so that equal images are in the same split.
     """
 
     percent: tuple[Percent, Percent]
 
 
 class Zipped(OfFiles, Contract):
-    """The contract of images in a zip; the folder of an image determines its classes."""
+    """The data contract of images in a zip; the folder of an image determines its classes."""
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 
