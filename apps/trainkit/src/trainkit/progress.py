@@ -39,7 +39,7 @@ class Window:
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def count_step(self, kinds: Sequence[str], samples: int) -> None:
-        """Add a step with `samples` samples to the counts of each measured kind of device."""
+        """Count one step of `samples` samples in the energy record of each kind of device."""
         for kind in kinds:
             use = self.energy.setdefault(kind, Use())
             use.steps, use.samples = use.steps + 1, use.samples + samples
