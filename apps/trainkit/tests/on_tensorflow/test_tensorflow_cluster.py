@@ -78,7 +78,10 @@ SERVED = {"cluster": {"chief": ["127.0.0.1:1"], "ps": ["b:1"], "worker": ["c:1",
 def test_ranks_keep_their_connections_with_rank_0(
     address: tuple[str, int], given: str | None
 ) -> None:
-    """A connection ends when either side closes it, also if the user has set TF_CONFIG."""
+    """Each rank can send to rank 0 and receive; if a rank closes its connection, rank 0 detects it.
+
+    Both hold with and without a TF_CONFIG of the user.
+    """
     main, *others = joined(ROLES, given, connected=True)
     for rank, task in enumerate(others, 1):
         (connection,) = task.connections

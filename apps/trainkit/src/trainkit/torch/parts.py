@@ -159,7 +159,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _changed(value: Any, kind: Any, change: Any) -> Any:
-    """Return a copy of nested dicts and lists, with `change` applied to each value of type `kind`."""
+    """Return a copy of nested dicts and lists; `change` replaces each value of the type `kind`."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, Mapping):
