@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
     def step(self, *seconds: float) -> Step:
-        """Return a step: its n-th call takes the n-th of `seconds`; later calls take the last one."""
+        """Return a step whose n-th call takes the n-th of `seconds`; later calls the last."""
         left = list(seconds)
 
         def take() -> None:

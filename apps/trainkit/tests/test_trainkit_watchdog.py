@@ -131,7 +131,7 @@ def test_a_hang_is_noticed_within_the_seconds_that_were_asked_for(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str],
     waited: float,
 ) -> None:
-    """The rank ends after 30 s without progress (the patience), although earlier waits were long."""
+    """The rank ends after its patience of 30 s without progress, even after long earlier waits."""
     [rank, _] = dogs(tmp_path / "hanging", clock, ends, patience=30)
     for _ in range(2):
         clock.now += waited
