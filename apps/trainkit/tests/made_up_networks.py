@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
     def step(self, *seconds: float) -> Step:
-        """Return a step whose n-th call takes the n-th of `seconds`; later calls the last."""
+        """Return a step: call n takes the n-th of `seconds`; further calls take the last value."""
         left = list(seconds)
 
         def take() -> None:

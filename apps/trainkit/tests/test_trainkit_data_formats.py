@@ -112,7 +112,10 @@ def test_an_image_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tiny: Path, tmp_path: Path):
-    """Return a function that writes `tiny` in a format, and returns its folder and first shard."""
+    """Return a function that writes the data set `tiny` in a format, for tests that damage it.
+
+    The function returns the folder and the path of the first shard.
+    """
 
     def run(kind: str) -> tuple[Path, Path]:
         folder = converted(tiny, tmp_path / kind, kind, samples_of(tiny))

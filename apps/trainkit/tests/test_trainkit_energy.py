@@ -156,7 +156,10 @@ def test_the_sum_over_ranks_counts_each_device_once(readable: list[list[str]]) -
 
 
 def test_two_dies_and_shared_gpus_are_counted_once(clock_of_energy: Clock) -> None:
-    """Eight ranks run on two nodes; a node has one package, and two cards of two dies each."""
+    """Eight ranks use four cards of two dies and two packages: each meter is counted once.
+
+    There are two nodes, each with one processor package and two cards.
+    """
     peers = Peers(8)
 
     def work(strategy: Strategy) -> dict[str, Use]:

@@ -126,7 +126,10 @@ FORMATS = ["webdataset", *WRITERS]
 
 
 def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
-    """Write the data set `source`, with `samples` {split: (images, labels)}, in another format."""
+    """Write the data set `source` to `folder` in the format `kind`; return `folder`.
+
+    `samples` is a dict with its content: name of a split -> (image files, class numbers).
+    """
     if kind == "webdataset":
         return Path(shutil.copytree(source, folder))
     folder.mkdir(parents=True)

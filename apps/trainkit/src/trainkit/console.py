@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Run the block; if the reader of `stream` has ended, ignore that and discard later output."""
+    """Run the block; if the program that reads `stream` has ended, discard all further output."""
     try:
         yield
     except OSError as error:

@@ -155,7 +155,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def expected(error: BaseException) -> AppError | None:
-    """Return the `AppError` that `run` reports instead of an error; None for a defect."""
+    """Return the `AppError` to which `run` converts an error; None for a bug of the program."""
     if isinstance(error, AppError):
         return error
     if isinstance(error, KeyboardInterrupt):

@@ -28,8 +28,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Number of intervals into which a noisy curve is divided. The interval means
-are drawn as the curve, and the measured values are drawn faintly."""
+"""Number of intervals into which a noisy curve is divided. The means of the intervals are drawn
+clearly, and the measured values are drawn faintly."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 

@@ -18,7 +18,7 @@ class Window:
 
     Attributes:
         samples: samples of all ranks.
-        losses: sums of the losses over these samples, in the order of the app's `Words`.
+        losses: sums of the losses over these samples, in the order of `journal.Words.losses`.
         seconds: wall time in seconds.
         waiting: part of `seconds` spent waiting for data.
         communicating: part of `seconds` spent waiting for other ranks.

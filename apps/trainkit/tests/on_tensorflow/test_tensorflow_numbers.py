@@ -31,7 +31,10 @@ from trainkit.testing.refusals import refused
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Return the requested numbers of threads; restore determinism and random states at the end."""
+    """Yield a dict with the numbers of threads that the code sets for TensorFlow (intra, inter).
+
+    At the end, restore TensorFlow's determinism and the states of the random generators.
+    """
     asked = {"intra": 0}
     exact = config.is_op_determinism_enabled()
     kept = random.getstate(), np.random.get_state()

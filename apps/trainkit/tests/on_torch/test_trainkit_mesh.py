@@ -75,7 +75,7 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
 def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
     rows: int, data: int, tensor: int
 ) -> None:
-    """`piece_at` finds the piece if tensor parallelism divides the rows, and FSDP the result.
+    """`piece_at` returns the right rows if tensor parallelism, then FSDP divides a weight.
 
     The expected pieces come from `torch.chunk`; they may differ in size, or be empty.
     """

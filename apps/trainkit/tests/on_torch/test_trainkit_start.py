@@ -145,7 +145,10 @@ def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
 
 
 def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`environment.json` describes the GPU, for which substitutes of PyTorch's functions answer."""
+    """`environment.json` has the name and memory of the GPU, and the versions of its libraries.
+
+    The test needs no GPU: it replaces the functions of PyTorch that describe a GPU.
+    """
     card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)

@@ -84,7 +84,7 @@ class Making(Protocol[Made]):
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return the object for `epoch`, because the image size, for example, may depend on it."""
+        """Return the converter for `epoch`; the image size, for example, may depend on it."""
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
@@ -96,7 +96,7 @@ class Making(Protocol[Made]):
         ...
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield row in `share` and defect (a text) of each record that cannot be decoded."""
+        """Yield (row in `share`, description of the damage) for each undecodable record."""
         ...
 
 

@@ -89,9 +89,9 @@ class Ordered:
 class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
     """The session of a training by `model.fit`: logs, checkpoints, evaluation, and signals.
 
-    The model's `train_step` must return a dict. For each loss of the session's `Words`, the dict
-    contains the sum over the images of this replica. For the key `STOPPING`, it contains the value
-    of `model.stopping()`.
+    The model's `train_step` must return a dict. For each loss (each key of
+    `journal.Words.losses`), the dict contains the sum over the images of this replica. For the key
+    `STOPPING`, it contains the value of `model.stopping()`.
 
     Args:
         session: the session.

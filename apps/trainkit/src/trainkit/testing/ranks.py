@@ -55,7 +55,7 @@ class RankContract(Fixtures):
             np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
 
     def tells_the_same(self, out: Path, alone: Path, rel: float = 1e-5) -> None:
-        """Assert that two runs logged the same metrics, except times, within the tolerance."""
+        """Assert that two runs logged equal metrics, except times, within the tolerance `rel`."""
         for about in self.app.card["metrics"].values():
             if about["key"] not in reading.TIMED:
                 found, expected = (reading.values(run, about["key"]) for run in (out, alone))
