@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_that_counts_what_was_done_before(
 
 
 def test_a_terminal_without_columns_gets_lines(terminal: tuple[int, TextIO]) -> None:
-    """A terminal of 0 columns, as Open MPI gives to its ranks, gets plain lines instead of a bar."""
+    """A terminal of 0 columns, as Open MPI gives to its ranks, gets plain lines and no bar."""
     reader, stream = terminal
     resize(stream.fileno(), 0)
     speak(Console(10, stream=stream))

@@ -279,7 +279,7 @@ def test_the_memory_is_the_most_that_a_rank_had(clock: Clock, tmp_path: Path) ->
 
 
 def test_the_memory_of_a_process_is_in_bytes() -> None:
-    """`peak_memory` is within 20 % of VmHWM in /proc/self/status, which is in KiB; it never falls."""
+    """`peak_memory` is within 20 % of VmHWM (in KiB) in /proc/self/status, and does not fall."""
     before = Strategy().peak_memory()
     told = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()
     assert told[1] == "kB"

@@ -12,7 +12,8 @@
             session.end_epoch(evaluate)
 
 A session starts or resumes the run, logs it, writes checkpoints, stops after signals, and compares
-the weights of the ranks. It needs no framework: the result of a step is a `Pending` sum.
+the weights of the ranks. It needs no framework: the result of a step is a sum over the ranks, which
+may still be in progress (`trainkit.strategy.Pending`).
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_ddp_sends_nothing_before_the_last_part_and_halves_if_told(
 
 def test_horovod_waits_for_the_gradients_that_are_under_way(clock: Clock) -> None:
     class Slow:
-        """A substitute for Horovod: `synchronize` takes 2 s of the test clock, and doubles values."""
+        """A substitute for Horovod; its `synchronize` takes two seconds and doubles a gradient."""
 
         def synchronize(self, handle: torch.Tensor) -> torch.Tensor:
             clock.now += 2.0
