@@ -17,9 +17,9 @@ GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return a loss, computed from the values of a rank and from their mean over the ranks.
+    """Return a loss, computed from the values `own` of a rank and their mean `common` over the ranks.
 
-    Each rank uses another formula. Arguments: `own`, the values; `common`, the mean."""
+    Each rank uses another formula."""
     return ((1 + rank) * common**3 + own * common).sum()
 
 

@@ -21,7 +21,7 @@ TIMED = {
     metrics.EPOCH_SECONDS, metrics.PEAK_MEMORY, metrics.MODEL_FLOPS_UTILIZATION,
     metrics.HOST_ENERGY, metrics.NOT_READABLE, *metrics.OF_ENERGY,
 }
-"""Keys of metrics, mostly times, whose values differ between runs with equal settings."""
+"""Keys of metrics that differ between equal runs: times, rates, memory and energy."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
 """Keys of the lines in `metrics.jsonl` that mark the start of a run and each resume."""
 
