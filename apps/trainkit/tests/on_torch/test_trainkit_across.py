@@ -17,7 +17,7 @@ GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return a loss, computed from the values `own` of a rank and their mean `common` over the ranks.
+    """Return a loss, computed from the values `own` of a rank, and the mean `common` of all ranks.
 
     Each rank uses another formula."""
     return ((1 + rank) * common**3 + own * common).sum()
