@@ -1,1 +1,4 @@
-"""Stock programs and upper bounds, each in its own process: `python -m baselines.NAME --help`."""
+"""Programs whose speed the apps are compared with: plain trainings, and upper bounds.
+
+Each module is a program: `python -m baselines.NAME --help`.
+"""

@@ -1,4 +1,4 @@
-"""Measure an input pipeline that only decodes: libjpeg-turbo on whole images.
+"""Measure an input pipeline that only decodes JPEG files: libjpeg-turbo decodes whole images.
 
 There is one process per core, and the files are in memory. simplejpeg contains libjpeg-turbo.
 """

@@ -38,7 +38,7 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.hidden, width)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
-        """Return the output of the block; a query ignores the keys at which `hidden` is true."""
+        """Return the output of the block; query q ignores key k if `hidden[q, k]` is true."""
         query, key, value = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in self.joint(self.norms[0](x)).chunk(3, -1)
@@ -64,7 +64,7 @@ class PlainGPT2(nn.Module):
         self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of each next token."""
+        """Return the logits of the token after each position."""
         length = tokens.shape[1]
         x = self.tokens(tokens) + self.positions(torch.arange(length))
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
@@ -88,7 +88,7 @@ def arguments() -> argparse.Namespace:
 
 
 def stepping(options: argparse.Namespace) -> Callable[[], None]:
-    """Return a function that makes one training step."""
+    """Build the network; return a function that makes one training step with a random batch."""
     network = PlainGPT2(SHAPES[options.model])
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1

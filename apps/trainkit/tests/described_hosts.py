@@ -13,19 +13,22 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 SPAN = 262_143_328_850
-"""The value of max_energy_range_uj on many Intel processors, in microjoules."""
+"""Energy in microjoules at which the counter of many Intel processors restarts at 0
+(max_energy_range_uj)."""
 
 XEON_2S: Mapping[str, tuple[str, int]] = {
     "intel-rapl:0": ("package-0", 1_000_000), "intel-rapl:0/intel-rapl:0:0": ("dram", 2_000_000),
     "intel-rapl:1": ("package-1", 3_000_000), "intel-rapl:1/intel-rapl:1:0": ("dram", 4_000_000),
     "intel-rapl:2": ("psys", 9_000_000),
 }
-"""RAPL domains of a server: two Intel packages, their memory, and the whole platform."""
+"""RAPL domains of a server: two Intel packages, their memory, and the whole platform (psys).
+
+Path of a domain -> its name, and its energy counter in microjoules."""
 
 EPYC: Mapping[str, tuple[str, int]] = {
     "intel-rapl:0": ("package-0", 5_000_000), "intel-rapl:0/intel-rapl:0:0": ("core", 1_000_000),
 }
-"""RAPL domains of a server with one AMD package, which does not measure its memory."""
+"""RAPL domains, as in `XEON_2S`, of a server with one AMD package and no counter for memory."""
 
 
 def rapl(folder: Path, domains: Mapping[str, tuple[str, int]]) -> Path:
@@ -33,7 +36,7 @@ def rapl(folder: Path, domains: Mapping[str, tuple[str, int]]) -> Path:
 
     Args:
         folder: folder in which `intel-rapl` is created.
-        domains: path of a domain -> name, and energy counter in microjoules.
+        domains: path of a domain -> its name, and its energy counter in microjoules.
     """
     place = folder / "intel-rapl"
     for path, (name, counter) in domains.items():

@@ -1,4 +1,4 @@
-"""A made-up framework, whose networks advance a made-up clock by fixed times."""
+"""A framework for tests, whose networks compute nothing, but advance a clock by fixed times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainkit.zoo.measure import Network, Step
 FORWARD, TRAIN = 0.5, 2.0
 """Durations of a forward step and of a training step, in seconds."""
 SPEED = {512: 1e12, 1024: 4e12, 2048: 3e12, 4096: 2e12}
-"""Order of the multiplied square matrices -> operations per second."""
+"""Number of rows of a square matrix -> operations per second of the product of two of them."""
 
 
 class Clock:
@@ -29,7 +29,7 @@ class Clock:
         return self.now
 
     def step(self, *seconds: float) -> Step:
-        """Return a step that takes each of `seconds` in turn; further calls take the last value."""
+        """Return a step: call n takes the n-th of `seconds`; further calls take the last value."""
         left = list(seconds)
 
         def take() -> None:
@@ -82,10 +82,10 @@ def open_framework(settings: Clock | None) -> MadeUp:
 
 
 def limited_allocation(free: int, size: int) -> str:
-    """Return `granted` or `refused`, the result of an allocation.
+    """Allocate memory under `trainkit.zoo.measure.memory_limit`; return `granted` or `refused`.
 
     Args:
-        free: free memory in bytes.
+        free: free memory, in bytes, that the node appears to have.
         size: size of the allocation in bytes.
     """
     vars(node_memory)["free_bytes"] = lambda: free

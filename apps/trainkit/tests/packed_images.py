@@ -56,7 +56,11 @@ def write_shard(folder: Path, name: str, images: Sequence[bytes], labels, first:
 
 
 def pack(folder: Path, splits, *, classes: int, channels: int, size, ending: str = "png") -> Path:
-    """Pack `splits`, a dict {name: (image files, labels)}, with 40 samples per shard."""
+    """Write a data set to `folder`, with 40 samples per shard; return the folder.
+
+    `splits` is a dict: name of a split -> (contents of image files, class numbers). `size` is the
+    height and width in pixels, or None; `ending` is the file name extension of the images.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     document = {
         "schema": 1,

@@ -20,7 +20,7 @@ from trainkit.console import Console, Counter
 
 @pytest.fixture
 def terminal() -> Iterator[tuple[int, TextIO]]:
-    """A terminal of 80 columns: descriptor to read what it shows, and stream to write to it."""
+    """Yield a terminal of 80 columns: descriptor to read its output, and stream to write to it."""
     reader, writer = pty.openpty()
     resize(writer, 80)
     with open(writer, "w") as stream:  # noqa: PTH123 - a descriptor
@@ -33,7 +33,7 @@ def resize(terminal: int, columns: int) -> None:
 
 
 def shown(reader: int) -> str:
-    """Return the text that the terminal has received and that was not read before."""
+    """Return the text that the terminal has received since the last call."""
     os.set_blocking(reader, False)
     said = b""
     with contextlib.suppress(BlockingIOError):
@@ -66,7 +66,7 @@ def test_a_terminal_gets_a_bar_that_counts_what_was_done_before(
 
 
 def test_a_terminal_without_columns_gets_lines(terminal: tuple[int, TextIO]) -> None:
-    """Open MPI gives its ranks such a terminal, on which a bar would have no width."""
+    """A terminal of 0 columns, as Open MPI gives to its ranks, gets plain lines and no bar."""
     reader, stream = terminal
     resize(stream.fileno(), 0)
     speak(Console(10, stream=stream))

@@ -11,7 +11,10 @@ from trainkit.testing.refusals import refused
 
 
 def write(folder: Path, *steps: int) -> MetricsLog:
-    """Begin a metrics log; `steps` are the steps of each epoch, by default two epochs of 7."""
+    """Return a metrics log with the starts of a run and of its epochs.
+
+    `steps` are the numbers of steps of the epochs; by default, two epochs of 7 steps.
+    """
     log = MetricsLog(folder / "metrics.jsonl")
     log.start(metrics.RUN_START)
     for number, own in enumerate(steps or (7, 7)):

@@ -45,7 +45,7 @@ def test_sizes_and_statistics_are_those_of_the_description(copy: Path) -> None:
 
 
 def test_a_folder_of_images_is_normalized_as_imagenet_is(tmp_path: Path) -> None:
-    """The numbers are from torchvision's documentation, in the order red, green, blue."""
+    """Mean and deviation of red, green and blue are the values in torchvision's documentation."""
     (tmp_path / "train/a").mkdir(parents=True)
     found = open_dataset(tmp_path)
     assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -71,9 +71,9 @@ def test_other_bytes_are_other_data(copy: Path, tiny: Path) -> None:
 
 
 def test_records_are_numbered_through_the_shards(numbered: Path) -> None:
-    """The class of a sample of `numbered` is its number modulo 2.
+    """Sample 40 is the first one of the second shard; the shards have 40, 40 and 20 samples.
 
-    The shards have 40, 40 and 20 samples.
+    In the data set `numbered`, the class of a sample is its number modulo 2.
     """
     records = open_dataset(numbered).records("train")
     assert [records.label(n) for n in (0, 39, 40, 41, 79, 80, 99)] == [0, 1, 0, 1, 1, 0, 1]

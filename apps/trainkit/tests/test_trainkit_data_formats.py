@@ -28,7 +28,7 @@ BROKEN = {"tfrecord": ".tfrecord", "recordio": ".rec", "hdf5": ".h5", "lmdb": ".
 
 
 def test_the_keys_of_a_database_may_begin_anywhere(tmp_path: Path) -> None:
-    """For example, the keys of a second shard continue the keys of the first shard."""
+    """An LMDB shard with the keys 8 to 12 has the samples 0 to 4, as in a second shard."""
     lmdb = pytest.importorskip("lmdb")
     with (
         lmdb.open(str(tmp_path / "a.lmdb"), map_size=1 << 20, lock=False) as database,
@@ -112,7 +112,10 @@ def test_an_image_folder_without_images_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken(tiny: Path, tmp_path: Path):
-    """Return a function that writes `tiny` in a format, and returns its folder and first shard."""
+    """Return a function that writes the data set `tiny` in a format, for tests that damage it.
+
+    The function returns the folder and the path of the first shard.
+    """
 
     def run(kind: str) -> tuple[Path, Path]:
         folder = converted(tiny, tmp_path / kind, kind, samples_of(tiny))
@@ -245,7 +248,7 @@ def test_an_entry_without_its_size_is_named(broken) -> None:
 def test_an_index_with_another_checksum_than_listed_is_named(
     tiny: Path, tmp_path: Path, kind: str
 ) -> None:
-    """The test reverses the lines of the index."""
+    """If an index changes (here: its lines are reversed), the error names the index."""
     folder = converted(tiny, tmp_path / "data", kind, samples_of(tiny))
     path = folder / "train-00000.idx"
     list_checksum(folder, path)

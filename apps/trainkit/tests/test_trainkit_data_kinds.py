@@ -64,7 +64,10 @@ def test_a_data_set_without_labels_needs_no_classes(form: str, tmp_path: Path) -
 
 
 def test_an_app_gets_only_the_kinds_that_it_takes(tmp_path: Path) -> None:
-    """For example, an image classifier must not use only the first frame or the first class."""
+    """A data set is refused if the app does not support its kind of labels or samples.
+
+    For example, an image classifier must not use only the first frame or the first class.
+    """
     folder = packed(
         tmp_path / "data", "webdataset", "multi", "sequence", samples_of("multi", "sequence")
     )

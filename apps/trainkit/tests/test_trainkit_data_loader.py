@@ -25,11 +25,11 @@ from trainkit.testing.refusals import refused
 COUNT = 23
 BAD = (4, 10, 11)
 Batch = list[tuple[int, float, int]]
-"""For each record, its number, its random draw, and the size at which it was decoded."""
+"""A batch of the decoder `Numbers`: number, random draw and image size of each record."""
 
 
 class Lane:
-    """A producer that makes batches in a thread before they are requested."""
+    """A worker that converts its shares to batches in a thread of its own."""
 
     def __init__(self, shares: Iterator[Share], make: Callable[[Share], Batch]) -> None:
         self._shares, self._make = shares, make
@@ -44,9 +44,9 @@ class Lane:
 
 @dataclass(frozen=True)
 class Numbers:
-    """A decoder from records of digits to batches of numbers.
+    """A substitute for an app's image decoder: each record contains its number as text.
 
-    If `grows` is true, the size of the samples grows by one every second epoch.
+    If `grows` is true, the image size grows by one every second epoch.
     """
 
     records: Records

@@ -9,7 +9,10 @@ from trainkit.data.order import Plan
 
 
 def test_each_epoch_and_step_has_draws_of_its_own() -> None:
-    """Otherwise, each image would be cropped and flipped in the same way in every epoch."""
+    """The random numbers differ for each seed, epoch and step, and can be computed again.
+
+    Otherwise, each image would be cropped and flipped in the same way in every epoch.
+    """
     plan, other = Plan(100, 16, 1, training=True), Plan(100, 16, 2, training=True)
     draws = [
         chosen.draws(epoch, step, 23).tobytes()

@@ -109,8 +109,8 @@ def clock_of_energy(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def jobs(draw: st.DrawFn) -> list[list[str]]:
     """Draw for each rank of a job the names of the meters that the rank can read.
 
-    All ranks of a node read the packages of the node. Each rank has a card, which other ranks of
-    the node may share.
+    All ranks of a node can read the meters of its processor packages. Each rank uses one GPU card,
+    which other ranks of the node may share.
     """
     nodes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     readable = []
@@ -156,7 +156,10 @@ def test_the_sum_over_ranks_counts_each_device_once(readable: list[list[str]]) -
 
 
 def test_two_dies_and_shared_gpus_are_counted_once(clock_of_energy: Clock) -> None:
-    """Eight ranks run on two nodes; a node has one package, and two cards of two dies each."""
+    """Eight ranks use four cards of two dies and two packages: each meter is counted once.
+
+    There are two nodes, each with one processor package and two cards.
+    """
     peers = Peers(8)
 
     def work(strategy: Strategy) -> dict[str, Use]:
@@ -262,7 +265,7 @@ WATTS = {"n1 package-0": 200.0, "n1 package-0 dram": 50.0}
 
 @pytest.fixture
 def metered(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:  # noqa: F811
-    """Return the clock; runs have the meters `WATTS`, and with a GPU also a card of 700 W."""
+    """Return the clock; trainings find the meters in `WATTS`, and on a GPU also one of 700 W."""
     monkeypatch.setattr(energy, "time", clock)
 
     def find(gpu: Gpu | None) -> Found:
@@ -350,7 +353,10 @@ OF_ENERGY = ["interval_energy_joules", "power_watts", "energy_joules", "energy_p
 
 
 def test_a_checkpoint_without_energy_leaves_no_total(metered: Clock, tmp_path: Path) -> None:
-    """A checkpoint of an older version does not contain the energy of its steps."""
+    """A run that resumes from a checkpoint of an older version logs no total energy.
+
+    Such a checkpoint does not contain the energy of the steps before it.
+    """
     out = Timed(tmp_path / "run", metered, course()).run()
     (out / "result.json").unlink()
     path = out / "checkpoints" / "step-00000005.npz"

@@ -1,4 +1,5 @@
-"""Tests of the parts of trainkit: one without any framework, and one for each framework."""
+"""Tests that only `trainkit.torch` imports PyTorch, that only `trainkit.tensorflow` imports
+TensorFlow, and that the README lists all modules."""
 
 import ast
 import re

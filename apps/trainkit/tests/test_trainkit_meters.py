@@ -41,7 +41,10 @@ def test_cores_of_a_package_are_not_added_to_it(tmp_path: Path) -> None:
 
 
 def test_no_process_and_no_thread_reads_a_counter(tmp_path: Path) -> None:
-    """By default, zeus would start a process for each domain."""
+    """Reading the RAPL meters starts no process and no thread.
+
+    By default, zeus would start a process for each RAPL domain.
+    """
     import multiprocessing
     import threading
 

@@ -117,7 +117,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(stopped: Path) -> None:
 
 
 def test_a_writer_that_was_overtaken_does_not_overwrite(tmp_path: Path) -> None:
-    """One writer checks the folder, then a second writer begins and ends, then the first begins."""
+    """If another run begins between the check and the start of a run, the start is refused."""
     assert not outputs.is_finished(tmp_path, "never", warn=print)
     with begin(tmp_path).log as log:
         log.start(metrics.RUN_START)

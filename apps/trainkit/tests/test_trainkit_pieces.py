@@ -151,7 +151,7 @@ def test_hostile_headers_are_refused(tmp_path: Path, name: str) -> None:
 
 
 class Team:
-    """Ranks that are objects of this process; `gather` connects their background threads."""
+    """The checkpoint writers of several ranks in one process; their threads exchange values."""
 
     def __init__(self, folder: Path, size: int, keep: int = 2) -> None:
         self._barrier, self._box = threading.Barrier(size), [None] * size
@@ -168,7 +168,7 @@ class Team:
         return found
 
     def save(self, step: int, value: float) -> None:
-        """Write a checkpoint: each rank writes a row of an array, and rank 0 the progress."""
+        """Write a checkpoint: rank n writes row n of an array, filled with `value` + n."""
         for rank, store in enumerate(self.stores):
             row = np.full((1, 8), value + rank, np.float32)
             piece = Piece(row, (len(self.stores), 8), (rank, 0))
@@ -269,7 +269,10 @@ def test_an_abandoned_checkpoint_keeps_its_shards(tmp_path: Path) -> None:
 
 
 def test_what_killed_processes_left_does_not_count_and_is_removed(tmp_path: Path) -> None:
-    """Four ranks were killed before they completed the checkpoint of step 2; two ranks continue."""
+    """Files of incomplete checkpoints are ignored, and removed when a new checkpoint is complete.
+
+    Four ranks were killed while they wrote the checkpoints of the steps 2 and 9.
+    """
     team = Team(tmp_path, 2)
     team.save(1, 10)
     for step in (2, 9):

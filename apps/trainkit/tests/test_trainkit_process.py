@@ -118,7 +118,10 @@ def test_a_signal_sets_the_flag_and_the_handlers_come_back(number: signal.Signal
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
 def test_a_ctrl_c_after_a_stop_does_not_wait(first: signal.Signals) -> None:
-    """`trimaran run` sends SIGTERM for the first Ctrl-C, and SIGINT for the second."""
+    """A SIGINT after an earlier SIGINT or SIGTERM raises KeyboardInterrupt at once.
+
+    `trimaran run` sends SIGTERM for the first Ctrl-C, and SIGINT for the second.
+    """
     with StopFlag():
         os.kill(os.getpid(), first)
         with pytest.raises(KeyboardInterrupt):

@@ -110,7 +110,7 @@ def test_each_cycle_warms_up_and_decays_again(step: int, cycle: int, data, peak:
 
 
 def test_a_cycle_goes_from_its_start_to_its_peak_and_to_its_end() -> None:
-    """Two steps of warm-up from 1 to 5 precede four steps of decay: 3 + 2 (1 - fraction)^2."""
+    """In each cycle, two steps rise from 1 to 5, then four steps fall as 3 + 2 (1 - fraction)^2."""
     rates = [
         schedules.cyclic_polynomial(step, 6, 2, 5.0, start=1.0, end=3.0, power=2.0)
         for step in range(8)
@@ -126,7 +126,7 @@ def test_a_cycle_goes_from_its_start_to_its_peak_and_to_its_end() -> None:
     (4, 2.0, 2.0), (5, 2.0, 2.0), (7, 2.0, 2.0), (8, 2.0, 2.0),
 ])
 def test_a_decay_ends_where_it_is_to_end(step: int, wave: float, power: float) -> None:
-    """The rate falls from 6 to 2 in four steps."""
+    """Cosine and polynomial rates fall from 6 to 2 in four steps, and stay at 2."""
     assert schedules.cosine(step, 4, 6.0, 2.0) == pytest.approx(wave)
     assert schedules.polynomial(step, 4, 6.0, 2.0, 2.0) == pytest.approx(power)
 

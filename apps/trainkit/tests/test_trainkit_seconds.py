@@ -31,7 +31,7 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class Cost(NamedTuple):
-    """Samples of a step, and seconds of reading, computing, waiting for gradients and sums."""
+    """Samples of a step, and seconds: reading, computing, waiting for gradients and for sums."""
 
     read: float
     compute: float
@@ -47,7 +47,7 @@ class Cost(NamedTuple):
 def cost(step: int) -> Cost:
     """Return the cost of a step; `step` counts from 0 over the whole training.
 
-    After the third and the ninth step, a checkpoint waits for the sums, so that the step does not.
+    The steps 2 and 8 spend no time on sums, because a checkpoint after them waits for the sums.
     """
     sums = 0.0 if step in (2, 8) else 0.125 * (1 + step % 5)
     return Cost(0.5 + step % 3, 2.0 + step, 0.25 * (step % 4), sums, 3 + step % 2)
@@ -72,7 +72,7 @@ class Clock:
 
 
 class Late:
-    """A sum whose result takes `seconds` to arrive."""
+    """A sum over the ranks whose `result` advances the clock by `seconds`."""
 
     def __init__(self, clock: Clock, seconds: float, values: list[float]) -> None:
         self.clock, self.seconds, self.values = clock, seconds, values
@@ -165,7 +165,7 @@ class Timed:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return the clock of session and strategy; a checkpoint advances it by 10,000 s."""
+    """Return the clock that session and strategy read; each checkpoint advances it by 10,000 s."""
     clock, write = Clock(), Checkpoints.start
     monkeypatch.setattr(session, "time", clock)
     monkeypatch.setattr(strategy, "time", clock)
@@ -279,7 +279,7 @@ def test_the_memory_is_the_most_that_a_rank_had(clock: Clock, tmp_path: Path) ->
 
 
 def test_the_memory_of_a_process_is_in_bytes() -> None:
-    """Compare with the peak memory in /proc/self/status, in KiB; both values only grow."""
+    """`peak_memory` is within 20 % of VmHWM (in KiB) in /proc/self/status, and does not fall."""
     before = Strategy().peak_memory()
     told = Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()
     assert told[1] == "kB"
@@ -304,7 +304,7 @@ class Drifting(Timed):
 
 
 class Behind(Ranks3):
-    """Ranks of which rank 0 shares the digest after step 4 instead of step 5."""
+    """Ranks with different weights at the end: after step 5, rank 0 sends its digest of step 4."""
 
     def share(self, value: Any) -> Any:
         return value.replace(" 5", " 4") if isinstance(value, str) else value

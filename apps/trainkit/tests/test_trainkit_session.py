@@ -26,7 +26,7 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class There:
-    """A sum whose result is available at once."""
+    """A sum over the ranks whose result is available without waiting."""
 
     def __init__(self, *values: float) -> None:
         self.values = list(values)
@@ -113,7 +113,7 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 def told(out: Path) -> list[Any]:
-    """Return key, value and step of all metrics, except times and the step of a resume."""
+    """Return (key, value, step) of all logged metrics, except times, memory and resumes."""
     timed = {"throughput", "data_wait_fraction", "communication_fraction", "training_seconds",
              "epoch_seconds", "peak_memory_bytes", "resumed_from_step", "not_readable"}
     return [(x["key"], x["value"], x["metadata"].get("step")) for x in lines(out)
@@ -256,7 +256,10 @@ class Exploding(Adding):
 def test_weights_that_are_not_finite_take_no_checkpoints_place(
     at: float, step: int, tmp_path: Path
 ) -> None:
-    """The training fails within an epoch, or at the end of an epoch before an evaluation."""
+    """A training whose weights become infinite keeps its last finite checkpoint, and fails.
+
+    The failure is in the middle of an epoch, or at its end before an evaluation.
+    """
     out = tmp_path / "run"
     training = Exploding(out)
     training.at = at
@@ -284,7 +287,7 @@ def test_an_evaluation_that_is_not_finite_ends_the_training(tmp_path: Path) -> N
 
 
 class Another(Strategy):
-    """A rank whose weights differ from the weights of rank 0."""
+    """A rank to which rank 0 sends another digest, as if its weights differed."""
 
     def share(self, value: Any) -> Any:
         return "another" if isinstance(value, str) else value

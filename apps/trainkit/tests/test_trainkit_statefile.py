@@ -109,7 +109,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def lying() -> bytes:
-    """Return an array file with 8 bytes of data, whose header states 8 terabytes."""
+    """Return a damaged .npy file: it has 8 bytes of data, but its header states 8 terabytes."""
     return npy(np.zeros(1)).replace(b"(1,), }            ", b"(999999999999,), } ")
 
 
@@ -152,7 +152,7 @@ def compressed(path: Path) -> None:
 
 
 def overlapping(path: Path) -> None:
-    """Write an archive with two entries for the same bytes, so that its content seems larger."""
+    """Write a zip file with two entries for the same bytes: the content exceeds the file size."""
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("state.json", json.dumps({"a": [{"$array": 0}, {"$array": 1}]}))
         archive.writestr("0.npy", npy(np.zeros(1000)))

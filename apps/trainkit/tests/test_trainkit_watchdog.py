@@ -98,7 +98,10 @@ def test_the_object_of_an_activity_is_named_and_makes_no_other_kind(
 def test_the_first_wait_of_each_kind_has_more_patience(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In its first steps, a rank compiles code and connects to other ranks."""
+    """The first wait for an activity is reported after 300 s, and ended only after 4 x 300 s.
+
+    In its first steps, a rank compiles code and connects to other ranks.
+    """
     rank = Watchdog(0, 2, tmp_path / "hanging", 300, end=ends.append, clock=clock)
     rank.beat(STEP)
     rank.look(299)
@@ -128,7 +131,7 @@ def test_a_hang_is_noticed_within_the_seconds_that_were_asked_for(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str],
     waited: float,
 ) -> None:
-    """Earlier long waits, such as a compilation or a slow step, do not delay the notice."""
+    """The rank ends after its patience of 30 s without progress, even after long earlier waits."""
     [rank, _] = dogs(tmp_path / "hanging", clock, ends, patience=30)
     for _ in range(2):
         clock.now += waited

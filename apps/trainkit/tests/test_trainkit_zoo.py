@@ -81,7 +81,10 @@ def test_a_network_that_fails_has_a_reason(
 
 @pytest.mark.slow
 def test_memory_that_is_not_free_is_not_allocated() -> None:
-    """The limit is set in another process, so that it has no effect on other tests."""
+    """An allocation of 200 MiB is refused with 10 MiB of free memory, and granted with 400 MiB.
+
+    The limit is set in another process, so that it has no effect on other tests.
+    """
     assert run.separately(limited_allocation, 10 << 20, 200 << 20) == "refused"
     assert run.separately(limited_allocation, 400 << 20, 200 << 20) == "granted"
 

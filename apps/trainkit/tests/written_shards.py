@@ -126,7 +126,10 @@ FORMATS = ["webdataset", *WRITERS]
 
 
 def converted(source: Path, folder: Path, kind: str, samples: dict) -> Path:
-    """Write the data set `source`, with `samples` {split: (images, labels)}, in another format."""
+    """Write the data set `source` to `folder` in the format `kind`; return `folder`.
+
+    `samples` is a dict with its content: name of a split -> (image files, class numbers).
+    """
     if kind == "webdataset":
         return Path(shutil.copytree(source, folder))
     folder.mkdir(parents=True)
@@ -183,7 +186,7 @@ Convert = Callable[[Path, str], Path]
 
 @pytest.fixture(scope="session")
 def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
-    """Return a function that converts a data set to a format, only once per data set and format."""
+    """Return a function: data set and format -> converted data set; it reuses earlier results."""
     made: dict[tuple[Path, str], Path] = {}
 
     def run(source: Path, kind: str) -> Path:
@@ -196,7 +199,7 @@ def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
 
 
 def list_checksum(folder: Path, index: Path) -> None:
-    """Write the checksum of an index into `dataset.json`, as the tool does."""
+    """Write the checksum of the file `index` into `dataset.json`, as `trimaran data pack` does."""
     document = json.loads((folder / "dataset.json").read_text())
     for split in document["splits"].values():
         for entry in split["shards"]:

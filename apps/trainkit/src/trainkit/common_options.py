@@ -48,24 +48,24 @@ def seed(text: str) -> Any:
 
 
 def strategy(names: Sequence[str]) -> Any:
-    """Return the option --strategy; `names` are the allowed values, one for each strategy."""
+    """Return the option --strategy: how ranks average gradients; `names` are allowed values."""
     return option("single", "how the ranks average their gradients", choices=names)
 
 
 def backend(names: Sequence[str]) -> Any:
-    """Return the option --backend of the strategy ddp; `names` are the allowed values."""
+    """Return the option --backend: the library of the strategy ddp; `names` are allowed values."""
     return option(
         None, "backend of --strategy ddp (default: nccl on GPUs, else gloo)", choices=names
     )
 
 
 def compression(names: Sequence[str]) -> Any:
-    """Return the option --compression; `names` are the allowed values."""
+    """Return the option --compression of gradients between ranks; `names` are allowed values."""
     return option("none", "compression of the gradients between ranks", choices=names)
 
 
 def watchdog() -> Any:
-    """Return the option --watchdog: seconds without progress after which hanging ranks end."""
+    """Return the option --watchdog: seconds without progress until hanging ranks are ended."""
     return option(
         300, "seconds without progress after which ranks that hang are ended and named; 0: never",
         non_negative_int,
@@ -120,7 +120,10 @@ def synthetic(samples: str) -> Any:
 
 
 def profile(skipped: str) -> Any:
-    """Return the option --profile; `skipped` is the number of skipped steps, as a word."""
+    """Return the option --profile: number of steps to profile after `skipped` steps.
+
+    `skipped` is a number as a word, such as "two", for the help text.
+    """
     return option(
         0, f"steps to profile after the first {skipped}, to show where the time goes; 0: none",
         non_negative_int,

@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Ignore write errors if nobody reads `stream` any more, and discard all further output."""
+    """Run the block; if the program that reads `stream` has ended, discard all further output."""
     try:
         yield
     except OSError as error:

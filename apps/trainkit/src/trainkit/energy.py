@@ -71,7 +71,7 @@ class Use:
 
 
 Uses = dict[str, Use]
-"""Kind -> energy of the devices of this kind."""
+"""Kind of device ("cpu" or "gpu") -> energy that all devices of this kind used."""
 
 
 def uses_of(state: Mapping[str, Any]) -> Uses:
@@ -80,7 +80,7 @@ def uses_of(state: Mapping[str, Any]) -> Uses:
 
 
 def owners(readable: Sequence[Sequence[About]]) -> dict[str, int]:
-    """Return the owner of each meter: identity -> the first rank that can read it.
+    """Return which rank reads each meter: identity of the meter -> first rank that can read it.
 
     `readable` lists the meters that each rank can read, in the order of the ranks.
     """
@@ -92,7 +92,7 @@ def owners(readable: Sequence[Sequence[About]]) -> dict[str, int]:
 
 
 def find(gpu: Gpu | None) -> Found:
-    """Return the meters of the processor packages of this machine, and of `gpu` if there is one."""
+    """Return the meters of this machine's processor packages, and of `gpu` if it is not None."""
     found = Found()
     wanted: dict[Kind, Callable[[], list[Meter]]] = {CPU: packages}
     if gpu is not None:
@@ -110,7 +110,7 @@ def find(gpu: Gpu | None) -> Found:
 
 
 class _Told(NamedTuple):
-    """Message to all ranks: the meters that a rank can read, and the kinds that it cannot read."""
+    """Message to all ranks: the meters that a rank can read, and why it cannot read other kinds."""
 
     readable: list[About]
     not_readable: dict[Kind, str]
@@ -214,7 +214,7 @@ class Energy:
 
     @contextlib.contextmanager
     def _noted(self, meter: Meter) -> Iterator[None]:
-        """Catch a MeterError of `meter`, and record its reason for the next call of `collect`."""
+        """Run the block; record the reason of a MeterError of `meter` for the next `collect`."""
         try:
             yield
         except MeterError as error:

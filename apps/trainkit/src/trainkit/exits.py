@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     STOPPED = 75
     """EX_TEMPFAIL of sysexits.h: a signal stopped the run, which `--resume auto` continues."""
     INTERRUPTED = 130
-    """Ctrl-C outside the training loop; no file is left incomplete."""
+    """128 + SIGINT, as in a shell: Ctrl-C outside the training loop; no file is left incomplete."""
 
 
 class AppError(Exception):
@@ -155,7 +155,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def expected(error: BaseException) -> AppError | None:
-    """Return the `AppError` as which `run` reports an error; None for a defect."""
+    """Return the `AppError` to which `run` converts an error; None for a bug of the program."""
     if isinstance(error, AppError):
         return error
     if isinstance(error, KeyboardInterrupt):

@@ -19,7 +19,7 @@ class GpuMeter:
     Args:
         about: the description of the meter.
         device: zeus' object for the GPU.
-        every: zeus' object for all GPUs, or None if `device` was created without such an object.
+        every: zeus' object for all GPUs, or None if `device` was created without it.
             The meter keeps a reference to `every`, because zeus closes the driver's library when
             `every` is garbage-collected.
     """
@@ -30,7 +30,7 @@ class GpuMeter:
         self.start()
 
     def start(self) -> None:
-        """Start to count."""
+        """Start to count the energy."""
         self._last = self._counter()
 
     def gained(self) -> float:

@@ -16,14 +16,14 @@ from trainkit.progress import Progress, Window
 
 @dataclass(frozen=True)
 class Words:
-    """The names of the app's measurements.
+    """The names of the app's measurements in `metrics.jsonl` and on the console.
 
     Attributes:
         losses: metric key of each loss -> name on the console, in the order of the sums of a step.
         rates: metric key of each rate, such as the learning rate -> name on the console.
         unit: unit of the throughput, such as img/s.
         advice: remedy that is suggested if a loss is not finite.
-        by_speed: metric key -> factor, for values that are proportional to the throughput.
+        by_speed: metric key -> factor, for metrics whose value is the throughput times a factor.
         waits: whether the loop measures how long a step waits for data and for other ranks.
     """
 
@@ -81,7 +81,7 @@ class Journal:
         self.console.line(f"resuming from step {progress.steps_done} of {self.last_step}")
 
     def stepped(self, progress: Progress, rates: Mapping[str, float]) -> None:
-        """Log the mean losses and the throughput since the last call, and start a new `Window`.
+        """Log the mean losses and the throughput since the last call, and reset their sums.
 
         `rates` are further values of the last step, such as its learning rate.
         """

@@ -81,7 +81,7 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read, and the reason for each kind that it cannot read."""
+    """The meters that a rank can read, and for each other kind of device why it cannot be read."""
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class RaplMeter:
         self.start()
 
     def start(self) -> None:
-        """Start to count."""
+        """Start to count the energy."""
         self._last, self._read = self._counter(), self._clock()
 
     def gained(self) -> float:
@@ -185,7 +185,7 @@ def packages(folder: Path | None = None) -> list[Meter]:
 
 
 def about(name: str, kind: Kind) -> About:
-    """Return the description of the meter called `name` of this machine."""
+    """Return the description of this machine's meter `name`, of a device of the type `kind`."""
     return About(f"{machine()} {name}", f"{socket.gethostname()} {name}", kind)
 
 

@@ -18,8 +18,8 @@ class GroupFiles(NamedTuple):
     """The names of the files and keys that describe the memory of a control group.
 
     Attributes:
-        limit: file with the limit in bytes.
-        used: file with the bytes in use.
+        limit: name of the file with the limit in bytes.
+        used: name of the file with the bytes in use.
         cached: keys of `memory.stat` that count the pages of cached files, which can be freed.
     """
 
@@ -74,7 +74,7 @@ def field_bytes(file: Path, key: str) -> int:
 
 
 def _limits(cgroups: Path, own: str | None) -> Iterator[tuple[int, int]]:
-    """Yield (limit, use) of each control group of this process that has a limit, in bytes."""
+    """Yield limit and used memory, in bytes, of each control group of this process with a limit."""
     if own is None:
         own = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="replace")
     for line in own.splitlines():

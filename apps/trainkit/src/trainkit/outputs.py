@@ -213,7 +213,7 @@ def _prepare(folder: Path, resume: str | None, environment: Mapping[str, Any]) -
 
 @contextlib.contextmanager
 def _refusal(folder: Path) -> Iterator[None]:
-    """Convert an OSError during writes to `folder` to an ArgumentError."""
+    """Run the block, which writes to `folder`; convert an OSError to an ArgumentError."""
     try:
         yield
     except OSError as error:
@@ -306,8 +306,8 @@ def _same_training(then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 def load_trained(out: Path | None, file: Path | None) -> State:
     """Return the checkpoint `file`, or the newest usable checkpoint of the run in `out`.
 
-    The state has the entries `about`, which describes the network, and `parts`. Damaged files keep
-    their names.
+    The state has the entries `about`, which describes the network, and `parts`, the state of the
+    training. Damaged checkpoints are skipped, but not renamed.
 
     Raises:
         ArgumentError: neither `out` nor `file` is given.

@@ -83,7 +83,7 @@ class Stored:
     parts: tuple[_Part, ...]
 
     def read(self, offsets: Shape | None = None, shape: Shape | None = None) -> Array | Foreign:
-        """Return the part of shape `shape` that begins at `offsets`; by default the whole array."""
+        """Return the block of an array that begins at the indices `offsets`; default: all."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         kind = storage(self.dtype)
@@ -125,7 +125,7 @@ def split(state: Any, name: str = "") -> tuple[Any, dict[str, Piece]]:
 
 
 def owned(pieces: Mapping[str, Piece]) -> dict[str, Piece]:
-    """Return copies of the pieces that this rank writes."""
+    """Return copies of those `pieces` that this rank writes; other ranks write the rest."""
     return {
         name: replace(piece, array=copied(piece.array))
         for name, piece in pieces.items() if piece.owned

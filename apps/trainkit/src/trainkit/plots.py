@@ -28,13 +28,13 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 Stroke = Literal["solid", "dashed", "dotted", "dashdot"]
 STROKES: tuple[Stroke, ...] = ("solid", "dashed", "dotted", "dashdot")
 STRETCHES = 150
-"""Number of intervals of a noisy curve. The mean of each interval is drawn, and the single points
-are drawn faintly."""
+"""Number of intervals into which a noisy curve is divided. The means of the intervals are drawn
+clearly, and the measured values are drawn faintly."""
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 class Panel(NamedTuple):
-    """One diagram: its title, metric keys, factor for the values, and lower limit of the y axis."""
+    """One diagram: title, keys of its metrics, factor for their values, lower end of the y axis."""
 
     title: str
     keys: tuple[str, ...]
@@ -150,9 +150,9 @@ def draw_panel(axes: Axes, panel: Panel, runs: Sequence[RunCurves], look: Look) 
 
 
 def mean_curve(curve: Curve, width: float) -> Curve:
-    """Return the means of `curve` over intervals of `width` epochs; a sparse curve stays unchanged.
+    """Return the means of `curve` over intervals of `width` epochs.
 
-    Intervals without points are skipped.
+    A curve with few values per interval stays unchanged; intervals without values are skipped.
     """
     if not curve.epochs or len(curve.epochs) * width < 2 * curve.epochs[-1]:
         return curve

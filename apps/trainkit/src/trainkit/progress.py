@@ -18,7 +18,7 @@ class Window:
 
     Attributes:
         samples: samples of all ranks.
-        losses: sums of the losses over these samples, in the order of the app's `Words`.
+        losses: sums of the losses over these samples, in the order of `journal.Words.losses`.
         seconds: wall time in seconds.
         waiting: part of `seconds` spent waiting for data.
         communicating: part of `seconds` spent waiting for other ranks.
@@ -39,7 +39,7 @@ class Window:
         self.losses = [a + b for a, b in zip(before, losses, strict=True)]
 
     def count_step(self, kinds: Sequence[str], samples: int) -> None:
-        """Add a step with `samples` samples to the counts of each measured kind of device."""
+        """Count one step of `samples` samples in the energy record of each kind of device."""
         for kind in kinds:
             use = self.energy.setdefault(kind, Use())
             use.steps, use.samples = use.steps + 1, use.samples + samples

@@ -12,7 +12,8 @@
             session.end_epoch(evaluate)
 
 A session starts or resumes the run, logs it, writes checkpoints, stops after signals, and compares
-the weights of the ranks. It needs no framework: the result of a step is a `Pending` sum.
+the weights of the ranks. It needs no framework: the result of a step is a sum over the ranks, which
+may still be in progress (`trainkit.strategy.Pending`).
 """
 
 from __future__ import annotations
@@ -254,8 +255,8 @@ class Session:
     def _settle(self, leave: int = 0) -> None:
         """Wait for the losses of all pending steps except the newest `leave` steps.
 
-        If `leave` is not 0, the wait is short, because the GPU and the sums over the ranks had time
-        to finish during the later steps.
+        The losses of older steps are usually complete, because the GPU and the sums over the ranks
+        had time to finish during the newer steps.
         """
         while len(self._under_way) > leave:
             step = self._under_way.pop(0)
@@ -269,8 +270,7 @@ class Session:
     def _meter(self) -> None:
         """Add to the window the energy that all ranks used in the steps since the last call.
 
-        The energy of evaluations and checkpoints is not measured, because their time is not part of
-        the throughput, either.
+        Evaluations and checkpoints are excluded from the energy, as they are from the throughput.
         """
         self.progress.window.add_energy(self._out.energy.collect())
 

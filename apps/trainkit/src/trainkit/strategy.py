@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Pending(Protocol):
-    """A sum over the ranks that is being computed."""
+    """The interface of a sum over the ranks that may still be in progress."""
 
     def result(self) -> list[float]:
         """Wait for the sum, and return it."""
@@ -32,7 +32,7 @@ class Strategy:
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
-        pending: number of steps whose sums may still be computed while the next step starts.
+        pending: maximum number of steps whose sums are not complete when the next step starts.
         ranks: numbers of this process in the job and on its node.
         communicating: seconds spent waiting for gradients of other ranks so far, without the
             communication that overlapped with the backward pass.
@@ -62,7 +62,7 @@ class Strategy:
 
     @property
     def unmetered(self) -> str | None:
-        """The reason why the ranks of the training loop cannot read all energy meters, or None."""
+        """Why the ranks of the training loop cannot read all energy meters; None if they can."""
         return None
 
     @property
@@ -130,7 +130,7 @@ class Strategy:
         """Wait until the device has finished its work."""
 
     def close(self) -> None:
-        """Leave the group of ranks."""
+        """End the communication with the other ranks."""
 
     def lost(self, error: Exception) -> bool:
         """Return whether `error` means that another rank ended or cannot be reached."""

@@ -77,11 +77,11 @@ class Training(Protocol):
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return the entries that the app adds to the parts and the progress in a checkpoint."""
+        """Return entries for a checkpoint, in addition to the parts and the progress."""
         ...
 
     def own_result(self) -> Mapping[str, Any]:
-        """Return the entries that the app adds to `result.json`."""
+        """Return the app's own entries of `result.json`."""
         ...
 
 

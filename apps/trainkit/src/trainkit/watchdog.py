@@ -27,20 +27,21 @@ NOTICE = 20.0
 """Seconds without progress after which a hang is reported; longer if earlier waits were long."""
 
 TIMES = 3
-"""A wait is unusual if it exceeds this multiple of the longest earlier wait of its kind."""
+"""Factor: a wait is unusual if it exceeds this multiple of the longest earlier wait for the same
+activity."""
 
 SLOW = 4
 """Factor by which the patience is multiplied for activities that may take long: evaluations,
-checkpoints, and the first wait of each kind, in which code is compiled and ranks connect."""
+checkpoints, and the first wait for each activity, in which code is compiled and ranks connect."""
 
 BUSY = "busy"
-"""Name of a file that exists while a rank does something slow that the other ranks wait for."""
+"""Name of a file that a rank creates during a slow activity, so that other ranks wait longer."""
 
 SILENT = "silent: stopped, or its node is gone"
-"""The description of a rank that wrote no file."""
+"""The description of a rank that wrote no file with its activity."""
 
 GATHER = 3.0
-"""Seconds that a rank waits for the files of the other ranks before it prints them."""
+"""Seconds that a rank waits for the files of other ranks before it prints their activities."""
 
 
 class Watchdog:

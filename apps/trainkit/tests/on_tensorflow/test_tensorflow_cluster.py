@@ -1,4 +1,4 @@
-"""Tests of TF_CONFIG, which follows from the ranks, or is checked if the user has set it."""
+"""Tests of TF_CONFIG: its value for each rank, and the check of a value that the user has set."""
 
 from __future__ import annotations
 
@@ -78,7 +78,10 @@ SERVED = {"cluster": {"chief": ["127.0.0.1:1"], "ps": ["b:1"], "worker": ["c:1",
 def test_ranks_keep_their_connections_with_rank_0(
     address: tuple[str, int], given: str | None
 ) -> None:
-    """A connection ends when either side closes it, also if the user has set TF_CONFIG."""
+    """A rank receives what rank 0 sends; if it closes its connection, rank 0 detects this.
+
+    The test runs without and with a TF_CONFIG of the user.
+    """
     main, *others = joined(ROLES, given, connected=True)
     for rank, task in enumerate(others, 1):
         (connection,) = task.connections

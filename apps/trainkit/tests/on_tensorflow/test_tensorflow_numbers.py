@@ -31,7 +31,10 @@ from trainkit.testing.refusals import refused
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Return the requested numbers of threads; restore determinism and random states at the end."""
+    """Yield a dict with the numbers of threads that the code sets for TensorFlow (intra, inter).
+
+    At the end, restore TensorFlow's determinism and the states of the random generators.
+    """
     asked = {"intra": 0}
     exact = config.is_op_determinism_enabled()
     kept = random.getstate(), np.random.get_state()
@@ -96,7 +99,7 @@ def test_waiting_is_from_the_last_gradient_on_and_adds_up(monkeypatch: pytest.Mo
     monkeypatch.setattr(horovod, "time", clock)
 
     class Slow(ThreadHorovod):
-        """A substitute for Horovod that takes two seconds for each gradient."""
+        """A substitute for Horovod whose `allreduce` advances the test clock by two seconds."""
 
         def allreduce(self, tensor: Any, *, op: str, name: str = "unnamed") -> Any:
             def wait(given: np.ndarray) -> np.ndarray:
@@ -260,9 +263,10 @@ def test_the_waits_of_a_process_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_is_of_the_steps_after_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The profiled steps take 2 + 3 + 4 s: 1.5 s for data, and 2.25 s for other ranks.
+    """Three steps are profiled; the report has their mean time, and shares of their total time.
 
-    Matrix products take 4.5 s in total, and sums take 0.9 s.
+    The steps take 2 + 3 + 4 s: 1.5 s for data, and 2.25 s for other ranks. Matrix products take
+    4.5 s in total, and sums take 0.9 s.
     """
     calls: list[str] = []
     monkeypatch.setattr(tf.profiler.experimental, "start", lambda *_: calls.append("start"))

@@ -1,4 +1,4 @@
-"""Tests of ranks in TensorFlow: averages, sums, and the check at the start that ranks average."""
+"""Tests of ranks in TensorFlow: averages, sums, and the test of an average at the start."""
 
 import os
 import shutil

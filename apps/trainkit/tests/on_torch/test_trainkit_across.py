@@ -13,11 +13,11 @@ from trainkit.torch.across import mean
 from trainkit.torch.strategy import TorchStrategy
 
 GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
-"""The values of each rank."""
+"""The input vector of each of up to three ranks; `mean` averages the vectors over the ranks."""
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return a scalar computed from the rank's own values and the values that all ranks share.
+    """Return a loss, computed from the values `own` of a rank, and the mean `common` of all ranks.
 
     Each rank uses another formula."""
     return ((1 + rank) * common**3 + own * common).sum()

@@ -1,4 +1,4 @@
-"""Tests of torch.distributed with ranks of different speed."""
+"""Tests of the strategy ddp in real processes: a slow rank, and sums, means and gradients."""
 
 import json
 import os
@@ -85,7 +85,10 @@ print(json.dumps(found))
 
 @pytest.mark.parametrize("compression", ["none", "fp16"])
 def test_sums_means_and_gradients_are_those_of_all_ranks(compression: str) -> None:
-    """The test starts the ranks as Open MPI does, because torchrun would take too long."""
+    """Two processes get equal sums, means and averaged gradients of both ranks.
+
+    The test sets the variables of Open MPI, because a start by torchrun would take too long.
+    """
     job = {"PMIX_NAMESPACE": f"{os.getpid()}-{compression}", "OMP_NUM_THREADS": "1"}
     children = [
         subprocess.Popen(

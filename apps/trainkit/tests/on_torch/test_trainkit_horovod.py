@@ -46,7 +46,7 @@ def test_horovod_begins_with_an_mpi_that_yields_its_core(monkeypatch: pytest.Mon
 
 
 def test_ranks_may_share_values_of_other_types(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An example is a checkpoint that only rank 0 has read."""
+    """`share` and `gather` work if rank 0 has a dict, such as a checkpoint, and rank 1 has None."""
     def work(strategy: TorchStrategy) -> Results:
         own = {"step": 3} if strategy.is_main else None
         return [strategy.share(own), strategy.gather(own)]
@@ -56,7 +56,7 @@ def test_ranks_may_share_values_of_other_types(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_sums_of_millions_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In single precision, 2**24 + 1 is rounded to 2**24."""
+    """The sums are in double precision; single precision would round 2**24 + 1 to 2**24."""
     large = 2.0**24 + 1
     assert TorchStrategy().sum([large, 1.0]) == [large, 1.0]
     assert on_ranks(2, lambda strategy: strategy.sum([large]), monkeypatch) == [[2 * large]] * 2

@@ -40,7 +40,7 @@ def test_a_mesh_that_is_not_the_number_of_ranks_is_refused(
 
 
 class Ranks(Mesh):
-    """A substitute for a mesh, which only provides the digests of its ranks."""
+    """A substitute for a mesh, whose ranks have the digests `digests` of their weights."""
 
     def __init__(self, digests: list[str]) -> None:
         self.digests = digests
@@ -75,9 +75,9 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
 def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
     rows: int, data: int, tensor: int
 ) -> None:
-    """Tensor parallelism divides the rows of a weight, and FSDP divides each of these pieces.
+    """`piece_at` returns the right rows if tensor parallelism, then FSDP divides a weight.
 
-    The pieces differ in size.
+    The expected pieces come from `torch.chunk`; they may differ in size, or be empty.
     """
     whole = torch.arange(rows * 3).view(rows, 3)
     how = [_StridedShard(0, split_factor=tensor), Shard(0)]
@@ -92,7 +92,7 @@ def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
 
 
 def test_the_norm_counts_each_piece_once() -> None:
-    """If two ranks hold a piece, each rank adds half of the piece's squares to the sum."""
+    """If two ranks hold a piece, each rank adds half of the squares of its gradient to the norm."""
     weight, other = (torch.zeros(2, requires_grad=True) for _ in range(2))
     weight.grad, other.grad = torch.tensor([3.0, 4.0]), torch.tensor([0.0, 12.0])
     named = {"a": weight, "b": other}
@@ -133,7 +133,7 @@ def test_weights_and_optimizer_come_back_with_the_same_bits(tmp_path: Any) -> No
 
 
 def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> None:
-    """The second of two ranks resumes from a checkpoint of a single process."""
+    """The second of two ranks resumes from a checkpoint of one process, and reads its rows only."""
     strategy, whole, moments = TorchStrategy(), torch.randn(4, 3), torch.randn(4, 3)
     at = sharded.places({"a": whole}, strategy)
     states: dict[Tensor, Any] = {whole: {"step": torch.tensor(3.0), "mean": moments}}
@@ -152,7 +152,7 @@ def test_a_rank_reads_its_piece_of_weights_and_of_moments(tmp_path: Path) -> Non
 
 
 def test_one_of_the_holders_writes_a_piece() -> None:
-    """Several ranks hold each piece: a hash of the piece's name selects the rank that writes it."""
+    """If two ranks hold each piece, one of them writes it, and each rank writes some pieces."""
     weights = {f"weight {n}": torch.ones(2) for n in range(40)}
     at = dict.fromkeys(weights, Place((2,), (0,), (2,), (1, 3)))
     owned = []
@@ -167,7 +167,7 @@ def test_one_of_the_holders_writes_a_piece() -> None:
 
 
 def test_all_values_of_an_optimizer_are_on_the_device_of_the_weight(tmp_path: Any) -> None:
-    """PyTorch's fused optimizers read the number of steps from the device of the weight, too."""
+    """The step count, too, is loaded to the weight's device: PyTorch's fused optimizers need it."""
     strategy, weight = TorchStrategy(), torch.randn(3)
     at = sharded.places({"a": weight}, strategy)
     states: dict[Tensor, Any] = {weight: {"step": torch.tensor(3.0), "mean": torch.zeros(3)}}

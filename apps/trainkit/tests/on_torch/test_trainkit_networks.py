@@ -73,7 +73,10 @@ def test_processes_of_ddp_equal_one_process(
 def test_without_averages_the_weights_are_others(
     alone: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other tests of this file would also pass if averages had no effect on the weights."""
+    """Without averages, the weights of the two ranks differ from each other, and from one process.
+
+    Otherwise, the other tests of this file would not detect missing averages.
+    """
     one, two = on_ranks(2, lambda ranks: two_networks.train(ranks, average=False), monkeypatch)
     assert difference(one, two) > 0.01
     assert difference(one, alone) > 0.01
@@ -106,7 +109,7 @@ def test_waiting_for_the_others_counts_as_communication(monkeypatch: pytest.Monk
 def test_large_gradients_of_all_networks_are_means_and_no_overflow(
     compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest number of fp16 is 65504: the sum of two ranks is larger, their mean is not."""
+    """The mean is right although the sum of the two gradients exceeds 65504, the limit of fp16."""
     def work(strategy: TorchStrategy) -> list[float]:
         networks = [nn.Linear(1, 1, bias=False) for _ in range(3)]
         for number, network in enumerate(networks):

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 class OtherRank(TorchStrategy):
-    """One of two ranks; the other rank contributes the value of `other`."""
+    """One of two ranks; for each `gather`, the other rank returns the value of `other`."""
 
     other = True
 

@@ -41,7 +41,10 @@ def test_ranks_that_would_train_each_on_their_own_are_refused(
 def test_ranks_that_do_not_see_each_other_are_refused_with_the_ways_out(
     environment: dict[str, str], said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The substitute for Horovod finds one rank, as if its MPI did not support the launcher."""
+    """The launcher starts several ranks, but Horovod finds only one: the error lists remedies.
+
+    This happens if Horovod's MPI does not support the launcher.
+    """
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     lonely = ModuleType("horovod.torch")
@@ -142,7 +145,10 @@ def test_a_rank_computes_with_its_share_of_the_cores_unless_told_otherwise(
 
 
 def test_environment_names_the_gpu_and_what_drives_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test needs no GPU: it replaces the functions of PyTorch that describe a GPU."""
+    """`environment.json` has the name and memory of the GPU, and the versions of its libraries.
+
+    The test needs no GPU: it replaces the functions of PyTorch that describe a GPU.
+    """
     card = SimpleNamespace(name="NVIDIA H100", total_memory=85_000_000_000)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)

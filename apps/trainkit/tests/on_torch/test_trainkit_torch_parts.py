@@ -20,7 +20,7 @@ KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.floa
 
 
 class Training:
-    """A channels_last network, its optimizer and moving average; `step` changes all of them."""
+    """A small training, whose state the tests save and restore; `step` changes the whole state."""
 
     def __init__(self, way: str = "sgd") -> None:
         self.network = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.3))
@@ -127,7 +127,7 @@ def test_parts_of_anything_are_refused(found: dict[str, Any]) -> None:
 
 
 class Second(TorchStrategy):
-    """Rank 1 of two ranks; the random state of rank 0 has another seed."""
+    """Rank 1 of two ranks; `gather` returns a random state with the seed 7 for rank 0."""
 
     def gather(self, value: Any) -> list[Any]:
         return [{"cpu": torch.Generator().manual_seed(7).get_state().numpy()}, value]

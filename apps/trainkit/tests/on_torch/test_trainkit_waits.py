@@ -34,7 +34,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
-    """Return one of two ranks without a connection: it appends each bucket to `sent`."""
+    """Return rank 0 of two ranks that are not connected; it appends gradient buckets to `sent`."""
     found = object.__new__(Ddp)
     TorchStrategy.__init__(found, Ranks("torchrun", 0, 2, 0, 2))
     found._last_bucket = 0.0
@@ -49,7 +49,7 @@ def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
 def test_ddp_waits_from_its_last_bucket_on_in_each_step_anew(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Communication during the backward pass does not count as waiting."""
+    """Only the time after the last gradient bucket of a step counts as waiting for other ranks."""
     sent: list[Any] = []
     ranks = ranks_of_ddp(monkeypatch, sent)
     for waits, total in ((3.0, 3.0), (2.0, 5.0), (0.5, 5.5)):
@@ -80,7 +80,7 @@ def test_ddp_sends_nothing_before_the_last_part_and_halves_if_told(
 
 def test_horovod_waits_for_the_gradients_that_are_under_way(clock: Clock) -> None:
     class Slow:
-        """A substitute for Horovod that takes two seconds per gradient and doubles it."""
+        """A substitute for Horovod; its `synchronize` takes two seconds and doubles a gradient."""
 
         def synchronize(self, handle: torch.Tensor) -> torch.Tensor:
             clock.now += 2.0

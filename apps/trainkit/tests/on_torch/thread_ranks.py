@@ -1,7 +1,8 @@
 """Ranks that are threads of this process: Horovod's interface without MPI, Gloo and processes.
 
-Trainkit's strategy for Horovod and the loop of an app run on it unchanged; several ranks take a
-fraction of a second. A collective keeps what each rank contributes until all ranks have done so.
+Trainkit's strategy for Horovod and the training loop of an app run with this substitute without
+changes; several ranks start in a fraction of a second. A collective operation stores the tensor of
+each rank until all ranks have called it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PATIENCE = 20.0  # seconds until a rank that waits for a failed one gives up
 
 
 class World:
-    """The contributions of the ranks so far, by the name of the collective."""
+    """The ranks of a job, and the values that they have passed to each collective operation."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -38,7 +39,7 @@ class World:
             self._changed.notify_all()
 
     def take(self, key: Any) -> list[Any]:
-        """Wait for all ranks, and return their contributions in the order of the ranks."""
+        """Wait until each rank has called `give`; return the values in the order of the ranks."""
         with self._changed:
             all_there = self._changed.wait_for(
                 lambda: len(self._given.get(key, {})) == self.size, PATIENCE
@@ -110,9 +111,9 @@ class ThreadHorovod(ModuleType):
     local_rank, local_size = rank, size
 
     def _begin(self, name: str, value: Any) -> Any:
-        """Contribute `value` to a collective, and return the key of the collective.
+        """Pass `value` of this rank to a collective operation; return the key of the operation.
 
-        The n-th collective with a name is combined with the n-th one of each other rank.
+        The n-th operation with a name is combined with the n-th one of each other rank.
         """
         self._here.calls[name] += 1
         key = (name, self._here.calls[name])

@@ -49,7 +49,7 @@ def train(strategy: TorchStrategy, average: bool = True) -> dict[str, Tensor]:
 
 
 class Network(nn.Module):
-    """A network from points to values.
+    """A small convolutional network, used as generator and as critic.
 
     Its first weights are not contiguous in memory, and some of its weights get no gradient.
     """
@@ -78,12 +78,12 @@ def drawn(module: nn.Module, draw: torch.Generator) -> nn.Module:
 
 
 def share(batch: Tensor, strategy: TorchStrategy) -> Tensor:
-    """Return this rank's part of a global batch."""
+    """Return the samples of a global batch that this rank processes."""
     return batch.chunk(strategy.size)[strategy.rank]
 
 
 def against(critic: nn.Module, generator: nn.Module, real: Tensor, noise: Tensor) -> Tensor:
-    """Return the critic's loss: Wasserstein loss with a penalty on gradients.
+    """Return the loss of the critic: Wasserstein loss with a penalty on gradients.
 
     Gulrajani et al., arXiv:1704.00028, algorithm 1; the penalty is computed at the real samples.
     """
@@ -96,7 +96,7 @@ def against(critic: nn.Module, generator: nn.Module, real: Tensor, noise: Tensor
 
 
 def fooled(critic: nn.Module, generator: nn.Module, _: Tensor, noise: Tensor) -> Tensor:
-    """Return the generator's loss, whose gradients go through the critic."""
+    """Return the loss of the generator; its gradient passes through the critic."""
     return -critic(generator(noise).view_as(noise)).mean()
 
 

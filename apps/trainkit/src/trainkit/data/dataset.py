@@ -43,7 +43,7 @@ class Dataset:
         mean: mean of each channel, in 0..1.
         std: standard deviation of each channel, in 0..1.
         encoding: file name extension of the images; "" if it varies.
-        splits: split name -> shards, or images of a folder.
+        splits: split name -> its shards; for a folder of images, a list of one `Images` object.
     """
 
     folder: Path

@@ -29,10 +29,10 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Images:
-    """The images of one split.
+    """The images of one split, described like a shard in `dataset.json`.
 
     Attributes:
-        file: path of the split's folder, relative to the folder of the data set.
+        file: path of the split's folder (not of a file), relative to the folder of the data set.
         images: (class number, path relative to `file`) of each image.
         sha256: checksum of the paths; the contents are not included.
     """

@@ -30,7 +30,7 @@ Where = tuple[int, int]  # epoch, step
 
 @dataclass(frozen=True)
 class Share:
-    """The part of a global batch that one rank processes.
+    """The part of a global batch that one rank processes, with n records.
 
     Attributes:
         numbers: record numbers, (n,).
@@ -41,12 +41,12 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share of only the record `number`, with the random numbers of row `row`."""
+        """Return a share that contains only the record `number`, with the draws of row `row`."""
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
 class Source(Protocol[Made]):
-    """A stream of batches, prepared in the background: one batch for each share, in order."""
+    """A stream of batches that are prepared in the background, one for each `Share` in order."""
 
     def next(self) -> Made:
         """Return the next batch.
@@ -65,17 +65,17 @@ class Source(Protocol[Made]):
 class Making(Protocol[Made]):
     """The interface that an app implements to convert records to batches of the type `Made`.
 
-    Two objects that compare equal make equal batches of the same shares.
+    Two objects that compare equal must convert the same records to equal batches.
     """
 
     @property
     def lanes(self) -> int:
-        """Number of workers, called lanes; lane n of L processes the shares n, n + L, n + 2 L, …"""
+        """Number of workers (lanes); of L lanes, lane n makes the batches n, n + L, n + 2 L, …"""
         ...
 
     @property
     def in_flight(self) -> int:
-        """Maximum number of shares that were taken from lanes, but not yet returned as batches."""
+        """Maximum number of batches in preparation: taken from the lanes, but not yet returned."""
         ...
 
     @property
@@ -84,11 +84,11 @@ class Making(Protocol[Made]):
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return the conversion for `epoch`; the image size, for example, may depend on `epoch`."""
+        """Return the converter for `epoch`; the image size, for example, may depend on it."""
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Return a source of batches; each of `lanes` is an endless iterator over shares."""
+        """Return a stream of batches; each of `lanes` yields shares for one worker, without end."""
         ...
 
     def nothing(self) -> Made:
@@ -96,7 +96,7 @@ class Making(Protocol[Made]):
         ...
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield the row and the defect of each record of `share` that cannot be decoded."""
+        """Yield (row in `share`, description of the damage) for each undecodable record."""
         ...
 
 
@@ -168,9 +168,10 @@ class Loader(Generic[B]):
         self._source = self._making.start(lanes)
 
     def _lane(self, epoch: int, first: int, lane: int, of: int) -> Iterator[Share]:
-        """Yield the shares of this rank that one lane (worker) processes, without end.
+        """Yield, without end, the shares that one worker (lane) of this rank processes.
 
-        The lanes take turns: each share, from step `first` of `epoch` on, goes to the next lane.
+        A share is the part of a global batch for this rank. The workers take turns: from step
+        `first` of `epoch` on, each share goes to the next worker.
 
         Args:
             epoch: the first epoch.
@@ -218,7 +219,7 @@ class Loader(Generic[B]):
         return some
 
     def _substitute(self, share: Share, row: int, text: str) -> int:
-        """Return the number of the record that replaces the undecodable record in `row` of `share`.
+        """Return the number of the record that replaces the undecodable record `row` of `share`.
 
         The replacement is the next record of the data set that can be decoded. It is processed with
         the random numbers of `row`. Each undecodable record is counted; `text` is the defect of the

@@ -42,8 +42,8 @@ class File:
         source: path to copy from.
         target: path to copy to.
         size: size in bytes.
-        sha256: SHA-256 in hexadecimal; None for `dataset.json`, and for an index without a listed
-            checksum.
+        sha256: SHA-256 in hexadecimal; None for `dataset.json`, and for an index whose checksum
+            `dataset.json` does not list.
         content: bytes of `dataset.json` for a comparison, because an edit may leave its size
             unchanged; None for other files.
     """

@@ -30,7 +30,7 @@ from trainkit.ranks import Ranks, rendezvous
 
 VARIABLE = "TF_CONFIG"
 ROLES = ("chief", "ps", "worker", "evaluator")
-"""Roles of TensorFlow; "ps" is a parameter server."""
+"""The roles of processes in TF_CONFIG; "ps" is a parameter server."""
 
 PATIENCE = 120.0
 """Seconds within which all ranks must load their images and libraries, and connect to rank 0."""
@@ -211,8 +211,8 @@ def _collect(
 ) -> tuple[list[str], list[Connection]]:
     """Return all ranks' addresses, and the connections to the other ranks; call this on rank 0.
 
-    The addresses are sent to all other ranks. `everywhere` means that rank 0 listens at all
-    network devices of its node.
+    The addresses are sent to all other ranks. If `everywhere` is true, rank 0 accepts connections
+    on all network devices of its node.
     """
     hosts: dict[int, str] = {0: f"{address[0]}:{port}"}
     connections: dict[int, Connection] = {}

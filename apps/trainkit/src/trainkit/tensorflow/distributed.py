@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError,
         tf.errors.InternalError, tf.errors.DeadlineExceededError, tf.errors.UnknownError)
-"""The errors that collective operations raise after the loss of a rank."""
+"""The errors that TensorFlow's collective operations raise if another rank has ended."""
 
 
 THREADS = 4
@@ -52,10 +52,10 @@ def leave_at_once(code: int) -> None:
 
 
 class Distributed(TensorFlowStrategy):
-    """A strategy of `tf.distribute`.
+    """Base class of the strategies that use a strategy of `tf.distribute`.
 
     Attributes:
-        distribution: the strategy; the network and its optimizer are created in its `scope()`.
+        distribution: TensorFlow's strategy; network and optimizer are created in its `scope()`.
     """
 
     distribution: tf.distribute.Strategy

@@ -13,16 +13,16 @@ from trainkit.exits import DataError
 
 
 class Source(Protocol):
-    """A numbered collection of encoded images."""
+    """The interface of a collection of JPEG and PNG images, numbered from 0."""
 
     def __len__(self) -> int: ...
 
     def encoded(self, number: int) -> Any:
-        """Return the bytes of a JPEG or PNG file."""
+        """Return the bytes of the JPEG or PNG file of image `number`."""
         ...
 
     def describe(self, number: int) -> str:
-        """Return the location of an image in words."""
+        """Return the location of image `number` as text for an error message."""
         ...
 
 
@@ -43,7 +43,7 @@ def decode_error(source: Source, numbers: Iterable[int], channels: int) -> DataE
 
     Args:
         source: the images.
-        numbers: numbers of images in `source`.
+        numbers: numbers of the images to decode.
         channels: number of channels to which images are decoded.
 
     Returns:

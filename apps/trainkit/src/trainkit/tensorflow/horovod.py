@@ -21,7 +21,7 @@ from trainkit.tensorflow.parts import Variables, plain
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 LOST = (tf.errors.UnknownError, tf.errors.AbortedError, tf.errors.FailedPreconditionError)
-"""The errors that Horovod's operations raise after the loss of a rank."""
+"""The errors that Horovod's operations raise if another rank has ended."""
 
 T = TypeVar("T")
 
@@ -173,6 +173,6 @@ def _connected(ranks: Ranks) -> Any:
 
 
 def _known(tensor: Any) -> tf.Tensor:
-    """Return `tensor` in a type that Horovod sums on CPUs: bfloat16 becomes float32."""
+    """Return `tensor` in a data type that Horovod can sum on CPUs: bfloat16 becomes float32."""
     known = tf.float32 if tensor.dtype == tf.bfloat16 else tensor.dtype
     return tf.cast(tensor, known)

@@ -37,11 +37,11 @@ STOPPING = "stopping"
 
 
 class Sums:
-    """A `Pending` sum over the replicas, which Keras may still be computing.
+    """The sums of a training step over all replicas, which Keras may still be computing.
 
     Args:
-        values: the sums of a step.
-        total: function that adds the sums of the ranks, if Keras does not add them.
+        values: the sums of the step, one scalar tensor each.
+        total: function that adds the sums of all ranks; None if Keras has already added them.
     """
 
     def __init__(
@@ -56,32 +56,32 @@ class Sums:
 
 
 class Results(Protocol):
-    """The results of a step; the computation may not have finished yet."""
+    """The interface of the results of a training step, which may still be in progress."""
 
     def result(self) -> Mapping[str, float]:
-        """Wait for the step; return the sum over all images for each loss of the `Words`."""
+        """Wait for the step; return loss name -> sum of this loss over all images of the step."""
         ...
 
 
 class Ready:
-    """The `Results` of a step that is complete."""
+    """The `Results` of a training step that is already complete."""
 
     def __init__(self, sums: Mapping[str, float]) -> None:
         self._sums = sums
 
     def result(self) -> Mapping[str, float]:
-        """Return the sums."""
+        """Return loss name -> sum of this loss over all images of the step."""
         return self._sums
 
 
 class Ordered:
-    """A `Pending` sum of `Results` in the order of `keys`, then 1 for a stop request or else 0."""
+    """`Results` as a list: the sums in the order of `keys`, then 1 for a stop request, else 0."""
 
     def __init__(self, results: Results, keys: Iterable[str], stopping: bool) -> None:
         self._results, self._keys, self._stopping = results, keys, stopping
 
     def result(self) -> list[float]:
-        """Wait for the step, and return its sums."""
+        """Wait for the step; return its sums, followed by 1 or 0 for the stop request."""
         sums = self._results.result()
         return [*(float(sums[key]) for key in self._keys), float(self._stopping)]
 
@@ -89,9 +89,9 @@ class Ordered:
 class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
     """The session of a training by `model.fit`: logs, checkpoints, evaluation, and signals.
 
-    The model's `train_step` must return a dict. For each loss of the session's `Words`, the dict
-    contains the sum over the images of this replica. For the key `STOPPING`, it contains the value
-    of `model.stopping()`.
+    The model's `train_step` must return a dict. For each loss (each key of
+    `journal.Words.losses`), the dict contains the sum over the images of this replica. For the key
+    `STOPPING`, it contains the value of `model.stopping()`.
 
     Args:
         session: the session.

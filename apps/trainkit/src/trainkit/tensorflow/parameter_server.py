@@ -47,12 +47,12 @@ def roles(size: int, servers: int) -> list[str]:
 
 
 class Remote:
-    """The result of a function that a worker computes.
+    """The result of a function that runs on a worker; it may still be in progress.
 
     Args:
         value: the result of `ClusterCoordinator.schedule`.
-        check: function that raises an error if the result can no longer be computed; the argument
-            is the number of seconds to wait for the end of a rank.
+        check: function that raises an error if the loss of other ranks prevents the result. Its
+            argument is the time, in seconds, to wait until the loss of a rank is detected.
     """
 
     def __init__(self, value: Any, check: Callable[[float], None]) -> None:
@@ -124,7 +124,7 @@ class Coordinator(TensorFlowStrategy):
 
     @property
     def unmetered(self) -> str | None:
-        """The reason why rank 0 cannot read all energy meters, or None."""
+        """Why rank 0 cannot read all energy meters; None if it can."""
         if self.ranks.local_size < self.size:
             return "rank 0 cannot read the meters of the other nodes"
         if any(":worker/" in gpu.name for gpu in tf.config.list_logical_devices("GPU")):
@@ -138,7 +138,7 @@ class Coordinator(TensorFlowStrategy):
 
     @property
     def pending(self) -> int:  # type: ignore[override]
-        """The number of steps that may still be computed when the next step starts.
+        """The maximum number of steps that are not complete when the next step starts.
 
         The value is 0 if the workers share each batch; otherwise it is the number of workers.
         """
@@ -213,11 +213,11 @@ class Coordinator(TensorFlowStrategy):
                 leave_at_once(code)
 
     def any(self, flag: bool) -> bool:
-        """Return whether `flag` is true, or another rank received a signal to stop."""
+        """Return whether rank 0 (`flag`) or another rank has received a signal to stop."""
         return flag or self._asked
 
     def _check(self, seconds: float) -> None:
-        """Print a warning if a worker ended; wait up to `seconds` for the end of a rank.
+        """Wait up to `seconds` for messages from other ranks; print a warning if a worker ended.
 
         Raises:
             PeerError: a server or all workers ended.

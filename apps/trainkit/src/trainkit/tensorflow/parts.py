@@ -59,14 +59,14 @@ class Variables:
 
 
 def kept(array: NDArray[Any]) -> NDArray[Any] | Foreign:
-    """Return a copy of `array` in a form that a checkpoint can store."""
+    """Return a copy of `array` for a checkpoint; types that NumPy lacks are stored as integers."""
     if array.dtype.kind in KINDS:
         return np.array(array)
     return Foreign(np.array(array).view(f"u{array.dtype.itemsize}"), array.dtype.name)
 
 
 def given(value: NDArray[Any] | Foreign) -> NDArray[Any]:
-    """Return an array of a checkpoint, viewed as the TensorFlow type in which it was saved.
+    """Return the values of an array from a checkpoint in the TensorFlow type that was saved.
 
     Raises:
         ValueError: TensorFlow does not have the type of the array.

@@ -70,7 +70,7 @@ class Profile:
 
 
 def operations(folder: Path) -> Counter[str]:
-    """Return the seconds spent in each kind of operation, according to the trace in `folder`."""
+    """Return operation name, such as MatMul -> seconds spent in it, from the trace in `folder`."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
     found: Counter[str] = Counter()

@@ -140,7 +140,7 @@ def start_parameter_server(
 
 
 def _local_index(task: Task) -> int:
-    """Return the number of this worker among the workers of its node."""
+    """Return the index, from 0, of this worker among the workers of its node."""
     hosts = [address.rpartition(":")[0] for address in task.cluster[task.role]]
     return hosts[: task.index].count(hosts[task.index])
 

@@ -18,13 +18,13 @@ from trainkit.strategy import Strategy
 
 
 class Sum:
-    """A `Pending` sum: the result of a step, which TensorFlow computes asynchronously."""
+    """The sums of a training step as a 1-d tensor, which TensorFlow computes asynchronously."""
 
     def __init__(self, values: tf.Tensor) -> None:
         self.values = values
 
     def result(self) -> list[float]:
-        """Wait for the step, and return the elements of its result."""
+        """Wait until the tensor is computed, and return its elements."""
         found: list[float] = self.values.numpy().tolist()
         return found
 
@@ -53,7 +53,7 @@ class TensorFlowStrategy(Strategy):
         }}
 
     def gpu(self) -> Gpu | None:
-        """Return the GPU of this rank with its number only: TensorFlow reports no PCI address."""
+        """Return this rank's GPU without its PCI address, which TensorFlow does not report."""
         if not self.device.startswith("GPU"):
             return None
         return Gpu(int(tf.config.get_visible_devices("GPU")[0].name.rsplit(":", 1)[1]))
@@ -77,7 +77,7 @@ class TensorFlowStrategy(Strategy):
 
         Args:
             gradients: gradients of all variables of a network; sparse gradients become dense.
-            of: name of the network, unique in the training.
+            of: name of the network that has these gradients, unique in the training.
         """
         return list(gradients)
 

@@ -4,8 +4,8 @@
         app = App(folder=Path(__file__).parents[1], training="--steps 400", steps=400, …)
 
 An app with a data set provides it in a fixture `data`. The modules of trainkit have tests of their
-own; the contract tests cover the faults that an app can have in spite of trainkit. A training
-imports nothing from this package, which needs pytest.
+own; the contract tests detect the faults that an app can still have if trainkit is correct. A
+training imports nothing from this package, because the package needs pytest.
 """
 
 # ruff: noqa: E402 - pytest rewrites the asserts of modules that are registered before the import

@@ -105,7 +105,7 @@ class CommandContract(Fixtures):
 
 
 def _wrong(about: dict[str, Any]) -> Iterator[str]:
-    """Yield values that an option with the description `about` must refuse."""
+    """Yield invalid values of an option; `about` is its description in `options.json`."""
     if "enum" in about:
         yield "no-such-word"
     if about["type"] in ("integer", "number"):

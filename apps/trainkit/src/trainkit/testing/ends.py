@@ -1,4 +1,4 @@
-"""Tests of trainings that cannot or must not continue: exit codes and messages."""
+"""Tests of the exit codes and messages of trainings that fail or refuse to start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AUTO = ("--resume", "auto")
 
 
 class EndContract(Fixtures):
-    """Tests of the ends of trainings, and of actions that trainings refuse.
+    """Tests of trainings that end with an error or refuse to start.
 
     A training must not overwrite a run, must not put two runs into one folder, and must name the
     fault in its error message.

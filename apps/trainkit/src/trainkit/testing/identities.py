@@ -1,4 +1,7 @@
-"""Find the settings that may change when a training resumes."""
+"""Find the settings that the user may change when a training resumes.
+
+These are the settings that are not part of the `identity`, which each checkpoint records.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 def may_change(settings: S, identity: Callable[[S], Mapping[str, Any]]) -> set[str]:
-    """Return the names of the settings that do not affect the `identity` of an app's training."""
+    """Return the names of the settings whose value does not change the result of `identity`."""
     before = identity(settings)
     return {
         field.name for field in dataclasses.fields(settings)

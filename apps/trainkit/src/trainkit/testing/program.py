@@ -42,7 +42,8 @@ VARIABLES = {
     "OMP_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1",
     "KERAS_HOME": os.devnull, "TORCHINDUCTOR_CACHE_DIR": sys.prefix,
 }
-"""Environment variables, set as in the images; with them, Keras and PyTorch create no folders."""
+"""Environment variables as in the container images; they keep Keras and PyTorch from creating
+folders in the home folder."""
 
 LIMIT = 240.0  # maximum seconds of a training
 
@@ -57,13 +58,14 @@ class App:
             lines, checkpoints (at other steps than the lines), and an evaluation at its end.
         steps: number of updates of this training.
         diverging: further options that make the loss infinite.
-        alone: further options for a training of one process that splits each batch in two
-            micro-batches, for some steps without an evaluation.
-        shared: further options for the same training on two ranks, with one micro-batch each.
+        alone: further options for a training on one process, with two micro-batches per batch, for
+            a few steps without an evaluation.
+        shared: further options for the same training on two ranks, with one micro-batch per rank.
         further: strategy -> further options that it needs, such as its number of replicas.
-        of_each_rank: words that mark the arrays of a checkpoint that may differ between ranks; the
-            name of such an array contains one of them.
-        files: names of further files in the folder of a run.
+        of_each_rank: words; an array of a checkpoint may differ between ranks if its name contains
+            one of them.
+        files: names of the files that this app writes into the folder of a run, besides the files
+            of every app.
         not_of_steps: keys of metrics in the app card that this training logs without a step, or
             does not log because they need other options.
     """
@@ -167,7 +169,7 @@ def ended(process: subprocess.Popen[str], code: int = 0) -> str:
 
 
 def until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait until `condition` returns true; fail if `process` ends before that."""
+    """Wait until `condition` returns true; fail if `process` ends first, or after `LIMIT` s."""
     limit = time.monotonic() + LIMIT
     while not condition():
         assert process.poll() is None, f"it ended too soon: {ended(process, process.returncode)}"

@@ -16,7 +16,7 @@ from trainkit.testing.program import LIMIT, Program, launcher, until
 from trainkit.testing.refusals import assert_reported
 
 LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-"""The variables that torchrun sets for the first of two ranks."""
+"""The variables that torchrun sets for rank 0 of 2, for a test that starts no rank 1."""
 
 
 class RankContract(Fixtures):
@@ -30,9 +30,9 @@ class RankContract(Fixtures):
     @pytest.fixture(scope="class")
     @classmethod
     def alone(cls, program: Program, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Return the folder of a training of one process with two micro-batches per batch.
+        """Return the folder of a run of one process, which trains with two micro-batches per batch.
 
-        Tests must not change it.
+        Tests compare runs of two ranks with this run, and must not change it.
         """
         out = tmp_path_factory.mktemp("alone") / "run"
         program.train(out, *cls.app.alone.split())
@@ -55,7 +55,7 @@ class RankContract(Fixtures):
             np.testing.assert_allclose(other[name], array, rtol=1e-4, atol=1e-6, err_msg=name)
 
     def tells_the_same(self, out: Path, alone: Path, rel: float = 1e-5) -> None:
-        """Assert that two runs have the same metrics, except times, up to rounding."""
+        """Assert that two runs logged equal metrics, except times, within the tolerance `rel`."""
         for about in self.app.card["metrics"].values():
             if about["key"] not in reading.TIMED:
                 found, expected = (reading.values(run, about["key"]) for run in (out, alone))
@@ -67,7 +67,10 @@ class RankContract(Fixtures):
     def test_one_rank_goes_on_with_the_work_of_two(
         self, strategy: str, program: Program, alone: Path, tmp_path: Path
     ) -> None:
-        """Assert that an elastic app continues on one rank after a start on two ranks."""
+        """Assert that one rank resumes a training of two ranks, with the results of one process.
+
+        The test is skipped for an app without the option `--ranks`.
+        """
         if "ranks" not in self.app.options["train"]:
             pytest.skip("the app is not elastic")
         words = [*self.app.shared.split(), "--strategy", strategy, "--ranks", "2"]

@@ -14,16 +14,16 @@ from trainkit.outputs import CHECKPOINTS, METRICS
 from trainkit.pieces import Stored
 
 Leaves = dict[str, Any]
-"""Path in nested dicts and lists -> value: an array, a number or a string."""
+"""A state without nesting: path of a value in the nested state -> array, number or string."""
 
 TIMED = {
     metrics.THROUGHPUT, metrics.DATA_WAIT, metrics.COMMUNICATION, metrics.TRAINING_SECONDS,
     metrics.EPOCH_SECONDS, metrics.PEAK_MEMORY, metrics.MODEL_FLOPS_UTILIZATION,
     metrics.HOST_ENERGY, metrics.NOT_READABLE, *metrics.OF_ENERGY,
 }
-"""Keys of metrics whose values differ between equal runs."""
+"""Keys of metrics that differ between equal runs: times, rates, memory and energy."""
 BEGUN = {metrics.RUN_START, metrics.RESUMED}
-"""Keys of the lines that precede the first step of a new or a resumed run."""
+"""Keys of the lines in `metrics.jsonl` that mark the start of a run and each resume."""
 
 
 def lines(out: Path) -> list[metrics.Line]:
@@ -32,7 +32,7 @@ def lines(out: Path) -> list[metrics.Line]:
 
 
 def values(out: Path, key: str) -> list[tuple[int, Any]]:
-    """Return the step and value of each line of the metric `key` that belongs to a step."""
+    """Return (step, value) for each logged value of the metric `key` that has a step."""
     return [
         (one["metadata"]["step"], one["value"]) for one in lines(out)
         if one["key"] == key and "step" in one["metadata"]
@@ -40,7 +40,10 @@ def values(out: Path, key: str) -> list[tuple[int, Any]]:
 
 
 def told(out: Path) -> list[tuple[str, Any, Any]]:
-    """Return (key, value, [step, epoch]) of all lines that an interruption does not change."""
+    """Return (key, value, [step, epoch]) of each line of the metrics, except times and resumes.
+
+    An interrupted and resumed run must have the same lines as a run without an interruption.
+    """
     return [
         (one["key"], one["value"], [one["metadata"].get(key) for key in ("step", "epoch_num")])
         for one in lines(out) if one["key"] not in {*TIMED, metrics.RESUMED}
@@ -48,7 +51,7 @@ def told(out: Path) -> list[tuple[str, Any, Any]]:
 
 
 def result(out: Path) -> dict[str, Any]:
-    """Return the `result.json` of a finished run, without times."""
+    """Return the content of `result.json` of a finished run, without times."""
     found: dict[str, Any] = json.loads((out / "result.json").read_text())
     return {key: value for key, value in found.items() if not key.endswith("seconds")}
 

@@ -1,4 +1,4 @@
-"""Check the class and the code of an error, and the things that its message names."""
+"""Check the class and the code of an error, and the values that its message must contain."""
 
 from __future__ import annotations
 

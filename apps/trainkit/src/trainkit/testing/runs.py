@@ -149,7 +149,7 @@ class RunContract(Fixtures):
         assert not reading.same(reading.parts(out), reading.parts(whole))
 
     def same(self, out: Path, whole: Path) -> None:
-        """Assert that an interrupted run has the same state, metrics and result as `whole`."""
+        """Assert that the runs in `out` and `whole` have the same state, metrics and result."""
         assert reading.same(reading.parts(out), reading.parts(whole))
         assert reading.told(out) == reading.told(whole)
         assert reading.result(out) == reading.result(whole)
@@ -164,7 +164,7 @@ def _has_begun(out: Path, before: int) -> bool:
 
 
 def _begun(out: Path) -> int:
-    """Return how often the training in `out` was started or resumed, according to its metrics."""
+    """Return how many times the training in `out` was started or resumed, from its metrics."""
     if not (out / outputs.METRICS).exists():
         return 0
     return sum(line["key"] in reading.BEGUN for line in reading.lines(out))

@@ -16,7 +16,7 @@ from trainkit.statefile import Array, Foreign
 from trainkit.torch.strategy import TorchStrategy
 
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Width in bytes -> integer type for values of a type that NumPy lacks."""
+"""Width in bytes -> integer type as which a tensor is read if NumPy lacks the tensor's type."""
 
 
 def parts(**stateful: Any) -> dict[str, Part]:
@@ -91,7 +91,7 @@ class _Network:
 
 
 class _Stateful:
-    """An optimizer, a loss scaler or a `RandomState` as a part of a checkpoint."""
+    """An optimizer, a loss scaler or a `RandomState` with its state in arrays, for a checkpoint."""
 
     def __init__(self, stateful: Any) -> None:
         self._stateful = stateful
@@ -115,7 +115,7 @@ def _part(value: Any) -> Part:
 
 
 def _lay_out(optimizer: Optimizer) -> None:
-    """Store each state tensor of an optimizer in the memory layout of its weight."""
+    """Copy each state tensor of an optimizer to the memory layout (strides) of its weight."""
     for weight, values in optimizer.state.items():
         for name, value in values.items():
             if isinstance(value, Tensor) and value.shape == weight.shape:
@@ -159,7 +159,7 @@ def _shape(value: object) -> tuple[int, ...]:
 
 
 def _changed(value: Any, kind: Any, change: Any) -> Any:
-    """Apply `change` to all values of the type `kind` in nested dicts, lists and tuples."""
+    """Return a copy of nested dicts and lists; `change` replaces each value of the type `kind`."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, Mapping):

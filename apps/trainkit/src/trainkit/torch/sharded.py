@@ -51,7 +51,7 @@ class Place:
 
 
 def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
-    """Return tensor name -> place of this rank's piece; all ranks must call this function."""
+    """Return tensor name -> place of the piece on this rank; all ranks must call this function."""
     own = {name: _place(tensor) for name, tensor in tensors.items()}
     if strategy.size == 1:
         return own
@@ -66,7 +66,7 @@ def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
 
 
 def _place(tensor: Tensor) -> Place:
-    """Return offset and shape of this rank's piece of `tensor`; which ranks hold it is left out."""
+    """Return the place of this rank's piece of `tensor`, without the list of ranks that hold it."""
     whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         return Place(whole, (0,) * tensor.ndim, whole)
@@ -77,7 +77,7 @@ def _place(tensor: Tensor) -> Place:
 def piece_at(
     whole: Shape, placements: Sequence[Any], ranks: Sequence[int], coordinates: Sequence[int]
 ) -> tuple[Shape, Shape]:
-    """Return the offsets and the shape of the piece of a tensor at a coordinate of a mesh.
+    """Return offsets and shape of the piece of a tensor on the rank at a coordinate of a mesh.
 
     Tensor parallelism divides a tensor first, and FSDP then divides the pieces, although the axis
     of FSDP precedes the axis of tensor parallelism in the mesh. `_StridedShard` marks the placement
@@ -152,11 +152,11 @@ def digest(parameters: Named, at: Mapping[str, Place]) -> str:
 
 
 class ShardedWeights:
-    """The weights of a network as a part of a checkpoint, in pieces.
+    """The weights of a network for a checkpoint to which each rank writes its pieces.
 
     Args:
         parameters: name -> weight on this rank.
-        at: name -> place of the weight, as from `places`.
+        at: name -> place of this rank's piece of the weight, the result of `places`.
         strategy: the strategy that connects the ranks.
     """
 
@@ -188,7 +188,7 @@ class ShardedWeights:
 
 
 class ShardedOptimizer:
-    """The state of an optimizer as a part of a checkpoint, in pieces.
+    """The state of an optimizer for a checkpoint to which each rank writes its pieces.
 
     The checkpoint contains only the values that the optimizer keeps for each weight, such as the
     two moments of Adam. Learning rate and weight decay are not stored, because the app sets them
@@ -197,7 +197,7 @@ class ShardedOptimizer:
     Args:
         states: function that returns the dict weight -> values of the optimizer on this rank.
         parameters: name -> weight, only of the weights that the optimizer of this rank updates.
-        at: name -> place of each weight.
+        at: name -> place of this rank's piece of the weight.
         strategy: the strategy that connects the ranks.
     """
 
@@ -241,7 +241,7 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return a stored optimizer value, divided like its weight if both have the same shape.
+    """Return an optimizer value of a checkpoint; it is sharded like its weight if the shapes agree.
 
     All values are copied to the device of the weight. This includes the number of steps, which the
     fused optimizers of PyTorch expect on the same device.
@@ -263,6 +263,9 @@ def _read(array: Stored, at: Place) -> Tensor:
 
 
 def _piece(tensor: Tensor, name: str, at: Place, rank: int) -> Piece:
-    """Return this rank's piece of `tensor`; a hash of `name` selects the holder that writes it."""
+    """Return this rank's piece of `tensor`.
+
+    If several ranks hold the piece, a hash of `name` selects the rank that writes it.
+    """
     writer = at.holders[zlib.crc32(name.encode()) % len(at.holders)]
     return Piece(array_of(local(tensor)), at.whole, at.offsets, owned=rank == writer)

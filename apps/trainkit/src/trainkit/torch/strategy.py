@@ -101,7 +101,7 @@ class TorchStrategy(Strategy):
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Average the gradients over the ranks, then yield; step the optimizers inside the block.
+        """Average the gradients over the ranks, then run the block, which must step the optimizers.
 
         `networks` are the networks that are updated now, and were distributed without overlap. All
         ranks must have gradients of the same parameters.
@@ -224,7 +224,7 @@ class Ddp(TorchStrategy):
         return hook(group, bucket)
 
     def backward(self, network: nn.Module, *, last: bool) -> AbstractContextManager[Any]:
-        """Return a context in which only the last micro-batch of a step communicates."""
+        """Return a context for a backward pass; gradients are averaged only if `last` is true."""
         if last:
             return _AfterLastBucket(self)
         return cast("DistributedDataParallel", network).no_sync()
@@ -251,7 +251,7 @@ class Ddp(TorchStrategy):
         return box
 
     def side_channel(self) -> Callable[[Any], list[Any]]:
-        """Return a function like `gather` in a process group of its own; see `Strategy`."""
+        """Return a function like `gather` that uses a separate process group; see `Strategy`."""
         group = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
 
         def gather(value: Any) -> list[Any]:
@@ -311,7 +311,7 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """A context that counts the time after the last bucket as communication time."""
+    """A context that adds the time from the last gradient bucket to its end to `communicating`."""
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()
@@ -332,7 +332,7 @@ def dense(tensor: Tensor) -> Tensor:
 
 
 def gradients(networks: Sequence[nn.Module]) -> list[Tensor]:
-    """Return the existing gradients, in the order of the networks and their parameters."""
+    """Return contiguous views of the gradients of all parameters that have one, in order."""
     parameters = [parameter for network in networks for parameter in network.parameters()]
     return [dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
 

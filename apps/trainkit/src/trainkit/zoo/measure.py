@@ -26,19 +26,19 @@ of the forward step, the backward pass computes two products of the same size: t
 input and of the weights (Kaplan et al., arXiv:2001.08361, section 2.1). The calculation ignores
 that the first layer needs no gradient of its input."""
 ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
-"""Kind of device -> orders of the square matrices; the fastest of their products is the ceiling."""
+"""Kind of device -> numbers of rows of the square matrices whose products are measured."""
 CEILING_SECONDS = 1.0
 """Minimum time, in seconds, for which the product of each order is repeated."""
 CEILING_REPETITIONS = 3
 """Minimum number of measured products of each order."""
 STATUS = Path("/proc/self/status")
-"""State of this process; its field VmData is the memory that RLIMIT_DATA limits: proc(5)."""
+"""File with the field VmData: the memory of this process that RLIMIT_DATA limits; see proc(5)."""
 OUT_OF_MEMORY = "memory-insufficient"
 SHOWN = 200
 """Maximum number of characters in the reason why a network was not measured."""
 
 Step = Callable[[], object]
-"""A function that runs a step, and returns when the device has finished the step."""
+"""Type of a function that runs one step, and returns when the device has finished it."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Times:
-    """The properties of a network, and the times of its measured steps in seconds."""
+    """The properties of a network, as in `Network`, and the times of its steps in seconds."""
 
     size: int
     parameters: int
@@ -122,9 +122,9 @@ class Rate:
     """Images per second of one kind of step.
 
     Attributes:
-        images_per_second: from the median time of the steps.
-        slow: from the upper quartile of the times.
-        fast: from the lower quartile of the times.
+        images_per_second: rate at the median of the step times.
+        slow: rate, in images per second, at the upper quartile of the step times.
+        fast: rate, in images per second, at the lower quartile of the step times.
         share: operations per second, as a fraction of the ceiling.
     """
 
@@ -242,9 +242,9 @@ def measure_ceiling(framework: Framework) -> Ceiling:
 def memory_limit(kind: str) -> Iterator[None]:
     """Limit the memory of this process to the node's free memory if the device is the CPU.
 
-    Without a limit, Linux grants more memory than is available, and kills processes when they use
-    it. With the limit, an allocation fails, and the framework raises an error, or crashes. See
-    RLIMIT_DATA in setrlimit(2).
+    Without a limit, Linux grants more memory than is available, and kills a process that uses it.
+    With the limit, an allocation that is too large fails, and the framework raises an error or
+    crashes. See RLIMIT_DATA in setrlimit(2).
     """
     if kind != "cpu":
         yield

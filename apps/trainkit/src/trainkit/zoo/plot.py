@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 0.38
-"""Height of a bar; a network has two bars, and the distance between networks is 1."""
+"""Height of a bar, in units of the distance between networks; each network has two bars."""
 
 
 def draw(title: str, rows: Sequence[Row]) -> Figure:

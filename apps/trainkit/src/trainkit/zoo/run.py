@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Opener:
-    """Function that opens the framework of an app; only child processes call it.
+    """Picklable function that opens the framework of an app; only child processes call it.
 
     Attributes:
         module: module of the app with a function `open_framework(settings)`.
@@ -107,7 +107,7 @@ def _ceiling(
 def separately(work: Callable[..., Result], *arguments: Any) -> Result:
     """Return the result of `work(*arguments)`, which a new process computes.
 
-    What the process prints is shown only if it ends with a traceback.
+    The output of the process is shown only if the process ends with a traceback.
 
     Raises:
         AppError: `work` raised this error.
