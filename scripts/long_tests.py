@@ -66,7 +66,7 @@ def suites() -> Iterator[tuple[str, list[str]]]:
 
 
 def tried(python: str, words: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
-    """Run pytest; return its exit code and the outcome of each test."""
+    """Run pytest with the interpreter `python`; return its exit code and each test's outcome."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "outcomes.json")
         done = subprocess.run(

@@ -146,7 +146,7 @@ def python(root: Path, test: str) -> str:
 
 
 class Tree:
-    """A copy of the repository, with one process per interpreter that runs its tests."""
+    """A copy of the repository, with a pytest process for each interpreter that its tests need."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root

@@ -25,7 +25,7 @@ from trimaran.report.run_evidence import RunEvidence
 _HOW = re.compile(
     r"^<!-- (?:real|small|given|/?script|/?diff).*?-->\n", re.MULTILINE
 )
-"""Matches comments that control tests or mark generated parts; the page does not contain them."""
+"""Matches comments that control tests or mark generated text; they are removed from the page."""
 
 
 _LONG = 600
