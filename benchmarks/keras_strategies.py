@@ -60,7 +60,7 @@ class Case:
         network: name of the network.
         size: side of the images, in pixels.
         batch: images per step, on all workers together.
-        window: steps between two reports of the rate; the first window is the warm-up.
+        window: steps per window; the rate is reported after each. The first is the warm-up.
     """
 
     network: str

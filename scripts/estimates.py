@@ -24,7 +24,7 @@ def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
     """Return the arguments of the verb `estimate` for a recipe.
 
     Args:
-        recipe: recipe of a training; of a series, the recipe of one of its runs.
+        recipe: recipe of a training; if it is a series, the recipe of one of its runs.
         known: options of `estimate` -> their descriptions in `options.json`; arguments of the
             recipe for other options are left out.
     """

@@ -1,7 +1,7 @@
 """Run the tests marked `long` or `faults`, and write their outcomes as evidence.
 
 Each test takes minutes, so `make test` omits them; their last results are committed instead.
-Tests of an app run in the environment of its framework, all others with real engines.
+Tests of an app run in the environment of its framework. All other tests use real container engines.
 
     python scripts/long_tests.py
     python scripts/long_tests.py --marker faults  # inject faults into runs

@@ -1,7 +1,7 @@
 """Mutation tests: insert one fault at a time into the programs, and check that a test fails.
 
-The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry is a wrong
-method ("the evaluation is not summed over the ranks"), written as a replacement of text, and names
+The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry describes
+a wrong method ("the evaluation is not summed over the ranks") as a replacement of text, and names
 the quickest test that must fail. The tools mutmut and cosmic-ray are not used, because they replace
 thousands of operators and run a whole suite for each, which takes hours and tests the method less.
 

@@ -47,7 +47,7 @@ def script(file: Path) -> str:
 
 
 def diff(before: Path, after: Path) -> list[str]:
-    """Return the removed and added lines of two scripts, with one unchanged line before and after.
+    """Return the lines that differ between two scripts, with one unchanged line around each change.
 
     A line `@@` separates changes that are far from each other.
     """

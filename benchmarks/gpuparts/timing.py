@@ -1,7 +1,7 @@
 """Measure the time of training steps and the peak memory, with a simplified session.
 
 The module also has functions that several parts call before a measurement: `strategy` prepares a
-training in one process, and `no_compiler` finds out whether `torch.compile` can run.
+training in one process, and `no_compiler` checks whether `torch.compile` can run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def strategy(device: str) -> TorchStrategy:
 
 
 def no_compiler() -> str | None:
-    """Return why `torch.compile` cannot run on a GPU here, or None."""
+    """Return why `torch.compile` cannot run on a GPU here; None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     return None if shutil.which("g++") else "the C++ compiler g++ is not installed"

@@ -33,7 +33,7 @@ class Steps:
 
     Attributes:
         batch: images per step and process.
-        window: steps per window.
+        window: steps per window; the training reports its rate after each window.
         windows: number of measured windows.
     """
 
@@ -68,7 +68,7 @@ def app_options(environment: Mapping[str, str], app: str = APP, verb: str = "tra
 
 
 def imported(environment: Mapping[str, str], *packages: str) -> None:
-    """Refuse an environment in which one of `packages` cannot be imported.
+    """Check that this Python can import all `packages` with these environment variables.
 
     Raises:
         BenchmarkError: a package is missing.

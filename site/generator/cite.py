@@ -1,8 +1,8 @@
 """Insert numbers with their date and source into hand-written pages.
 
 `{{ ratio("resnet_cpu", "ours / stock") }}` in a guide inserts the number and a reference to the
-list of sources at the end of the page. A number that is neither in evidence, nor in a recipe, nor
-among the published numbers stops the build.
+list of sources at the end of the page. If a number is not found in evidence, in a recipe or in
+`site/published.yaml`, the build stops.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """The median of the runs."""
+        """The median throughput of the runs, in `unit`."""
         return median(self.rates)
 
     def shown(self, rate: float) -> str:

@@ -84,7 +84,7 @@ def _entry(name: str, points: Sequence[RecipeStatus]) -> dict[str, object]:
 
 
 def best_status(points: Sequence[RecipeStatus]) -> recipe_status.Status:
-    """Return the best status among `points`, the sizes of a scaling series (else one recipe)."""
+    """Return the best status of a recipe; `points` has an entry per size of a scaling series."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
 

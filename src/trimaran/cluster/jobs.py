@@ -160,7 +160,9 @@ def asking(
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Return the record of a submitted run; if `chain` is true, it includes the run's later jobs.
+    """Return the record of a submitted run.
+
+    If `chain` is true, status, times and nodes are added from the files of the run's jobs.
 
     Raises:
         UsageError: `directory` is not a run directory, or its run was not submitted.
@@ -299,7 +301,7 @@ def _note(directory: Path, file: str, job: str) -> None:
 
 
 def _check_submitted(directory: Path, job: JobRecord) -> None:
-    """Check that the script and the functions of a run are those that were submitted."""
+    """Check that the job script and its `functions.sh` have not changed since the submission."""
     for name, digest in job_chain.submitted_files(job).items():
         path = directory / name
         try:

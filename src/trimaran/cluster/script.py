@@ -126,7 +126,7 @@ class Job:
         return self.started(self.task(self.engine.node(self.built), places))
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
-        """Return `task` with the site file's settings and the command that starts it, such as srun."""
+        """Return `task` with the site file's settings and the command that starts the tasks."""
         starts = TOGETHER_STARTER if self.together else self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )
