@@ -29,7 +29,8 @@ CASES = [f"{side}:{batch}" for side in (4, 8, 16, 32, 64, 128) for batch in ("4"
 def case(text: str) -> tuple[int, int, int | None, bool]:
     """Parse a case such as `32:16/4x2`.
 
-    Return the side of the frames, the batch, the micro-batch, and whether two ranks train.
+    Return the side of the frames in pixels (32), the clips per step and rank (16), the clips of a
+    micro-batch (4, or None if omitted), and whether two ranks train (`x2`).
     """
     match = CASE.fullmatch(text)
     if match is None or int(match[1]) not in (4, 8, 16, 32, 64, 128) or not int(match[2]):

@@ -30,7 +30,7 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 
 
 def batch(text: str) -> tuple[int, int]:
-    """Parse a size such as `32:16`: return (side of the frames, clips per step)."""
+    """Parse a size such as `32:16`: return (side of the frames in pixels, clips per step)."""
     try:
         side, clips = map(int, text.split(":"))
     except ValueError as error:

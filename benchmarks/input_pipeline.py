@@ -18,7 +18,7 @@ from sidebyside.report import Comparison, Plan
 OURS = "ours (DALI, decodes the random window only)"
 FORM = "ours, from {} shards"
 FORMS = ("tfrecord", "recordio", "lmdb", "hdf5")
-"""Formats of packed data that are compared with WebDataset, the format of the contestant OURS."""
+"""Formats of packed data; the app's rate with each is compared with its rate with WebDataset."""
 STOCK = "stock: DataLoader and Pillow"
 DECODE = "libjpeg-turbo decodes whole images, nothing else"
 

@@ -20,7 +20,7 @@ from sidebyside.runner import Contestant
 
 APP = "keras_resnet"
 GOAL = 0.9
-"""Goal of the ratio of the fastest strategy with two workers to one process."""
+"""Goal: the fastest strategy with two workers reaches this fraction of one process's rate."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Case:
         network: name of the network.
         size: side of the images, in pixels.
         batch: images per step, on all workers together.
-        window: steps per window; the first window warms up.
+        window: steps per window; the rate is reported after each. The first is the warm-up.
     """
 
     network: str
@@ -112,7 +112,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def contestant(
     strategy: Strategy, case: Case, windows: int, environment: Mapping[str, str]
 ) -> Contestant:
-    """Return the contestant that trains with a strategy, on all cores together."""
+    """Return the contestant that trains with a strategy; its processes together use all cores."""
     cores = len(os.sched_getaffinity(0))
     threads = cores if not strategy.options else max(1, cores // 2)
     found = contestants.training(

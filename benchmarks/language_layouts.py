@@ -3,8 +3,10 @@
 
     python benchmarks/language_layouts.py --markdown benchmarks/README.md
 
-Each layout runs `python -m language_model estimate --measure`, which counts the tensors in memory
-and the bytes that a rank sends, and times five further steps. All ranks share the cores.
+A layout divides the training among ranks, for example by FSDP, tensor or pipeline parallelism.
+For each layout, the benchmark runs `python -m language_model estimate --measure`, which counts the
+tensors in memory and the bytes that a rank sends, and times five further steps. All ranks share the
+cores.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ LAYOUTS = {
         "fsdp 2 x pipeline 2": f"{FSDP} {PIPELINE} --micro-batches 4",
         "fsdp over 4, context 2": f"{FSDP} --context-parallel 2"},
 }
-"""Ranks -> name of a layout -> its options."""
+"""Number of ranks -> name of a layout -> options of `estimate` for this layout."""
 
 
 HEADER = ["ranks", "layout", "states, MB", "activations, MB", "peak, MB", "estimated / counted",

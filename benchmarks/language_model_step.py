@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan: all programs in each case, and the loader against batches in memory."""
+    """Return the plan: compare the trainings in each case, and the loader with copies in memory."""
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     if options.transformers:
@@ -156,7 +156,8 @@ def gflop(shape: tuple[str, ...], environment: Mapping[str, str]) -> float:
     """Return the GFLOP of a step per token, by the formula of the app.
 
     Raises:
-        BenchmarkError: the app does not have this shape.
+        BenchmarkError: the operations cannot be counted, for example because the app has no model
+            of this name.
     """
     done = subprocess.run(
         [sys.executable, "-m", "baselines.plain_gpt2", *shape, "--count"],

@@ -4,10 +4,10 @@
     python benchmarks/mpi_collectives.py --markdown benchmarks/README.md
 
 All three call the same MPI library on the same two ranks. The C program
-(`baselines/plain_mpi.c`) is an independent measurement, with which the app must agree where a call
-in Python takes little time compared with the operation. The loop in Python
-(`baselines/plain_mpi4py.py`) shows what the app itself costs at the smallest size. The benchmark
-needs the compiler of Open MPI (Debian: libopenmpi-dev).
+(`baselines/plain_mpi.c`) measures independently. The app must agree with it at sizes where an
+operation takes much longer than a call in Python. The loop in Python (`baselines/plain_mpi4py.py`)
+shows how much time the app itself adds at the smallest size. The benchmark needs the compiler of
+Open MPI (Debian: libopenmpi-dev).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def always(argv: list[str]) -> Callable[[Path], list[str]]:
-    """Return a function that returns `argv` for any folder."""
+    """Return a function that returns the command `argv` and ignores its argument, a folder."""
     return lambda _folder: argv
 
 

@@ -21,7 +21,8 @@ from timed import VERDICTS
 def main(words: list[str]) -> int:
     """Run the command once, print its overhead in seconds, and return the exit code.
 
-    The exit code is 0 if the command exits with a code in `VERDICTS`, else the command's exit code.
+    If the command exits with the code of a verdict (PASS, FAIL or NO REFERENCE), the exit code is
+    0, else it is the exit code of the command.
     """
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

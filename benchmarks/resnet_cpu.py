@@ -53,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
     """Return the plan of all requested cases.
 
-    The cases `step` and `data` share the contestant OURS, which runs once per round.
+    The cases `step` and `data` share the contestant OURS (the app with synthetic images), which
+    runs once per round.
     """
     environment, notes = machine.our_environment(os.environ)
     help_text = contestants.app_options(environment)
@@ -86,9 +87,9 @@ def joined(first: Plan, second: Plan) -> Plan:
 
 
 def step(steps: Steps, environment: Mapping[str, str]) -> Plan:
-    """Return the plan that compares OURS with the stock benchmarks and the upper bounds.
+    """Return the plan that compares the app with the stock benchmarks and the upper bounds.
 
-    The caller adds the contestant OURS.
+    The caller must add the contestant OURS, which is the app with synthetic images.
     """
     plain = machine.stock_environment(os.environ)
     bf16 = ("--autocast", "bfloat16", "--channels-last")
@@ -116,7 +117,7 @@ def data(
 ) -> Plan:
     """Return the plan that compares training on JPEG shards with training on synthetic data.
 
-    The contestant OURS trains on synthetic data; the caller adds it.
+    The caller must add the contestant OURS, which trains on synthetic data.
     """
     from sidebyside import photographs  # imported here, because other cases need no Pillow
 
@@ -131,8 +132,8 @@ def data(
 def ranks(steps: Steps, environment: Mapping[str, str], cores: int, help_text: str) -> Plan:
     """Return the plan that compares one rank on all cores with two ranks on half the cores each.
 
-    Both trainings have the same global batch. `help_text` shows whether the app has the strategy
-    `ddp`.
+    Both trainings have the same global batch. `help_text` is the help of the app's `train`, which
+    must list the strategy `ddp`; else the plan states that the comparison is not available.
     """
     if cores < 2 or "ddp" not in help_text:
         why = "one core only" if cores < 2 else "this version of the app has no --strategy ddp"

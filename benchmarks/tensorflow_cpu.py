@@ -82,7 +82,7 @@ class Field:
 
     Attributes:
         options: options of the command line.
-        ours: environment variables of the CPU images.
+        ours: environment variables with which the app runs, as in the CPU images.
         stock: environment variables without tuning, in which model.fit runs.
     """
 
@@ -117,7 +117,7 @@ class Field:
 
 
 def step(field: Field, precisions: list[str]) -> Plan:
-    """Return the plan that compares app, model.fit and upper bound, each in one process."""
+    """Return the plan that compares the rates of app, model.fit and upper bound in one process."""
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:

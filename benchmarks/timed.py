@@ -20,7 +20,8 @@ VERDICTS = (0, 1, 5)
 def main(words: list[str]) -> int:
     """Run the command once, print its rate in runs per second, and return the exit code.
 
-    The exit code is 0 if the command exits with a code in `VERDICTS`, else the command's exit code.
+    If the command exits with the code of a verdict (PASS, FAIL or NO REFERENCE), the exit code is
+    0, else it is the exit code of the command.
     """
     begun = time.perf_counter()
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -58,17 +58,17 @@ class Framework:
 
     @property
     def environment(self) -> Path:
-        """The folder of its virtual environment."""
+        """The folder of the framework's virtual environment."""
         return self.root / f".venv-apps-{self.name}"
 
     @property
     def python(self) -> Path:
-        """The interpreter of its virtual environment."""
+        """The interpreter of the framework's virtual environment."""
         return self.environment / "bin/python"
 
     @property
     def image(self) -> str:
-        """The framework image whose packages the environment has."""
+        """The name of the framework's CPU image; the virtual environment has the same packages."""
         return f"{self.name}-cpu"
 
     @property
@@ -207,8 +207,8 @@ def suites(
 ) -> Iterator[list[str]]:
     """Yield pytest's arguments for the tests of trainkit and of the apps in each of `places`.
 
-    `--confcutdir` excludes a `conftest.py` above this folder. Without `neutral`, the part of
-    trainkit that serves all frameworks is not tested.
+    Because of the option `--confcutdir`, pytest ignores any `conftest.py` above the folder. If
+    `neutral` is false, the tests of trainkit that do not depend on a framework are left out.
     """
     for place in places:
         tested = (TRAINKIT, *framework.apps)  # shards is tested in the environment of the tool
@@ -225,8 +225,8 @@ def run_tests(framework: Framework, *, quick: bool, neutral: bool, left: int) ->
 
     Each call runs tests in two processes, and all tests of a module in one of them, because many
     share a training. OpenMP gets one thread in each process, because more threads would compete
-    for the cores. The time until `TEST_UNTIL`, if set, is shared by the `left` frameworks that are
-    not tested yet (see `time_limit.py`).
+    for the cores. If `TEST_UNTIL` is set (see `time_limit.py`), the remaining time is divided by
+    `left`, the number of frameworks that are not tested yet, including this one.
 
     Returns:
         Whether all tests passed.

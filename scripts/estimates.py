@@ -24,8 +24,9 @@ def arguments(recipe: Recipe, known: dict[str, Any]) -> list[str]:
     """Return the arguments of the verb `estimate` for a recipe.
 
     Args:
-        recipe: recipe of a training, with the arguments of one point if it is a series.
-        known: option -> its description in `options.json`; other arguments are left out.
+        recipe: recipe of a training; if it is a series, the recipe of one of its runs.
+        known: options of `estimate` -> their descriptions in `options.json`; arguments of the
+            recipe for other options are left out.
     """
     given: dict[str, Any] = dict(recipe.args)
     given["ranks"] = recipe.resources.nodes * recipe.resources.tasks_per_node

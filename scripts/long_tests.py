@@ -1,7 +1,7 @@
 """Run the tests marked `long` or `faults`, and write their outcomes as evidence.
 
 Each test takes minutes, so `make test` omits them; their last results are committed instead.
-Tests of an app run in the environment of its framework, all others with real engines.
+Tests of an app run in the environment of its framework. All other tests use real container engines.
 
     python scripts/long_tests.py
     python scripts/long_tests.py --marker faults  # inject faults into runs
@@ -66,7 +66,7 @@ def suites() -> Iterator[tuple[str, list[str]]]:
 
 
 def tried(python: str, words: Sequence[str]) -> tuple[int, list[dict[str, Any]]]:
-    """Run pytest; return its exit code and the outcome of each test."""
+    """Run pytest with the interpreter `python`; return its exit code and each test's outcome."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "outcomes.json")
         done = subprocess.run(

@@ -1,7 +1,7 @@
 """Mutation tests: insert one fault at a time into the programs, and check that a test fails.
 
-The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry is a wrong
-method ("the evaluation is not summed over the ranks"), written as a replacement of text, and names
+The faults are in tables: `tests/mutants.yaml` of the tool and of each app. An entry describes
+a wrong method ("the evaluation is not summed over the ranks") as a replacement of text, and names
 the quickest test that must fail. The tools mutmut and cosmic-ray are not used, because they replace
 thousands of operators and run a whole suite for each, which takes hours and tests the method less.
 
@@ -146,7 +146,7 @@ def python(root: Path, test: str) -> str:
 
 
 class Tree:
-    """A copy of the repository, with one process per interpreter that runs its tests."""
+    """A copy of the repository, with a pytest process for each interpreter that its tests need."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root = root

@@ -26,7 +26,7 @@ from trimaran.compare.code_difference import changed_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("apps/keras-resnet/README.md", "site/docs/tutorials/own-script.md")
-"""Paths of all documents with such marks."""
+"""Paths of all documents that show scripts, between the comments described above."""
 LANGUAGES = {".py": "python", ".sh": "slurm"}
 """Suffix of a script -> language of its code block.
 
@@ -47,7 +47,7 @@ def script(file: Path) -> str:
 
 
 def diff(before: Path, after: Path) -> list[str]:
-    """Return the lines that change from one script to another, between unchanged lines.
+    """Return the lines that differ between two scripts, with one unchanged line around each change.
 
     A line `@@` separates changes that are far from each other.
     """

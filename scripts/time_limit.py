@@ -26,7 +26,7 @@ NAME = "trimaran-time-limit"
 
 
 def register(config: pytest.Config) -> None:
-    """Register the plugin once, whatever number of conftest.py files ask."""
+    """Register the plugin, unless another conftest.py has registered it already."""
     if not config.pluginmanager.has_plugin(NAME):
         config.pluginmanager.register(TimeLimit(), NAME)
 
@@ -67,7 +67,7 @@ class TimeLimit:
 
 
 def _is_timeout(error: BaseException) -> bool:
-    """Return whether a limit of time was exceeded: of pytest-timeout, a subprocess or a browser."""
+    """Return whether `error` is a timeout: of pytest-timeout, a subprocess or a browser."""
     named = type(error).__name__ in ("TimeoutError", "TimeoutExpired")
     return named or (isinstance(error, pytest.fail.Exception) and "Timeout" in str(error))
 

@@ -27,7 +27,10 @@ STD = torch.tensor([0.229, 0.224, 0.225])[:, None, None]
 
 
 def window(width: int, height: int) -> tuple[int, int, int, int]:
-    """Return the box of torchvision's RandomResizedCrop in pixels: left, upper, right, lower."""
+    """Return a random crop box in pixels: left, upper, right, lower.
+
+    Its area and aspect ratio are drawn as in torchvision's RandomResizedCrop.
+    """
     for _ in range(10):
         area = width * height * random.uniform(0.08, 1.0)  # noqa: S311
         ratio = math.exp(random.uniform(math.log(3 / 4), math.log(4 / 3)))  # noqa: S311
@@ -63,7 +66,7 @@ class Folder(Dataset[tuple[Tensor, int]]):
 
 
 def sizes(loader: DataLoader[tuple[Tensor, int]]) -> Iterator[int]:
-    """Yield the number of images of each batch, epoch after epoch."""
+    """Load batches epoch after epoch; yield the number of images of each loaded batch."""
     while True:
         for images, _ in loader:
             yield len(images)

@@ -1,4 +1,4 @@
-"""The training loop of Hugging Face `transformers` (class `Trainer`), with a shape of the app.
+"""The training loop of Hugging Face `transformers` (class `Trainer`), with a GPT-2 of the app.
 
 The network is `GPT2LMHeadModel` with its default attention (`scaled_dot_product_attention`), with
 random initial weights and without dropout, as in the app. The data set is one random batch in

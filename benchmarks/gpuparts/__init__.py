@@ -1,4 +1,7 @@
-"""The parts of `gpu_check.py`, each measured in a process of its own."""
+"""The parts of the check `gpu_check.py`, such as the training rate of one app.
+
+Each part is measured in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_MINUTES = 24 * 60
-"""Largest value of --minutes."""
+"""Largest value of --minutes, the time limit of the whole check."""
 
 Document = dict[str, Any]
 """The content of the evidence file, or a part of it."""

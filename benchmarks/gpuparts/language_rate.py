@@ -60,9 +60,9 @@ def app_step(
     device: str, name: str, length: int, batch: int, *, compiled: bool = False,
     precision: str = "bf16",
 ) -> tuple[Callable[[], torch.Tensor], Network]:
-    """Return a function that makes a training step of the app, and the network.
+    """Return a pair: a function that makes one training step of the app, and the trained network.
 
-    The function returns the sum of the losses.
+    The function returns the sum of the losses of its step.
     """
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
     alone = strategy(device)

@@ -115,7 +115,14 @@ class Check:
 
 
 def judged(status: int, late: bool, has_results: bool, reason: str) -> tuple[str, str]:
-    """Return the status of a part, and the reason; both follow from the end of its process."""
+    """Return the status of a part, such as "passed" or "failed", and the reason for this status.
+
+    Args:
+        status: exit status of the part's process.
+        late: whether the process was stopped at its time limit.
+        has_results: whether the part reported at least one result.
+        reason: last line that the process wrote to standard error.
+    """
     if status == 0:
         return ("passed", "") if has_results else ("failed", "it ended without a result")
     if status == NOT_HERE:

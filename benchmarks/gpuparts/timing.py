@@ -1,7 +1,7 @@
 """Measure the time of training steps and the peak memory, with a simplified session.
 
-The module also contains what several parts need before a measurement: the strategy of one process,
-and the conditions of `torch.compile`.
+The module also has functions that several parts call before a measurement: `strategy` prepares a
+training in one process, and `no_compiler` checks whether `torch.compile` can run.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from trainkit.torch.strategy import TorchStrategy
 COMPILING = 60.0
 """Seconds that must remain before a network is compiled."""
 WARMUP = 3
-"""Steps that are not measured; one on a CPU."""
+"""Number of steps on a GPU before the measurement begins; on a CPU, one step is sufficient."""
 
 
 def strategy(device: str) -> TorchStrategy:
-    """Return the strategy of one process on `device`, "cuda" or "cpu"."""
+    """Return trainkit's strategy for a training in one process on `device` ("cuda" or "cpu")."""
     return start("single", device="cpu" if device == "cpu" else "gpu")
 
 
 def no_compiler() -> str | None:
-    """Return why `torch.compile` cannot run on a GPU here, or None."""
+    """Return why `torch.compile` cannot run on a GPU here; None if it can."""
     if importlib.util.find_spec("triton") is None:
         return "Triton is not installed"
     return None if shutil.which("g++") else "the C++ compiler g++ is not installed"
@@ -95,4 +95,4 @@ class OneStep:
         return next(batches)
 
     def finish_step(self, _samples: int, _sums: Any, _rates: dict[str, float]) -> None:
-        """Do not read the sums of the losses, because reading waits for the device."""
+        """Do nothing; a real session would read the sums of the losses, and wait for the device."""

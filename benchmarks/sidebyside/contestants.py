@@ -33,7 +33,7 @@ class Steps:
 
     Attributes:
         batch: images per step and process.
-        window: steps per window.
+        window: steps per window; the training reports its rate after each window.
         windows: number of measured windows.
     """
 
@@ -48,7 +48,7 @@ class Steps:
 
 
 def app_options(environment: Mapping[str, str], app: str = APP, verb: str = "train") -> str:
-    """Return the help text of `verb` of the app whose module is `app`.
+    """Return the help text of the command `python -m APP VERB`.
 
     Raises:
         BenchmarkError: this Python cannot run the app.
@@ -68,7 +68,7 @@ def app_options(environment: Mapping[str, str], app: str = APP, verb: str = "tra
 
 
 def imported(environment: Mapping[str, str], *packages: str) -> None:
-    """Refuse an environment in which one of `packages` cannot be imported.
+    """Check that this Python can import all `packages` with these environment variables.
 
     Raises:
         BenchmarkError: a package is missing.
@@ -170,7 +170,9 @@ def throughput(metrics: str) -> float:
 
 
 def with_all_that_stops(metrics: str) -> float:
-    """Return the samples/s over the elapsed time, with checkpoints and other work between steps.
+    """Return the samples/s of a training, from the text of its `metrics.jsonl`.
+
+    The elapsed time includes checkpoints and all other work between steps.
 
     The time runs from the first report, the end of the warm-up, to the last report.
 

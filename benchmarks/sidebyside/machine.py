@@ -51,13 +51,15 @@ def stock_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def our_environment(
     environment: Mapping[str, str], root: Path = Path("/usr")
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the environment of the CPU images, and notes on libraries that this host lacks.
+    """Return the environment variables with which the app runs, and notes for the report.
 
-    An environment with LD_PRELOAD, set by the image or the user, is returned unchanged.
+    These are `environment` and an LD_PRELOAD of the libraries that the CPU images preload. The
+    notes name the libraries that this host lacks. If `environment` has an LD_PRELOAD already, it is
+    returned unchanged.
 
     Args:
         environment: variables of this process.
-        root: folder of the preloaded libraries.
+        root: folder below which the libraries are searched.
     """
     if environment.get("LD_PRELOAD"):
         return dict(environment), [f"ours: LD_PRELOAD={environment['LD_PRELOAD']}, as given"]

@@ -76,7 +76,10 @@ def make(place: Path, count: int, photographs: Path | None) -> Photographs:
 
 
 def windows(photographs: Path | None) -> tuple[str, Callable[[random.Random], Image.Image]]:
-    """Return the name of the source of pixels, and a function that makes a random image."""
+    """Return a description of the photographs, and a function that cuts a random image from them.
+
+    If no photographs are given and foolbox is not installed, the function generates noise.
+    """
     if photographs is None:
         spec = importlib.util.find_spec("foolbox")
         if spec is None or spec.origin is None:

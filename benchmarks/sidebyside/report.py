@@ -20,8 +20,8 @@ class Comparison:
 
     Attributes:
         text: name of the ratio in the table.
-        of: contestant in the numerator; of several contestants, the fastest in a round is used.
-        over: contestant or contestants in the denominator, or a fixed rate.
+        of: contestant in the numerator; if several are given, the fastest in each round is used.
+        over: contestant or contestants in the denominator (also the fastest), or a fixed rate.
         goal: smallest median ratio that meets the goal; None: no goal.
     """
 

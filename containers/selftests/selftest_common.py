@@ -33,7 +33,7 @@ def check_horovod(hvd, gpu: str) -> None:
 
 
 def run_ranks(script: str, gpus: int) -> None:
-    """Run `script` on two CPU ranks with each launcher, and on one rank for each of two GPUs."""
+    """Run `script` on two CPU ranks with each launcher, and on up to two GPUs, one rank per GPU."""
     for launcher in LAUNCHERS:
         _run(launcher, script, 2, "cpu")
     if gpus:

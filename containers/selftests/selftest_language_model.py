@@ -1,6 +1,7 @@
 """Self-test of a language-model image: a tokenizer, and two ranks that divide the weights.
 
-The ranks write a checkpoint in pieces, which one process evaluates.
+Each rank writes its part of the checkpoint. One process then loads all parts and evaluates the
+network.
 """
 
 # ruff: noqa: S101, T201 - a self-test asserts, and says what it saw

@@ -64,7 +64,7 @@ def check_dali(*, gpu: bool) -> None:
 
 
 def check_formats() -> None:
-    """Check that h5py and lmdb, whose formats DALI cannot read, can read their own files."""
+    """Check that h5py and lmdb read the files that they write; DALI cannot read these formats."""
     with tempfile.TemporaryDirectory() as folder:
         with h5py.File(f"{folder}/data.h5", "w") as file:
             file["images"] = np.arange(10)

@@ -86,7 +86,7 @@ class Library:
 
 
 def copied(file: str) -> str:
-    """Return the path in the site of the copy of a file, without a leading dot."""
+    """Return the path of the copy of `file` in the site; a leading dot of the name is removed."""
     return f"{FILES}/{file.lstrip('.')}"
 
 

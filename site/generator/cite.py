@@ -1,8 +1,8 @@
 """Insert numbers with their date and source into hand-written pages.
 
 `{{ ratio("resnet_cpu", "ours / stock") }}` in a guide inserts the number and a reference to the
-list of sources at the end of the page. A number that is neither in evidence, nor in a recipe, nor
-among the published numbers stops the build.
+list of sources at the end of the page. If a number is not found in evidence, in a recipe or in
+`site/published.yaml`, the build stops.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trimaran.report.run_evidence import RunEvidence
 _HOW = re.compile(
     r"^<!-- (?:real|small|given|/?script|/?diff).*?-->\n", re.MULTILINE
 )
-"""Matches comments that control tests or mark generated parts; the page does not contain them."""
+"""Matches comments that control tests or mark generated text; they are removed from the page."""
 
 
 _LONG = 600

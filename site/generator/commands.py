@@ -23,7 +23,7 @@ WIDTH = 96
 
 
 def run(one: RecipeStatus) -> str | None:
-    """Return the command that runs a recipe on this machine; None if `trimaran run` cannot."""
+    """Return the command that runs a recipe on this machine; None if it needs a job."""
     if not one.starts_here:
         return None
     return f"trimaran run {one.name}{_initial(one)}"

@@ -186,7 +186,7 @@ class AllEvidence:
     """All evidence; each list begins with the newest file.
 
     Attributes:
-        runs: runs by name of the recipe, which for a point of a series is `app/recipe@4`.
+        runs: runs by name of the recipe; `app/recipe@4` is the run of size 4 of a scaling series.
         images: images by name, from all engines.
         benchmarks: benchmarks by name.
         suites: suites by kind: `faults`, `mutants` and `tests`.

@@ -45,7 +45,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The content of a file from `trimaran inspect --evidence`; older files lack `version`."""
+    """The content of a file by `trimaran inspect --evidence`; older files lack `version`."""
 
     engine: str
     date: str

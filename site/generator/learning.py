@@ -159,4 +159,4 @@ def reached(standings: Iterable[RecipeStatus]) -> Plot:
 
 
 ORIGINS = ("expected value published", "expected value measured here before")
-"""Names of the two origins of expected values in the legend of a plot."""
+"""Origins of the expected value with which a result is compared: texts for a plot's legend."""

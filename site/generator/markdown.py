@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 
 def cell(text: object) -> str:
-    """Return a text as one cell of a table."""
+    """Return `text` for a cell of a Markdown table: on one line, with each `|` escaped."""
     return " ".join(str(text).split()).replace("|", r"\|")
 
 

@@ -20,7 +20,7 @@ class Measured:
     """The throughput of an unchanged recipe on one machine, one day and one framework version.
 
     Attributes:
-        recipe: name of the recipe, with the point of a series.
+        recipe: name of the recipe; for a run of a scaling series, with its size: `app/recipe@4`.
         devices: number of GPUs if a rank has several GPUs, else number of ranks.
         machine: short description of the machine.
         device: kind of the devices, without their number; scaling is plotted for each kind.
@@ -49,7 +49,7 @@ class Measured:
 
     @property
     def rate(self) -> float:
-        """The median of the runs."""
+        """The median throughput of the runs, in `unit`."""
         return median(self.rates)
 
     def shown(self, rate: float) -> str:

@@ -19,7 +19,7 @@ FOLDER = "assets/plots"
 STYLE = "assets/charts.css"
 
 WIDTHS = {"desk": 648, "phone": 308}
-"""Class of a drawing -> its width in CSS pixels; `site.css` shows the drawing that fits."""
+"""CSS class of a drawing -> its width in pixels; `site.css` shows the drawing that fits."""
 
 Row = Sequence[object]
 

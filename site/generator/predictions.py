@@ -24,7 +24,7 @@ PLANNED = (
     ("resnet-imagenet/resnet18", "Horovod"), ("resnet-imagenet/resnet50", "Horovod"),
     ("chexnet/mobilenetv2@128", "Horovod"),
 )
-"""Networks and strategies that are shown as not measured as long as there is no evidence."""
+"""(Network, strategy) pairs that the page lists as "not measured" until evidence exists."""
 
 PAIR_HEAD = ("network", "strategy", "measured on", "one rank:", "two ranks:", "predicted:",
              "error:", "predicted from a rank beside another:", "error:")
@@ -59,7 +59,7 @@ def _measured(pieces: Sequence[Piece[Benchmark]]) -> str:
 
 
 def _pairs(content: Benchmark) -> Iterator[Pair]:
-    """Yield the compared rates of a result of the benchmark."""
+    """Yield the measured and predicted rates of two ranks, for each network and strategy."""
     batch = content.settings["batch"]
     assert isinstance(batch, int)  # noqa: S101 - an option of the benchmark
     return pairs.pairs({rate.name: rate.median for rate in content.rates}, batch)

@@ -55,7 +55,7 @@ def _label(hardware: str, one: RecipeStatus) -> str:
 
 
 def _published(sources: Sources) -> Iterator[Rate]:
-    """Yield the published rates of single GPUs that no recipe expects."""
+    """Yield the published rates of single GPUs that are not the expected value of a recipe."""
     for figure in sources.published.figures.values():
         if figure.unit == "img/s" and figure.what.endswith("per GPU"):
             source = sources.published.sources[figure.source]

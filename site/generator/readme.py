@@ -45,7 +45,7 @@ def text(sources: Sources) -> str:
 def _counts(sources: Sources) -> str:
     """Return a sentence with the number of recipes in each status.
 
-    Each point of a series counts as a recipe.
+    Each run (point) of a scaling series counts as a recipe of its own.
     """
     found = Counter(one.status for one in sources.standings.values())
     return (

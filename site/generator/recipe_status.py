@@ -34,7 +34,7 @@ STATUS: dict[Status, str] = {
 """Status of a recipe -> meaning of the status."""
 
 _YEAR = re.compile(r"\b((?:19|20)\d\d)\b|arXiv:(\d\d)\d\d\.")
-"""A year, or an arXiv identifier, which begins with year and month."""
+"""Matches a year, or an arXiv identifier, whose first four digits are year and month."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Number:
 
 @dataclass(frozen=True)
 class RecipeStatus:
-    """A recipe, or one point of a series, with its evidence.
+    """A recipe, or one point (the run of one size) of a scaling series, with its evidence.
 
     Attributes:
         file: the recipe, with its name, file and hash.
         target: the hardware of the recipe.
-        point: number of the point of a series; None if the recipe is not a series.
+        point: size of the point, such as 4 ranks; None if the recipe is not a series.
         numbers: the expected values.
         runs: evidence, the newest first.
         others: SHA-256 of an earlier file of the recipe that describes another experiment -> the
@@ -86,7 +86,7 @@ class RecipeStatus:
 
     @property
     def name(self) -> str:
-        """The name of the recipe: `app/recipe`, or `app/recipe@4`."""
+        """The name: `app/recipe`, or `app/recipe@4` for the size 4 of a scaling series."""
         return self.file.name
 
     @property
@@ -118,7 +118,7 @@ class RecipeStatus:
 
     @property
     def starts_here(self) -> bool:
-        """Whether `trimaran run` can start the recipe: it has one node and needs no srun."""
+        """Whether `trimaran run` can start the recipe: one node, and a launcher other than srun."""
         recipe = self.file.recipe
         return recipe.resources.nodes == 1 and recipe.launcher != "srun"
 
@@ -141,7 +141,9 @@ class RecipeStatus:
 
 
 def all_of(shelf: AllEvidence) -> list[RecipeStatus]:
-    """Return every recipe of the checkout, and every point of every series, sorted by name.
+    """Return the status of every recipe, and of every point of every series, sorted by name.
+
+    A point is the run of one size of a scaling series.
 
     Raises:
         UsageError: a recipe is invalid, a number has no year, or evidence names an unknown recipe.

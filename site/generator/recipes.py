@@ -45,7 +45,7 @@ MEMORY = {
 
 
 def place(name: str) -> str:
-    """Return the path of a recipe's page; all points of a series share one page."""
+    """Return the path of a recipe's page; all sizes of a scaling series share one page."""
     return f"{FOLDER}/{name.partition('@')[0]}.md"
 
 
@@ -84,7 +84,7 @@ def _entry(name: str, points: Sequence[RecipeStatus]) -> dict[str, object]:
 
 
 def best_status(points: Sequence[RecipeStatus]) -> recipe_status.Status:
-    """Return the best status that a point of the recipe has."""
+    """Return the best status of a recipe; `points` has an entry per size of a scaling series."""
     order = list(STATUS)
     return min((one.status for one in points), key=order.index)
 
@@ -146,7 +146,7 @@ def _assumed(points: Sequence[RecipeStatus]) -> str:
 
 
 def _ways(points: Sequence[RecipeStatus]) -> str:
-    """Return the commands of a recipe, or tabs with the commands of each point."""
+    """Return the commands of a recipe; for a scaling series, a tab with the commands per size."""
     if points[0].point is None:
         return _commands(points[0])
     return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])
@@ -208,10 +208,10 @@ def _data(one: RecipeStatus) -> list[dict[str, str]]:
 
 
 def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
-    """Return tables of the estimated memory, one for each point for which there is an estimate.
+    """Return the tables of the estimated memory: one, or one for each size of a scaling series.
 
-    A table has the memory of the rank that needs most memory. The key `command` has the command
-    that prints the estimate.
+    A size without an estimate has no table. A table has the memory of the rank that needs most
+    memory. The key `command` has the command that prints the estimate.
     """
     card = cards.load(points[0].file.recipe.app)
     known = estimates.read(points[0].file.recipe.app)

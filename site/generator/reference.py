@@ -110,7 +110,7 @@ def _setting(one: Setting) -> list[str]:
 
 
 def _images(on: Collection[Accelerator]) -> str:
-    """Return the accelerators that a row of a profile applies to, as text."""
+    """Return, as text, the accelerators for which a variable or library of a fabric is needed."""
     if set(on) == set(fabrics.ACCELERATORS):
         return "all"
     return ", ".join({"nvidia": "NVIDIA", "amd": "AMD", "cpu": "CPU"}[name] for name in on)

@@ -14,9 +14,10 @@ from generator.sources import Sources
 from trimaran.report.rows import Dot, Row, Table
 
 LOSS = 0.05
-"""Smallest loss of throughput by which a version counts as slower; a choice of this project.
+"""Fraction by which the throughput must decrease before a version counts as slower.
 
-It is above the usual difference between two days on one quiet machine.
+This project chose the value. It is above the usual difference between two days on one quiet
+machine.
 """
 
 

@@ -93,7 +93,7 @@ def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
 
 
 def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
-    """Return the measured sizes of each origin (a kind of device), the smallest size first."""
+    """Return the measured rates: kind of device -> sizes with their rates, the smallest first."""
     found: dict[str, dict[int, Size]] = {}
     measured = [ran for one in points for ran in rates_of(one)]
     several = len({ran.version for ran in measured}) > 1

@@ -39,7 +39,7 @@ class Sources:
 
     @cached_property
     def recipes(self) -> dict[str, list[RecipeStatus]]:
-        """Name of a recipe -> its status in a list; a series has one status for each point."""
+        """Name of a recipe -> its statuses: one, or one for each size of a scaling series."""
         found: dict[str, list[RecipeStatus]] = {}
         for one in self.standings.values():
             found.setdefault(one.name.partition("@")[0], []).append(one)

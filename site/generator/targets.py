@@ -54,7 +54,10 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of the fact at `path` and of its parts: "assumed" or "not checked"."""
+    """Return the marks of a fact and of its parts ("assumed" or "not checked"), with reasons.
+
+    `path` is the path of the fact in the target's file, such as `device.count`.
+    """
     marks = []
     for word, marked in (("assumed", hardware.assumed), ("not checked", hardware.unchecked)):
         marks += [
@@ -65,7 +68,7 @@ def _mark(hardware: Hardware, path: str) -> str:
 
 
 def _concerns(key: str, path: str) -> bool:
-    """Return whether the mark with the key `key` is about the fact at `path`."""
+    """Return whether the mark of the key `key` is about the fact at `path` (`device.count`)."""
     if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")
     return path == key or key.startswith(f"{path}.")

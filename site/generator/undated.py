@@ -82,7 +82,7 @@ def _claimed(part: str) -> str:
 
 
 def _dated(parts: list[str], number: int) -> bool:
-    """Return whether the part `number` has a date or source.
+    """Return whether `parts[number]`, a paragraph of the page, has a date or source.
 
     The date or source of a table may also be in the nearest text before or after it.
     """

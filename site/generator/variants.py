@@ -31,7 +31,7 @@ BEGIN = "<!-- variants: written by `make generate` -->"
 END = "<!-- end of variants -->"
 
 NOTHING = "No published runs to compare yet."
-"""The section if there are no published runs to compare."""
+"""Text of the section if there are no published runs to compare."""
 
 PICTURE = "variants.svg"
 """Name of the picture in the folder of the app."""
@@ -122,7 +122,7 @@ def _newest(
 
 
 def _side(piece: Piece[RunEvidence], one: RecipeStatus, known: Described) -> Side:
-    """Return a run for the comparison; if its evidence names no variant, the recipe defines it."""
+    """Return a run for the comparison; if its evidence lacks the variant, the recipe's is used."""
     side = compared.load(paths.repository() / piece.path)
     told = RunVariant(arguments=of_runs.arguments(one.file.recipe, {}, known))
     return side if side.variant else replace(side, variant=told)
@@ -232,7 +232,7 @@ def _readme(app: str) -> Path:
 
 
 def replaced(text: str, content: str, path: Path) -> str:
-    """Return `text` with `content` between the lines for the comparison.
+    """Return `text` with `content` between the lines BEGIN and END.
 
     Raises:
         UsageError: the text, which was read from the file `path`, lacks these lines.

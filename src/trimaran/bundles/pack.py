@@ -61,7 +61,7 @@ class BundledData(strict.Model):
     """A data set of the run.
 
     Attributes:
-        name: name of its contract.
+        name: name of the data set, which is also the name of its contract (its description).
         folder: its folder in the bundle.
         sha256: hash of its `dataset.json`.
         included: whether the bundle contains its shards, besides `dataset.json`.

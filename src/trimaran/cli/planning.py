@@ -1,4 +1,4 @@
-"""The command `plan`."""
+"""The command `plan`, which predicts the throughput, time, energy and cost of a recipe."""
 
 from __future__ import annotations
 
@@ -138,7 +138,10 @@ def _show_plan(found: Plan, plot: Path | None, as_json: bool) -> None:
 
 
 def _can_run_here(situation: Situation) -> bool:
-    """Return whether `trimaran run` accepts the recipe, which it does not for a whole series."""
+    """Return whether `trimaran run` accepts the recipe.
+
+    It refuses a whole series, and a recipe that needs a batch system.
+    """
     from trimaran.recipes import library
     from trimaran.run.pipeline import needs_batch_system
 

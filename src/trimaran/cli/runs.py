@@ -133,8 +133,7 @@ def refuse_folder(path: Path, what: str) -> None:
 
     Args:
         path: the path that the user gave.
-        what: the item that each run of such a folder has, in the words of the message, such as "a
-            separate log".
+        what: text for the message: what each single run of a folder has, such as "a separate log".
 
     Raises:
         UsageError: `path` is a folder of several runs; the hint names these runs.

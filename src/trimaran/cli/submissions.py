@@ -33,7 +33,7 @@ class Ways:
         seeds: value of `--seeds`.
         together: whether all trainings share one job.
         chain: whether each recipe starts from the recipe before it.
-        form: value of `--form`.
+        form: kind of the script that `--dry-run` prints: "docker"; None: the job script.
     """
 
     nodes: str | None

@@ -1,4 +1,4 @@
-"""The command `tune`."""
+"""The command `tune`, which searches faster settings of a recipe by short runs."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
 
 
 def _alone(text: str) -> list[str]:
-    """Return the lines of `text` that consist of one name; ignore other lines, such as warnings."""
+    """Return the lines of `text` that are a single name; omit other lines, such as warnings."""
     return re.findall(r"^[ \t]*([A-Za-z0-9][A-Za-z0-9_.:+-]*\*?)[ \t]*$", text, re.M)
 
 

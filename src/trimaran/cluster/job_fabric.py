@@ -1,4 +1,8 @@
-"""Turn the profile of a cluster's fabric into the variables of a job's script."""
+"""Turn the profile of a cluster's fabric into the variables of a job's script.
+
+A fabric is the fast network between nodes. Its profile lists the environment variables, libraries
+and devices that a job needs to use it.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +89,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return `library` with the `fabric_folders` of the site file before its other places."""
+    """Return `library`, to be searched first in the `fabric_folders` of the site file."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

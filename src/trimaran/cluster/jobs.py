@@ -116,9 +116,9 @@ def _end(
 ) -> None:
     """Cancel the active jobs of a run, and append their numbers to `ended`.
 
-    If runs that are not in `directories` share a job, a note lists them. If the batch system does
-    not report which jobs are active, the newest job is cancelled, because the cancellation has no
-    effect on a job that has ended.
+    If a cancelled job also runs trainings that are not in `directories`, a note lists these. If the
+    batch system does not report which jobs are active, the newest job is cancelled, because the
+    cancellation has no effect on a job that has ended.
     """
     record = submitted(directory, chain=False)  # damaged links must not stop a cancellation
     scheduler = scheduler_of(record)
@@ -160,7 +160,9 @@ def asking(
 
 
 def submitted(directory: Path, *, chain: bool = True) -> RunRecord:
-    """Return the record of a submitted run; `chain` is as in `run_directory.load`.
+    """Return the record of a submitted run.
+
+    If `chain` is true, status, times and nodes are added from the files of the run's jobs.
 
     Raises:
         UsageError: `directory` is not a run directory, or its run was not submitted.
@@ -299,7 +301,7 @@ def _note(directory: Path, file: str, job: str) -> None:
 
 
 def _check_submitted(directory: Path, job: JobRecord) -> None:
-    """Check that the script and the functions of a run are those that were submitted."""
+    """Check that the job script and its `functions.sh` have not changed since the submission."""
     for name, digest in job_chain.submitted_files(job).items():
         path = directory / name
         try:

@@ -141,7 +141,10 @@ class Scheduler(ABC):
 
     @abstractmethod
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:
-        """Return the command that starts `tasks` tasks on `nodes` nodes; both may be variables."""
+        """Return the command that starts `tasks` tasks on `nodes` nodes.
+
+        Both are numbers, or shell variables of the script.
+        """
 
     @abstractmethod
     def each_node(self, nodes: Text) -> tuple[Text, ...]:

@@ -51,7 +51,7 @@ WIDTH = 100
 """Maximum width of a script's lines in characters; only a single long word may exceed it."""
 
 TOGETHER_STARTER = ("setsid",)
-"""Words that start a training in a job of several trainings (several.sh)."""
+"""Prefix of the command of each training in a job that several trainings share (several.sh)."""
 
 PLANNED = "ranks"
 """Name of the app's option for the number of ranks that share the work (app contract)."""
@@ -126,7 +126,7 @@ class Job:
         return self.started(self.task(self.engine.node(self.built), places))
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
-        """Return `task` with the task starter and the settings of the site file added."""
+        """Return `task` with the site file's settings and the command that starts the tasks."""
         starts = TOGETHER_STARTER if self.together else self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )

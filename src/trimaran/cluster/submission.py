@@ -176,7 +176,7 @@ def write(job: Job, used: ImageRecord, cluster: str) -> JobRecord:
 
 
 def write_script(directory: Path, text: str) -> None:
-    """Write the script of a job, its functions and an empty log into `directory`."""
+    """Write the script of a job, its `functions.sh` and an empty log into `directory`."""
     (directory / job_chain.FOLDER).mkdir()
     write_atomic(directory / FUNCTIONS, script.functions())
     write_atomic(directory / SCRIPT, text)
@@ -184,7 +184,7 @@ def write_script(directory: Path, text: str) -> None:
 
 
 def digests(text: str) -> dict[str, str]:
-    """Return the hashes of a job's script and of its functions, by field of a `JobRecord`."""
+    """Return the SHA-256 of a job's script and of its `functions.sh`, by field of a `JobRecord`."""
     files = {"script_sha256": text, "functions_sha256": script.functions()}
     return {name: hashlib.sha256(file.encode()).hexdigest() for name, file in files.items()}
 

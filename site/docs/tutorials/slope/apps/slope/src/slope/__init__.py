@@ -1,1 +1,1 @@
-"""A line through points: the app of the tutorial."""
+"""The app of the tutorial, which fits a straight line to points."""

@@ -105,7 +105,7 @@ class Training:
     # The methods that a session calls: `trainkit.training.Training`.
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return what the steps change and a checkpoint must save: the line and the optimizer."""
         return parts.parts(line=self.line, optimizer=self.optimizer)
 
     def facts(self) -> dict[str, int]:
@@ -120,7 +120,7 @@ class Training:
         """Do nothing: no rank has state of its own."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return no entries: parts and progress are the complete state."""
+        """Return an empty mapping: a checkpoint needs no state besides `parts` and the progress."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
