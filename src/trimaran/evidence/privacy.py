@@ -46,8 +46,8 @@ _HOST = re.compile(
 """Pattern of the full name of a host in a public domain or in a common private domain."""
 
 _USER = re.compile(r"(?<![\w.+-])[\w.+-]+@(?!sha256\b|\d+\b)[A-Za-z][\w.-]*")
-"""Pattern of `user@host` and of mail addresses, but not of a recipe with a point (`NAME@4`) or an
-image with a digest (`NAME@sha256:...`)."""
+"""Pattern of `user@host` and of mail addresses, but not of one run of a series (`RECIPE@4`) or of
+an image with its digest (`IMAGE@sha256:...`)."""
 
 _TELLING = re.compile(
     r"(?:.*_)?(?:HOST|HOSTNAME|HOSTLIST|HOSTFILE|NODENAME|NODELIST|USER|USERNAME|LOGNAME|HOME|PWD"
