@@ -91,7 +91,7 @@ def make_folder(path: Path, reporter: Reporter) -> None:
 
 
 IN_CACHE = "set TRIMARAN_CACHE to a writable folder with enough free space"
-"""The hint for a cache that is not writable."""
+"""Hint of errors that report a failed write to the cache: what the user can do."""
 
 
 @contextmanager
@@ -150,7 +150,10 @@ def check_space(
 
 
 def refusal(error: OSError, place: Path) -> str:
-    """Return why writing to `place` raised `error`; for a full disk, add its mount point."""
+    """Return the reason of `error`, raised by a write to `place`, as text.
+
+    If the disk or the quota is full, mount point and free space are added.
+    """
     reason = error.strerror or str(error)
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     return f"{reason} ({room(place)})" if full else reason
@@ -290,7 +293,7 @@ def touch_plain(path: Path) -> None:
 
 
 def leads_outside(folder: Path) -> Path | None:
-    """Return a link below `folder` that leads out of it, or a special file below it, or None."""
+    """Return the first path below `folder` that is a link out of it or a special file, or None."""
     root = Path(os.path.realpath(folder))
     for place, folders, names in os.walk(folder):
         for name in (*folders, *names):

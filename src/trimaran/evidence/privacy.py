@@ -46,8 +46,8 @@ _HOST = re.compile(
 """Pattern of the full name of a host in a public domain or in a common private domain."""
 
 _USER = re.compile(r"(?<![\w.+-])[\w.+-]+@(?!sha256\b|\d+\b)[A-Za-z][\w.-]*")
-"""Pattern of `user@host` and of mail addresses, but not of a recipe with a point (`NAME@4`) or an
-image with a digest (`NAME@sha256:...`)."""
+"""Pattern of `user@host` and of mail addresses, but not of one run of a series (`RECIPE@4`) or of
+an image with its digest (`IMAGE@sha256:...`)."""
 
 _TELLING = re.compile(
     r"(?:.*_)?(?:HOST|HOSTNAME|HOSTLIST|HOSTFILE|NODENAME|NODELIST|USER|USERNAME|LOGNAME|HOME|PWD"
@@ -79,18 +79,18 @@ def names_here() -> list[str]:
 
 
 def telling(names: Iterable[str]) -> list[str]:
-    """Return `names` and the part of each name before the first dot, without common names.
+    """Return each name and its part before the first dot; these texts would reveal a host or user.
 
-    Names of one or two characters are left out, too.
+    Common names (`_GENERIC`) and names of one or two characters are left out.
     """
     every = [part for name in names for part in (name, name.partition(".")[0])]
     return [name for name in dict.fromkeys(every) if len(name) > 2 and name not in _GENERIC]
 
 
 def name_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the first of `names` that is a part of `text` between characters such as hyphens.
+    """Return the first of `names` that occurs in `text` as a whole word; None if none occurs.
 
-    A file name needs this test, because its words are joined by hyphens.
+    Every character except letters and digits separates words, such as the hyphens of a file name.
     """
     return next((name for name in telling(names) if re.search(
         rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text, re.IGNORECASE)), None)

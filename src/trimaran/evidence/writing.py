@@ -170,8 +170,8 @@ def _free(folder: Path, name: str) -> Path:
 def _label(record: RunRecord, given: str | None) -> str:
     """Return the part of the file name after the date: the label `given`, or a generated label.
 
-    A generated label consists of the machine, the number of nodes, the point of a series and the
-    changed arguments.
+    A generated label consists of the machine, the number of nodes, the point (which run of a series
+    it is) and the changed arguments.
 
     Raises:
         UsageError: `given` has characters that are not allowed, or contains the name of a host

@@ -339,7 +339,7 @@ def environment(image: Image) -> dict[str, str]:
 
 
 def caches(image: Image) -> dict[str, str]:
-    """Return the folders of library caches, below the user's cache, by environment variable.
+    """Return environment variable -> folder of a library's cache, relative to the user's cache.
 
     Only Apptainer needs these variables, because it shares the host's /tmp.
     """
@@ -354,9 +354,9 @@ def package_folder(name: str) -> Path:
 
 
 def entry(image: Image) -> Entry | None:
-    """Return the module and the verbs of the app in `image`, or None for a framework image.
+    """Return the module and the verbs (subcommands) of the app in `image`, read from `app.yaml`.
 
-    They are read from the app card.
+    Return None for a framework image.
 
     Raises:
         UsageError: The app card is missing, or has a value that an image cannot hold.

@@ -198,7 +198,7 @@ Part: TypeAlias = str | Variable | CsvField
 
 @dataclass(frozen=True)
 class Joined:
-    """A word that concatenates strings, variables and CSV fields."""
+    """One word of a command, joined from strings, variables and CSV fields."""
 
     parts: tuple[Part, ...]
 

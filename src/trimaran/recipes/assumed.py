@@ -53,11 +53,11 @@ def _value(content: object, path: str) -> object:
 
 
 def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) -> dict[str, str]:
-    """Return the assumptions of one point of a series, with the key paths of the point's recipe.
+    """Return the assumptions of one point (run) of a series, with key paths of its recipe.
 
     Args:
         assumed: assumptions of the recipe, with key paths such as `series.points.8.args.strategy`.
-        number: the point.
+        number: number of the point.
         own: values of the point, which replace values of the recipe; assumptions on replaced
             values are left out.
     """

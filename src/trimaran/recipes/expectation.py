@@ -113,7 +113,7 @@ class Expectation(strict.Model):
 
 
 class Efficiency(strict.Model):
-    """The published efficiency of a point of a series, which `trimaran compare` judges.
+    """The published efficiency of a point (one run) of a series, which `trimaran compare` judges.
 
     The efficiency is the throughput per device, divided by the throughput per device of the point
     with `over` devices.

@@ -23,7 +23,7 @@ class RecipeFile:
     """A recipe that can be run, with its name and its file.
 
     Attributes:
-        name: path below `recipes/`, followed by the point of a series: `app/recipe@4`.
+        name: path below `recipes/`, with `@` and the point of a series (one run): `app/recipe@4`.
         path: path of the file.
         sha256: SHA-256 of the file.
         recipe: the recipe; for a series, the recipe of the point.

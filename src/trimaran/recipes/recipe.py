@@ -129,7 +129,7 @@ class Resources(strict.Model):
 
 
 class PointResources(strict.Model):
-    """The resources of a point of a series, without the number of tasks."""
+    """The resources of a point (one run) of a series, without the number of tasks."""
 
     cpus_per_task: Annotated[int, Field(ge=1)] | None = None
     gpus_per_task: Annotated[int, Field(ge=0)] | None = None
@@ -300,7 +300,7 @@ class Recipe(strict.Model):
         return self
 
     def at(self, number: int) -> Recipe:
-        """Return the recipe of the point `number` of a series."""
+        """Return the recipe of the point `number`, which is one run of the series."""
         assert self.series is not None  # noqa: S101 - for the types
         point = self.series.points[number]
         own = point.model_dump(exclude_none=True)
