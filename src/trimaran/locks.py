@@ -94,7 +94,7 @@ def scratch(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def left_over(place: Path) -> bool:
-    """Return True if no process uses the folder `place` any longer; `scratch` created it."""
+    """Return True if `place`, a folder that `scratch` created, is no longer used by any process."""
     lock = path_of(place)
     if not lock.exists():  # the file system has no locks, or the folder is new
         return time.time() - place.lstat().st_mtime > STALE_SECONDS
@@ -182,7 +182,11 @@ def _open(place: Path) -> IO[str] | None:
 
 
 def _holder(place: Path, file: IO[str]) -> str:
-    """Return the holder of the lock: a process of this host, or the text in the lock file."""
+    """Return a description of the process that holds the lock of `place`.
+
+    It is read from the process table of this host. If the holder runs on another host, the text
+    that the holder wrote into the lock file is returned.
+    """
     if here := processes(path_of(place)):
         return here[0]
     file.seek(0)

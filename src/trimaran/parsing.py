@@ -64,7 +64,10 @@ def dotted(at: Location) -> str:
 
 
 def line_of(lines: dict[Location, int], at: Location) -> int:
-    """Return the line of the innermost part of `at` that occurs in the text."""
+    """Return the line of the key path `at`, or of the longest beginning of it that has a line.
+
+    Return 1 if no key of the path has a line.
+    """
     # A location of pydantic may contain names of union members, and an alias has one line only.
     while at and at not in lines:
         at = at[:-1]
@@ -268,7 +271,10 @@ def _line(where: yaml.Node | yaml.Event) -> int:
 
 
 def _part(index: Any) -> str | int | None:
-    """Return the key or index that `index` adds to the location of the parent node."""
+    """Return the last item of a node's key path: a key of a mapping, or the index in a list.
+
+    Return None if PyYAML passes another kind of `index`, such as None for the root node.
+    """
     if isinstance(index, yaml.ScalarNode):
         text = str(index.value)
         # pydantic reports the key of a mapping with integer keys as an int.

@@ -129,7 +129,10 @@ class Definitions:
 
 
 def of_folder(path: Path) -> str:
-    """Return the name of the folder that contains `path`, for definitions named by their folder."""
+    """Return the name of the folder that contains the file `path`.
+
+    For some kinds of definitions, such as apps, this is the name of the definition.
+    """
     return path.parent.name
 
 

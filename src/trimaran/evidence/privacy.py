@@ -88,9 +88,10 @@ def telling(names: Iterable[str]) -> list[str]:
 
 
 def name_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the first of `names` that occurs in `text` as a whole word; None if none occurs.
+    """Return the first of `telling(names)` that occurs in `text` as a whole word, or None.
 
-    Every character except letters and digits separates words, such as the hyphens of a file name.
+    A word consists of ASCII letters and digits: `node7` occurs in `log-node7.txt`, but not in
+    `node70`. Upper and lower case are equal.
     """
     return next((name for name in telling(names) if re.search(
         rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text, re.IGNORECASE)), None)

@@ -354,9 +354,9 @@ def package_folder(name: str) -> Path:
 
 
 def entry(image: Image) -> Entry | None:
-    """Return the module and the verbs (subcommands) of the app in `image`, read from `app.yaml`.
+    """Return the Python module and the subcommands of the app in `image`, from its `app.yaml`.
 
-    Return None for a framework image.
+    Return None if `image` contains only a framework and no app.
 
     Raises:
         UsageError: The app card is missing, or has a value that an image cannot hold.

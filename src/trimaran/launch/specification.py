@@ -47,7 +47,7 @@ class ImageReference(EngineImage):
 
     @property
     def image(self) -> ImageReference:
-        """A copy of this reference, without the fields that a subclass adds."""
+        """This reference as a plain `ImageReference`, without the fields that a subclass adds."""
         return ImageReference(self.name, self.engine, self.reference, self.digest, self.inputs)
 
 
@@ -126,7 +126,9 @@ class LaunchSpec:
 
     @property
     def in_container(self) -> tuple[str, ...]:
-        """The words of the command in the container: launcher and module; () without a launcher.
+        """The launcher and the app module that the container starts, as a list of arguments.
+
+        The result is () if `launcher` is empty.
 
         Raises:
             UsageError: The image contains no app.
@@ -255,7 +257,9 @@ def plain(word: Word) -> str:
 
 
 def shell_source(word: Word) -> str:
-    """Return `word` as shell source that expands to one word, or for `IfSet` possibly to no word.
+    """Return `word` as shell source, quoted so that the shell expands it to exactly one word.
+
+    An `IfSet` expands to no word if its shell variable is not set or is empty.
 
     Raises:
         UsageError: The word has control characters.

@@ -24,7 +24,9 @@ from trimaran.reporting import Advance, Reporter
 from trimaran.terminal_safety import excerpt
 
 ATTEMPTS = 4
-"""Number of successive attempts that bring less than one chunk before a source is given up."""
+"""Maximum number of successive attempts in which less than one chunk of data arrives.
+
+After these attempts, the source counts as failed."""
 
 REMEMBER_SECONDS = 60.0
 """Seconds for which a failed host is not tried again; otherwise, every file would wait for it."""
@@ -49,7 +51,10 @@ class _Broken(Exception):  # noqa: N818 - an outcome, as SourceFailed
 
 
 class _Stale(_Broken):
-    """The error that the existing bytes belong to another file; it does not count as a failure."""
+    """The error that the bytes on disk belong to another file, so that the transfer starts again.
+
+    This error does not count as one of the failed `ATTEMPTS`.
+    """
 
 
 def is_remote(url: str) -> bool:

@@ -88,12 +88,15 @@ class _Session(requests.Session):
     """
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
-        """Return None, because `_follow` follows redirects."""
+        """Return None, so that requests follows no redirect; `_follow` does this instead."""
         return None
 
 
 def session() -> requests.Session:
-    """Return a session that trusts the system's certificates, or the file of a `NAMED` variable."""
+    """Return an HTTP session that trusts the certificates of the system.
+
+    If an environment variable in `NAMED` is set, the certificates in its file are trusted instead.
+    """
     opened = _Session()
     opened.headers["User-Agent"] = f"trimaran/{__version__}"
     if not any(os.environ.get(name) for name in NAMED):

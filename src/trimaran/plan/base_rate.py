@@ -107,10 +107,10 @@ def roofline(situation: Situation) -> tuple[float, str]:
 
 
 def _full(situation: Situation) -> float:
-    """Return the peak rate, in TFLOP/s, of layers that compute in fp32 in recipes of any precision.
+    """Return the device's peak rate, in TFLOP/s, for layers that always compute in fp32.
 
-    If the precision of the recipe is not fp32, the layers may compute in TF32, because `trainkit`
-    allows TF32 then.
+    If the recipe has another precision, `trainkit` allows TF32 for these layers. Then the peak rate
+    for TF32 is returned, if the device has one.
     """
     peaks = situation.hardware.device.teraflops
     known = ("fp32",) if situation.precision == "fp32" else ("tf32", "fp32")
@@ -164,7 +164,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
 
 
 def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
-    """Return whether a recipe has the same device, verb, network and precision as the plan."""
+    """Return whether `recipe` has the same device, verb, network and precision as `situation`."""
     planning = situation.planning
     if hardware.device.name != situation.hardware.device.name:
         return False

@@ -13,18 +13,19 @@ from trimaran.recipes import library
 from trimaran.recipes.recipe import Recipe
 
 VERB = "estimate"
-"""The verb of an app that computes estimates; in the file, it is the key of its output."""
+"""The subcommand of an app that estimates memory, and the key of its output in the file."""
 
 LARGEST = 10_000_000
-"""Maximum size of a file that is read, in bytes."""
+"""Maximum accepted size of `estimates.json` in bytes."""
 
 
 def peak(name: str, recipe: Recipe) -> int | None:
     """Return the estimated memory of the most loaded rank, in bytes; None without an estimate.
 
     Args:
-        name: name of the recipe, with or without a point of a series.
-        recipe: the recipe; for a series, the recipe of the point.
+        name: name of the recipe; for one run of a series, `RECIPE@NUMBER`. A series without
+            `@NUMBER` stands for its smallest run.
+        recipe: the recipe; for a series, the recipe of this run.
     """
     known = read(recipe.app)
     series = library.definition(name.partition("@")[0]).series
@@ -36,7 +37,9 @@ def peak(name: str, recipe: Recipe) -> int | None:
 
 
 def largest(entry: dict[str, Any]) -> dict[str, int]:
-    """Return the parts of the memory, in bytes, of the rank that needs most memory.
+    """Return the estimate of the rank that needs most memory: kind of memory -> bytes.
+
+    The kind `peak` is the maximum of the whole memory.
 
     Args:
         entry: the estimate of a recipe, as `read` returns it.
@@ -51,9 +54,9 @@ def path(app: str) -> Path:
 
 
 def read(app: str) -> dict[str, Any]:
-    """Return the estimates of an app: recipe -> arguments and output of `VERB`.
+    """Return the estimates of an app: name of the recipe -> arguments and output of `VERB`.
 
-    The result is empty if the app estimates nothing.
+    The result is empty if the app has no file `estimates.json`.
     """
     return _read(path(app))
 

@@ -21,7 +21,7 @@ bytes."""
 
 @dataclass(frozen=True)
 class Size:
-    """The average size of a sample in bytes, and the source of this number."""
+    """The average size of a sample in bytes, and a description of where this number is from."""
 
     average: float
     source: str

@@ -14,11 +14,11 @@ from trimaran.recipes.targets import Target
 
 @dataclass(frozen=True)
 class Nearest:
-    """The target with a reference that is most similar to a machine.
+    """The target that is most similar to a machine, of all targets with an expected throughput.
 
     Attributes:
         target: name of the target.
-        recipe: name of the app's recipe with a reference for this target.
+        recipe: name of the app's recipe that states the expected throughput on this target.
         differences: differences between the machine and the target.
     """
 
@@ -28,11 +28,12 @@ class Nearest:
 
 
 def find(app: str, host: HostFacts) -> Nearest | None:
-    """Return the target that is most similar to `host` and has a reference throughput of the app.
+    """Return the target that is most similar to `host`.
 
-    Return None if no such target has the architecture of `host`. Targets are compared by the kind
-    of accelerator, the number of accelerators, the instruction sets and the number of cores, in
-    this order of importance.
+    Only targets with the CPU architecture of `host`, for which a recipe of the app states an
+    expected throughput, are considered; None if there is none. They are compared by the kind of
+    accelerator, the number of accelerators, the instruction sets and the number of cores, in this
+    order of importance.
     """
     card = cards.load(app).card
     found = []
@@ -62,9 +63,10 @@ def _distance(target: Target, host: HostFacts) -> tuple[int, int, int, int]:
 
 
 def sentences(recipe_name: str, hosts: list[HostFacts]) -> Iterator[str]:
-    """Yield sentences on the nearest target and the predicted throughput of the machine.
+    """Yield sentences on the most similar target and the predicted throughput of the machine.
 
-    They help users whose machine has no reference. Nothing is yielded if there is no such target.
+    They help users for whose machine no recipe states an expected throughput. Nothing is yielded
+    if `find` returns no target.
 
     Args:
         recipe_name: name of the recipe of the run.

@@ -31,7 +31,7 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
 
 
 def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether the options of a recipe allow a plan."""
+    """Return whether the planner supports the values of all options of a recipe that it reads."""
     try:
         check_fixed(recipe, planning)
         network_of(recipe, planning)
@@ -48,7 +48,7 @@ def hardware_of(name: str, target: Target, instead: str = "") -> Hardware:
     Args:
         name: name of the target.
         target: the target.
-        instead: another remedy for the hint, such as `, or ...`.
+        instead: text with another remedy, appended to the hint of the error: `, or ...`.
 
     Raises:
         UsageError: the target states no hardware facts.

@@ -14,14 +14,16 @@ from trimaran.plan import step, work
 from trimaran.plan.communication import Layout, Wire
 
 NAME = "two_ranks"
-"""Name of the benchmark; the file names of its results contain this name."""
+"""Name of the benchmark `benchmarks/two_ranks.py`; the names of its result files contain it."""
 
 ALONE, BESIDE, LINK = "one rank", "one rank beside another", "all-reduce of 32 MiB, two ranks"
-"""Names of the measurements from which rates are predicted; `APP/NETWORK: ` precedes the
-first two names."""
+"""Names of three measurements in the results of the benchmark: the rate of one rank alone, the rate
+of a rank while an independent rank works, and the bandwidth of an all-reduce. The first two are
+measured for each network; their full names are `APP/NETWORK: one rank`, for example."""
 
 TOGETHER = "two ranks, "
-"""Start of the name of a measurement of two ranks; the strategy follows."""
+"""Beginning of the names of measurements of two ranks that exchange gradients; the strategy
+follows, such as in `APP/NETWORK: two ranks, DDP`."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ def predict(app: str, network: str, batch: int, rate: float, bandwidth: float) -
 
 
 def pairs(rates: Mapping[str, float], batch: int) -> Iterator[Pair]:
-    """Yield each measured pair with its predictions.
+    """Yield each measured rate of two ranks with its two predictions.
 
     Args:
-        rates: name of a measured rate, `APP/NETWORK: HOW` -> median of the rate.
+        rates: name of a measurement, such as `APP/NETWORK: one rank` -> median of the measured
+            rate in samples per second (for `LINK`: bandwidth in GB/s).
         batch: samples of a rank in one step.
     """
     for name, measured in rates.items():

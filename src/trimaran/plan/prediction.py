@@ -54,7 +54,8 @@ class Memory:
         gigabytes: estimated memory in GB with the recipe's batch.
         available: memory of the device in GB; None if the target does not state it.
         micro_batch: largest divisor of the batch per device that fits into the memory; None if the
-            whole batch fits, if not even one sample fits, or if the app estimates the memory.
+            whole batch fits, if a single sample is too large, if `available` is None, or if the app
+            estimates the memory.
         by_app: whether the app estimates the memory.
     """
 

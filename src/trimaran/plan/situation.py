@@ -38,13 +38,15 @@ class Situation:
 
     Attributes:
         recipe_name: name of the recipe.
-        recipe: the recipe; for a series without a named point, the recipe of the smallest point.
+        recipe: the recipe. A recipe that is a series has several runs (points): if the name
+            selects none of them, this is the recipe of the smallest run.
         card: the card of the app.
         network: the network.
         batch: number of samples of a device in one step of the recipe.
         whole: number of samples of all devices in one step, if it is the same for any number of
             devices; None: each device always has `batch` samples.
-        least: smallest number of samples that a device can get: 1, or the length of a sequence.
+        least: smallest number of samples that a device can get: 1, or the number of tokens of a
+            sequence if the samples are tokens.
         exchange: how the ranks exchange gradients.
         precision: precision of matrix products.
         samples: number of samples in the whole training; None if it is unknown.
@@ -99,7 +101,9 @@ class Situation:
         return self.batch if self.whole is None else self.whole / devices
 
     def step(self, compute: float, layout: Layout) -> Step:
-        """Return the predicted times of a step that one device alone computes in `compute` seconds.
+        """Return the predicted times of a step on the devices of `layout`.
+
+        `compute` is the computation time of one device alone, in seconds.
         """
         return step.predict(self.network, compute, layout, self.exchange, self.width)
 
@@ -120,7 +124,7 @@ class Situation:
 
 
 def number(value: float) -> str:
-    """Return a predicted number as text, with three digits, or all digits before the point."""
+    """Return a number as text: with three significant digits, or from 100 on as a whole number."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -135,8 +139,8 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
     """Return the inputs of the prediction for a recipe on a target.
 
     Args:
-        recipe_name: name of the recipe; for a series without a named point, the smallest point is
-            used.
+        recipe_name: name of the recipe. One run of a series is `RECIPE@NUMBER`; without
+            `@NUMBER`, the smallest run of the series is used.
         target_name: name of the target; None: the target of the recipe.
 
     Raises:
@@ -171,7 +175,7 @@ def of(recipe_name: str, target_name: str | None = None) -> Situation:
 def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
     """Return whether the global batch is the same for any number of devices.
 
-    It is not the same if the points of a series set the batch themselves.
+    It is not the same if the recipe is a series whose runs have their own batch sizes.
     """
     series = library.definition(recipe_name.partition("@")[0]).series
     own = series is not None and any(planning.batch in one.args for one in series.points.values())
@@ -179,7 +183,11 @@ def _keeps_whole(recipe_name: str, planning: Planning) -> bool:
 
 
 def first(recipe_name: str) -> Recipe:
-    """Return a recipe; for a series without a named point, the recipe of the smallest point."""
+    """Return the recipe of this name.
+
+    One run of a series is `RECIPE@NUMBER`; without `@NUMBER`, the recipe of the smallest run of the
+    series is returned.
+    """
     recipe = library.definition(recipe_name.partition("@")[0])
     if recipe.series is not None and "@" not in recipe_name:
         return recipe.at(min(recipe.series.points))

@@ -120,8 +120,8 @@ def computation(seconds: float, predicted: Callable[[float], Step]) -> float:
 
 
 ITERATIONS = 20
-"""Number of iterations in `computation`. Each iteration reduces the error, because the other times
-of a step depend little on the computation time."""
+"""Number of iterations in which `computation` solves for the computation time. The iteration
+converges, because the other times of a step depend little on the computation time."""
 
 
 def copied(compute: float, layout: Layout, size: float) -> Step:

@@ -111,7 +111,10 @@ def _memory(plan: Plan) -> str:
 
 
 def compared(points: Sequence[Compared]) -> Table:
-    """Return the comparison with published series as a table, one row for each predicted point."""
+    """Return the comparison with published series as a table.
+
+    The table has one row for each predicted value, that is, for each series and number of devices.
+    """
     return Table(
         f"Predicted and published series; mean absolute error {mean_error(list(points)):.1%}",
         ("series", "devices", "published", "predicted", "error"),

@@ -28,7 +28,7 @@ class Workload(strict.Model):
 
 
 class Copied(strict.Model):
-    """A network that DataParallel copies to all devices before each of its forward passes."""
+    """A network that PyTorch's DataParallel copies to all devices before each forward pass."""
 
     parameters: Annotated[int, Field(gt=0)]
     passes: Annotated[int, Field(gt=0)] = Field(description="forward passes in a step")
@@ -37,8 +37,9 @@ class Copied(strict.Model):
 class Series(strict.Model):
     """One published scaling series.
 
-    With `network`, the ranks exchange gradients as `exchange` states. With `copied`, DataParallel
-    copies the weights. With `sharded`, FSDP divides the weights over the ranks.
+    Exactly one of three fields is given, depending on the parallelism. If it is `network`, the
+    ranks exchange gradients as `exchange` states. If it is `copied`, PyTorch's DataParallel copies
+    the weights. If it is `sharded`, FSDP divides the weights over the ranks.
     """
 
     name: str
@@ -98,7 +99,7 @@ class _File(strict.Model):
 
 @dataclass(frozen=True)
 class Compared:
-    """The published and the predicted value of one point of a series."""
+    """The published and the predicted rate or speed-up of a series on one number of devices."""
 
     series: Series
     devices: int
@@ -117,7 +118,11 @@ def load() -> list[Series]:
 
 
 def compare(series: Series) -> Iterator[Compared]:
-    """Yield all points of a series except the first, with values predicted from the first point."""
+    """Yield the published and the predicted value for each number of devices of a series.
+
+    The predictions start from the published value for the smallest number of devices, which is
+    therefore left out.
+    """
     (first, one), *others = sorted(series.published.items())
     took = series.batch * first / (series.rate or one)
     compute = step.computation(took, lambda seconds: series.step(seconds, first))
@@ -128,7 +133,7 @@ def compare(series: Series) -> Iterator[Compared]:
 
 
 def table() -> list[Compared]:
-    """Return the predicted points of all published series."""
+    """Return the predicted and published values of all series, for each number of devices."""
     return [point for series in load() for point in compare(series)]
 
 

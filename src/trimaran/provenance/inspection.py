@@ -20,7 +20,8 @@ from trimaran.provenance import licences
 from trimaran.reporting import Silent
 
 STARTS = 5
-"""Number of measured starts; one more start before them fills the caches."""
+"""Number of measured starts of a container. One start before them, whose time is not measured,
+fills the caches."""
 
 LARGEST = 10
 """Number of the largest items that an examination lists."""
@@ -97,7 +98,10 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
 
 
 def start_time(engine: Engine, built: BuiltImage) -> float:
-    """Return the median seconds in which a warm container runs an empty Python program."""
+    """Return the seconds in which the engine starts a container and ends an empty Python program.
+
+    The result is the median of `STARTS` starts with warm caches.
+    """
     seconds = []
     for _ in range(STARTS + 1):
         begun = time.monotonic()

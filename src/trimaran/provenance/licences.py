@@ -38,10 +38,12 @@ GROUPS = (
     ("permissive", r"MIT|BSD|Apache|ISC|Zlib|PSF|Python|X11|BSL|Boost|Expat|Artistic|Unicode"
                    r"|HPND|OpenSSL|libpng|FSFAP|FSFULLR|FTL|TCL|W3C|BZIP"),
 )
-"""Kinds of licences, each with a pattern for the beginning of a word; the first match decides."""
+"""(kind of licence, pattern) pairs. The first pattern that matches the beginning of a word in the
+name of a licence determines its kind."""
 
 UNSTATED, OTHER = "not stated", "other"
-"""Kinds of a package that states no licence, and of a licence without a match in `GROUPS`."""
+"""Kinds of licences for two special cases: the package states no licence, and the name of the
+licence matches no pattern in `GROUPS`."""
 
 KINDS = (*(group for group, _ in GROUPS), OTHER, UNSTATED)
 """All kinds of licences, in the order in which tables list them."""
@@ -54,7 +56,7 @@ def _expression(text: str) -> str:
 
 
 class Settled(strict.Model):
-    """The licence that a person has concluded from a copyright file, and the reason."""
+    """The licence that a person has determined by reading a copyright file, and the reason."""
 
     packages: tuple[str, ...]
     licence: Annotated[str, AfterValidator(_expression)]

@@ -47,7 +47,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Signer:
-    """The signer of an image, whose signature is valid."""
+    """The fingerprint and owner of a PGP key whose signature of an image is valid."""
 
     fingerprint: str
     owner: str

@@ -29,7 +29,8 @@ def check(marked: Mapping[str, str], content: Mapping[str, Any], key: str = "ass
     """Check that each key path of `marked` names a value in `content`.
 
     Args:
-        marked: key paths with dots; a number selects an item of a list or a point of a series.
+        marked: key paths with dots. A number in a path selects an item of a list, or one run
+            (point) of a series.
         content: the values, as JSON data.
         key: the name of `marked` in the file.
 
@@ -53,12 +54,15 @@ def _value(content: object, path: str) -> object:
 
 
 def of_point(assumed: Mapping[str, str], number: int, own: Mapping[str, Any]) -> dict[str, str]:
-    """Return the assumptions of one point (run) of a series, with key paths of its recipe.
+    """Return the assumptions that are valid for one run (point) of a series: key path -> reason.
+
+    The recipe of the series states assumptions on all runs and on single runs. The key path
+    `series.points.8.args.strategy` becomes `args.strategy` in the result for run 8.
 
     Args:
-        assumed: assumptions of the recipe, with key paths such as `series.points.8.args.strategy`.
-        number: number of the point.
-        own: values of the point, which replace values of the recipe; assumptions on replaced
+        assumed: all assumptions in the recipe of the series: key path -> reason.
+        number: number of the run in the series, such as 8.
+        own: values with which this run replaces values of the recipe. Assumptions on the replaced
             values are left out.
     """
     prefix, found = f"series.points.{number}.", {}

@@ -370,7 +370,7 @@ def verbs(app: str) -> dict[str, Verb]:
 def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[str, str]:
     """Return a description of the fault of each faulty argument in `args`, keyed by the argument.
 
-    The result is also empty if the options of the app cannot be checked.
+    The result is empty if no argument has a fault, or if the options of the app cannot be checked.
 
     Raises:
         UsageError: `options.json` is damaged, or lacks the verb.

@@ -79,9 +79,9 @@ class Expectation(strict.Model):
         return None if margin is None else self.value * (1 + way * margin)
 
     def fault(self, app: str, card: Card) -> tuple[str, str]:
-        """Return the faulty key and the fault.
+        """Check the expectation against the app card; return the faulty key and the fault.
 
-        The fault is empty if the expectation agrees with the card; the key has no meaning then.
+        If there is no fault, the fault is "" and the key has no meaning.
         """
         metric = card.metrics.get(self.metric)
         if metric is None:

@@ -86,10 +86,10 @@ def load(name: str) -> RecipeFile:
 def sized(name: str, nodes: int) -> RecipeFile:
     """Load the recipe `name` for a number of nodes.
 
-    For a series, load the largest point with this number of nodes.
+    If the recipe is a series, load the largest of its runs (points) with this number of nodes.
 
     Raises:
-        UsageError: No recipe has this name, its file has faults, or the series has no point with
+        UsageError: No recipe has this name, its file has faults, or the series has no run with
             this number of nodes.
     """
     base, _, point = name.partition("@")
@@ -229,7 +229,10 @@ def _kind_faults(recipe: Recipe, card: Card) -> Faults:
 
 
 def _data_fault(recipe: Recipe, card: Card) -> Faults:
-    """Check the number of data sets; a recipe with synthetic samples may have no data set."""
+    """Return a fault if the recipe has more or fewer data sets than the app reads.
+
+    A recipe that generates synthetic samples needs no data set.
+    """
     count = len(recipe.data)
     least, most = {"zero": (0, 0), "one": (1, 1), "several": (1, count)}[card.data.sets]
     if recipe.args.get(SYNTHETIC) is True:
@@ -249,7 +252,11 @@ def _argument_faults(recipe: Recipe) -> Faults:
 
 
 def _place(recipe: Recipe, point: int | None, key: str) -> Location:
-    """Return the key path of an argument: at a point of a series, or in `args` of the recipe."""
+    """Return the key path of the argument `key` in the file of the recipe.
+
+    If the run `point` of a series sets the argument itself, the path leads to the settings of this
+    run, otherwise to `args` of the recipe.
+    """
     if recipe.series is None or point is None or key not in recipe.series.points[point].args:
         return ("args", key)
     return ("series", "points", point, "args", key)

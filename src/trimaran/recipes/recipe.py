@@ -60,7 +60,8 @@ class Initial(strict.Model):
     Attributes:
         recipe: name of the other recipe; the user provides a run of it.
         step: step of the checkpoint.
-        steps: step of the checkpoint for each point of the other recipe, if it is a series.
+        steps: if the other recipe is a series: number of each run (point) of the series -> step of
+            its checkpoint.
         weights: name of published weights to download: `recipes/data/weights/NAME.yaml`.
     """
 
@@ -137,7 +138,7 @@ class PointResources(strict.Model):
 
 
 class SeriesPoint(strict.Model):
-    """One point of a series: its expectations, and values that replace values of the recipe."""
+    """One point (run) of a series: its expectations, and its own values of keys of the recipe."""
 
     resources: PointResources | None = None
     launcher: Launcher | None = None
@@ -161,10 +162,10 @@ class Series(strict.Model):
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
     def split(self, number: int, resources: Resources) -> dict[str, int]:
-        """Return the keys of `Resources` that the point `number` sets, with their values.
+        """Return the fields of `Resources` that follow from the size of a run: field -> value.
 
         Args:
-            number: size of the point.
+            number: size of the run in the unit `over`, such as the number of nodes.
             resources: resources of the recipe, with the number of tasks of a full node.
 
         Raises:
@@ -190,8 +191,9 @@ class Tuned(strict.Model):
         engine: the engine of the runs.
         command: the command that wrote the recipe.
         metric: the metric that was tuned, and its unit.
-        default: values of the other recipe, one for each run.
-        tuned: values of this recipe, each from the run next to the run of `default`.
+        default: values of the metric with the other recipe, one for each run.
+        tuned: values of the metric with this recipe. Runs with the two recipes alternated, so each
+            value is paired with the value in `default` at the same index.
         gain: mean relative gain, with the ends of its confidence interval.
         changed: settings that were changed.
     """
@@ -300,7 +302,7 @@ class Recipe(strict.Model):
         return self
 
     def at(self, number: int) -> Recipe:
-        """Return the recipe of the point `number`, which is one run of the series."""
+        """Return the recipe of the run (point) `number` of this series, with its own settings."""
         assert self.series is not None  # noqa: S101 - for the types
         point = self.series.points[number]
         own = point.model_dump(exclude_none=True)
@@ -317,7 +319,10 @@ class Recipe(strict.Model):
         return recipe.model_copy(update={"assumed": assumed.of_point(self.assumed, number, own)})
 
     def variants(self) -> Iterator[tuple[int | None, Recipe]]:
-        """Yield each point of a series with its recipe; without a series, None and the recipe."""
+        """Yield (number, recipe) for each run (point) of a series.
+
+        If this recipe is not a series, yield (None, this recipe).
+        """
         if self.series is None:
             yield None, self
         else:
@@ -328,7 +333,7 @@ class Recipe(strict.Model):
         return list(assumed.lines(self.assumed, self.model_dump(by_alias=True)))
 
     def expectations(self) -> Iterator[tuple[Location, Expectation]]:
-        """Yield every expectation with its key path in the file, including those of all points."""
+        """Yield each expectation of the recipe, and of all runs of a series, with its key path."""
         tables: dict[Location, list[Expectation]] = {("expected",): self.expected}
         for number, point in (self.series.points if self.series else {}).items():
             tables["series", "points", number, "expected"] = point.expected

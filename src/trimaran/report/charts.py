@@ -99,7 +99,7 @@ class Axis:
 
 
 class Mark(NamedTuple):
-    """A marked point of a line, with its tooltip, which may be ""."""
+    """A data point of a line that is drawn with a marker; `tip` is its tooltip ("": none)."""
 
     x: float
     y: float
@@ -140,7 +140,10 @@ class Chart(NamedTuple):
 
 
 def charts(panels: Sequence[Panel]) -> list[Chart]:
-    """Return charts of the panels over steps, and over time if the events have times."""
+    """Return one chart over training steps for each panel.
+
+    If at least one point has a time, one chart over time for each panel follows.
+    """
     timed = any(point.seconds > 0 for panel in panels for line in panel.lines
                 for point in line.points)
     over: tuple[By, ...] = ("steps", "time") if timed else ("steps",)

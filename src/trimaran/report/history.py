@@ -38,7 +38,7 @@ class Earlier:
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
-    """Return the earlier evidence of a recipe, or of one point (run) of a series.
+    """Return the published runs of a recipe, or of one run (point) of a series.
 
     Args:
         recipe: the recipe of this run.

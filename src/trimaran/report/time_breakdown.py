@@ -19,7 +19,7 @@ class Part(NamedTuple):
 
 
 REST = "checkpoints, and all else"
-"""Name of the part of the time that no metric measures."""
+"""Label of the remaining time: the time of the run minus all parts that a metric measures."""
 
 
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:

@@ -111,7 +111,11 @@ def _verbs(app: str) -> Mapping[str, Verb]:
 
 
 def recipe_here(used: RecipeRecord) -> Recipe | None:
-    """Return the recipe of a run; None if this checkout lacks its file or has another version."""
+    """Return the recipe of a run from this checkout.
+
+    Return None if this checkout lacks the recipe, or if its SHA-256 is not the one that the run
+    recorded.
+    """
     file = library.file_of(used.name)
     same = file is not None and sha256(file) == used.sha256
     return library.load(used.name).recipe if same else None

@@ -37,7 +37,7 @@ def perform(
     directory: Path, record: RunRecord, command: Command, lock: int, reporter: Reporter,
     seconds: float | None = None,
 ) -> None:
-    """Execute `command` in the run directory, and complete `run.json` however the command ends.
+    """Execute `command` in the run directory, and complete `run.json` after success or failure.
 
     The app inherits the descriptor `lock` of the directory's lock (see `run_directory.alone`), and
     the lock of its image. Both locks are held until the app ends, even if this process ends first.

@@ -1,10 +1,10 @@
 """Read from the logs of a job which networks carried the bytes between its nodes.
 
-At the end of each link, the job script searches the logs of the network libraries for texts that
-name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). The job
-script writes the counts into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads
-the texts of NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and
-5. The tests use lines that UCX 1.13 and Open MPI 4.1 printed, and lines that were written by hand.
+At the end of each job of a run, the job script searches the logs of the network libraries for texts
+that name a network, and counts the lines with each text (`carriers` in `cluster/functions.sh`). It
+writes the counts into `fabric.log`, in lines of the form `NUMBER TEXT`. This module reads the texts
+of NCCL 2.4 to 2.29, RCCL, aws-ofi-nccl 1.3 to 1.18, UCX 1.13 to 1.18, and Open MPI 4 and 5. The
+tests use lines that UCX 1.13 and Open MPI 4.1 printed, and lines that were written by hand.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOG = "fabric.log"
 """File in the run directory with the texts from the logs that name networks."""
 
 LIMIT = 4 * 1024 * 1024
-"""Maximum size in bytes of `fabric.log`; a link adds at most 2,000 short lines."""
+"""Maximum accepted size of `fabric.log` in bytes; a job adds at most 2,000 short lines."""
 
 Kind = Literal["fast", "tcp", "unknown"]
 """How a network transfers data: "fast" bypasses the kernel, and "tcp" uses sockets."""
@@ -174,7 +174,10 @@ def _nccl(texts: Mapping[str, int]) -> Iterator[Carrier]:
 
 
 def _provider(name: str) -> Kind:
-    """Return the kind of a libfabric provider; in `tcp;ofi_rxm`, the layer `ofi_rxm` uses `tcp`."""
+    """Return the kind of network that a libfabric provider uses.
+
+    Layers on top of a provider, such as `ofi_rxm` in `tcp;ofi_rxm`, are ignored.
+    """
     core = [part for part in name.split(";") if not part.startswith("ofi_")]
     if any(part in _TCP_PROVIDERS for part in core):
         return "tcp"
@@ -203,7 +206,7 @@ def _ucx(texts: Mapping[str, int]) -> Iterator[Carrier]:
 
 
 def _open_mpi(texts: Mapping[str, int]) -> Iterator[Carrier]:
-    """Yield the networks that Open MPI uses without UCX."""
+    """Yield the networks over which Open MPI sent messages without the library UCX."""
     components = _matches(texts, r"Using ([a-z0-9]+) btl for send")
     for name, kind in (("tcp", "tcp"), ("openib", "fast"), ("uct", "fast"), ("usnic", "unknown"),
                        ("ofi", "unknown")):
@@ -229,7 +232,10 @@ _REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["
 
 
 def fault(record: FabricRecord | None) -> str | None:
-    """Return why a throughput fails, and the remedy, or None if gradients did not use TCP."""
+    """Return an error message with a remedy if gradients were sent over TCP on a faster fabric.
+
+    The throughput of such a run fails. Return None for all other runs.
+    """
     if record is None or not record.slow:
         return None
     libraries = list(dict.fromkeys(one.library for one in record.slow))
@@ -238,9 +244,10 @@ def fault(record: FabricRecord | None) -> str | None:
 
 
 def unseen(record: FabricRecord | None) -> str | None:
-    """Return why a throughput cannot be judged, and the remedy, or None if it can be judged.
+    """Return a message with a remedy if the logs do not show which network carried the gradients.
 
-    A run whose logs do not show its network may have used TCP.
+    The throughput of such a run cannot be judged, because the run may have used TCP. Return None
+    for all other runs.
     """
     if record is None or record.known or not PROFILES[record.wanted].fast:
         return None

@@ -61,7 +61,8 @@ def push(
     Raises:
         UsageError: No registry is given.
         BuildError: The image is not built, the registry cannot be reached or refuses the login,
-            or the tag names another image afterwards.
+            or the tag refers to another image after the push, for example because another user has
+            pushed to the same tag.
     """
     form = forms.of(engine)
     if registry is None:

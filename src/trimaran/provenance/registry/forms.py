@@ -1,4 +1,4 @@
-"""The two forms of an image in a registry: a SIF as an ORAS artifact, and an OCI image.
+"""The two formats of an image in a registry: a SIF as an ORAS artifact, and an OCI image.
 
 Both can be pulled without Trimaran: a SIF by `apptainer pull oras://…`, an OCI image by
 `apptainer pull docker://…` or `podman pull …`.
@@ -47,7 +47,10 @@ class Offer:
 
 
 class Form(ABC):
-    """The base class of the two forms, which push and pull the images of one engine."""
+    """The base class of the two image formats in a registry: `Sif` and `Oci`.
+
+    A format pushes the images of one engine to a registry, and pulls them from it.
+    """
 
     name: ClassVar[engines.Form]
 
@@ -56,9 +59,9 @@ class Form(ABC):
 
     @abstractmethod
     def tag(self, image: Image) -> str:
-        """Return the tag of the image in this form.
+        """Return the tag of the image in the registry.
 
-        The two forms have different tags, because one repository holds both.
+        SIF files and OCI images have different tags, because one repository holds both.
         """
 
     @abstractmethod
@@ -88,7 +91,7 @@ class Form(ABC):
 
 
 def of(engine: Engine) -> Form:
-    """Return the form of the images of `engine`.
+    """Return the image format of `engine`: `Sif` for Apptainer, `Oci` for Podman.
 
     Raises:
         UsageError: The engine is the host engine, which has no images.
@@ -101,9 +104,10 @@ def of(engine: Engine) -> Form:
 
 
 class Sif(Form):
-    """The form of SIF files.
+    """Push and pull images of Apptainer, which are SIF files in the registry.
 
-    Apptainer pushes them. Trimaran downloads them, and can resume a download.
+    Apptainer uploads the files. Trimaran downloads them itself, so that an interrupted download can
+    be resumed.
     """
 
     name = "sif"
@@ -159,7 +163,7 @@ class Sif(Form):
 
 
 class Oci(Form):
-    """The form of OCI images in the storage of Podman."""
+    """Push and pull OCI images; Podman transfers them between the registry and its storage."""
 
     name = "oci"
     engine: Storage
