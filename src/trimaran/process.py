@@ -39,7 +39,7 @@ _STEPS = (
     (signal.SIGINT, "interrupting the program; stop it once more to kill it"),
     (signal.SIGKILL, "killed"),
 )
-"""Signals for a child process at the first, second and third stop, and the notes for the user."""
+"""(signal for the child process, note for the user) at the first, second and third stop signal."""
 
 _END = b"\0"  # no signal has this number
 
@@ -125,7 +125,10 @@ def run(
 
 
 def git(folder: Path, *words: str) -> str | None:
-    """Return the output of git in the checkout of `folder`, or None without checkout or git."""
+    """Return the output of a git command in the checkout that contains `folder`.
+
+    Return None if git is not installed, `folder` is in no checkout, or the command fails.
+    """
     if shutil.which("git") is None or paths.is_installed(folder):
         return None
     result = run(["git", "-C", str(folder), *words])
@@ -177,7 +180,9 @@ def ask(
 
 @contextmanager
 def put_off() -> Iterator[None]:
-    """Delay the first signal of `STOPS` to the end of the block; the second interrupts the block.
+    """Delay the effect of the first signal in `STOPS` until the `with` block ends.
+
+    A second signal interrupts the block at once.
 
     Raises:
         KeyboardInterrupt: a signal arrived, and the block did not fail.
@@ -269,7 +274,10 @@ def stream(
 
 @contextmanager
 def _time_limit(seconds: float | None, stop: Callable[[], None]) -> Iterator[threading.Event]:
-    """Call `stop` and set the event if the `with` block takes more than `seconds`."""
+    """Call `stop` and set the yielded event if the `with` block takes longer than `seconds`.
+
+    None: the block has no time limit.
+    """
     exceeded = threading.Event()
 
     def end() -> None:
@@ -404,7 +412,7 @@ class _Stopper:
         os.close(self._ask)
 
     def stop(self) -> None:
-        """Execute the next of `_STEPS`."""
+        """Execute the next step of `_STEPS`: signal the child process and print the note."""
         self.stopped = True
         os.write(self._ask, bytes([signal.SIGTERM]))
 

@@ -11,7 +11,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 Advance = Callable[[float], None]
-"""A function that receives the amount of work since the last call, in the unit of the bar."""
+"""A function that advances a progress bar. Its argument is the amount of work since the last call,
+in the unit of the bar."""
 
 
 class Reporter(Protocol):
@@ -42,7 +43,7 @@ class Reporter(Protocol):
         """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
-        """Show the title of a step (`number` of `of`), and the wall time when the step ends."""
+        """Show the title of step `number` of `of` steps, and its wall time when the block ends."""
 
 
 class Silent:

@@ -293,7 +293,11 @@ def quote(word: object) -> str:
 
 
 def json_source(value: object, indent: int = 0) -> str:
-    """Return a JSON document as lines of a here-document, in which `ShellJson` values expand."""
+    """Return a JSON document as the text of a here-document in a shell script.
+
+    `ShellJson` values are kept as shell source, which expands when the script runs; all other
+    values are escaped.
+    """
     inner, outer = " " * (indent + 2), " " * indent
     if isinstance(value, ShellJson):
         return value.source

@@ -191,7 +191,7 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Rename `path`, such as a folder or a link, if it exists and is not a regular file."""
+        """Rename `path` if it is a folder, a link or anything else that is not a regular file."""
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")

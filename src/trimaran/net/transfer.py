@@ -188,7 +188,7 @@ class _Attempt:
             raise SourceFailed(innermost(problem)) from problem
 
     def _accept(self, response: requests.Response, offset: int) -> int:
-        """Check the HTTP status, and return the offset at which the body starts."""
+        """Check the HTTP status, and return the position in the file of the first received byte."""
         status = response.status_code
         if status == 206 and response.headers.get("Content-Range", "").startswith(
             f"bytes {offset}-"

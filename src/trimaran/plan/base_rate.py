@@ -164,7 +164,7 @@ def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None
 
 
 def _same(situation: Situation, recipe: Recipe, hardware: Hardware) -> bool:
-    """Return whether `recipe` has the same device, verb, network and precision as `situation`."""
+    """Return whether `recipe` has the same device, verb, network and precision as the plan."""
     planning = situation.planning
     if hardware.device.name != situation.hardware.device.name:
         return False

@@ -29,7 +29,7 @@ Place = Literal["within", "between"]
 
 
 class _Range(strict.Model, extra="ignore"):
-    """A range of message sizes with its fitted model: time = alpha + bytes / bandwidth."""
+    """A range of message sizes, for which the model time = alpha + bytes / bandwidth was fitted."""
 
     to_bytes: Annotated[int, Field(gt=0)]
     alpha_us: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -53,9 +53,10 @@ class _Results(strict.Model, extra="ignore"):
 
 @dataclass(frozen=True)
 class _Fitted:
-    """The fit for the largest messages, and the number of ranks or nodes in the ring.
+    """The model of an all-reduce of large messages: time = alpha + bytes / bandwidth.
 
-    `alpha` is in seconds, and `bandwidth` in bytes per second.
+    `alpha` is in seconds, and `bandwidth` in bytes per second. `members` is the number of ranks or
+    nodes in the ring.
     """
 
     members: int

@@ -39,7 +39,7 @@ def peak(name: str, recipe: Recipe) -> int | None:
 def largest(entry: dict[str, Any]) -> dict[str, int]:
     """Return the estimate of the rank that needs most memory: kind of memory -> bytes.
 
-    The kind `peak` is the maximum of the whole memory.
+    The kind `peak` is the largest total at any moment of a step.
 
     Args:
         entry: the estimate of a recipe, as `read` returns it.
@@ -49,7 +49,7 @@ def largest(entry: dict[str, Any]) -> dict[str, int]:
 
 
 def path(app: str) -> Path:
-    """Return the path of an app's file, which `scripts/estimates.py` writes."""
+    """Return the path of the `estimates.json` of an app, which `scripts/estimates.py` writes."""
     return paths.app(app) / "estimates.json"
 
 

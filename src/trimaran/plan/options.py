@@ -31,7 +31,7 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
 
 
 def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether the planner supports the values of all options of a recipe that it reads."""
+    """Return whether the planner supports a recipe with the values of its options."""
     try:
         check_fixed(recipe, planning)
         network_of(recipe, planning)
@@ -43,10 +43,10 @@ def plannable(recipe: Recipe, planning: Planning) -> bool:
 
 
 def hardware_of(name: str, target: Target, instead: str = "") -> Hardware:
-    """Return the hardware facts of `target`, which has this name.
+    """Return the hardware facts of `target`.
 
     Args:
-        name: name of the target.
+        name: name of `target`, for the error message.
         target: the target.
         instead: text with another remedy, appended to the hint of the error: `, or ...`.
 

@@ -72,12 +72,12 @@ class Digests(strict.Model):
 
 
 def project_path() -> Path:
-    """Return the path of the project's file in the checkout."""
+    """Return the path of the list of images that the project has published."""
     return paths.repository() / "containers/digests.yaml"
 
 
 def own_path() -> Path | None:
-    """Return the path of the user's file; None if the user has no home folder."""
+    """Return the path of the list of images that the user pushed; None without a home folder."""
     folder = paths.of_user("XDG_STATE_HOME", ".local/state")
     return folder and folder / "digests.yaml"
 

@@ -38,8 +38,8 @@ GROUPS = (
     ("permissive", r"MIT|BSD|Apache|ISC|Zlib|PSF|Python|X11|BSL|Boost|Expat|Artistic|Unicode"
                    r"|HPND|OpenSSL|libpng|FSFAP|FSFULLR|FTL|TCL|W3C|BZIP"),
 )
-"""(kind of licence, pattern) pairs. The first pattern that matches the beginning of a word in the
-name of a licence determines its kind."""
+"""Pairs of a kind of licence and a pattern. A licence has the first kind whose pattern matches the
+beginning of a word in the name of the licence."""
 
 UNSTATED, OTHER = "not stated", "other"
 """Kinds of licences for two special cases: the package states no licence, and the name of the

@@ -127,7 +127,7 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
 
 
 def signers(sif: Path) -> list[Signer]:
-    """Return the signers of `sif`, each of which has a valid signature of the whole file.
+    """Return the signers of `sif`; each signer has a valid signature of the whole file.
 
     Apptainer requires that signatures cover every object of the file, and that each signature is by
     a key of the keyring. This function also requires one group of objects, because two signers
@@ -157,8 +157,8 @@ def require(sif: Path, accepted: Sequence[Sequence[str]]) -> Signer:
 
     Args:
         sif: path of the SIF.
-        accepted: lists of fingerprints, each of which must contain one of the signers; empty: every
-            key of the keyring is accepted.
+        accepted: lists of fingerprints; each list must contain at least one of the signers. Empty:
+            every key of the keyring is accepted.
 
     Raises:
         UsageError: The file is not a SIF.

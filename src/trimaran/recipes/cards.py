@@ -121,7 +121,7 @@ class Variants(strict.Model):
 
 
 class Tuning(strict.Model):
-    """The options of the app that `trimaran tune` changes; null: the app has no such option."""
+    """Names of the app's options that `trimaran tune` changes; null: the app has no such option."""
 
     batch: Word | None = Field(
         default=None, description="option: samples of one step, a whole number"
@@ -147,7 +147,7 @@ class Tuning(strict.Model):
 
     @property
     def options(self) -> dict[str, str]:
-        """Key of this model -> option of the app, for the keys that name an option."""
+        """The options of the app by their keys in this model: `batch` -> `batch-size-per-rank`."""
         keys = ("batch", "parts", "precision", "threads", "input", "strategy")
         return {key: value for key in keys if (value := getattr(self, key)) is not None}
 

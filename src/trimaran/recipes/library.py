@@ -51,8 +51,8 @@ names, files = _DEFINED.names, _DEFINED.files
 def file_of(name: str) -> Path | None:
     """Return the path of the recipe `name`, or None if the name is unknown.
 
-    In the name of a point of a series (`<app>/<recipe>@<point>`), the point is ignored, because
-    one file defines all points of a series.
+    One file defines all runs (points) of a series. Therefore `@<point>` at the end of a name is
+    ignored.
     """
     return files().get(name.partition("@")[0])
 
@@ -72,11 +72,11 @@ def definition(name: str) -> Recipe:
 
 
 def load(name: str) -> RecipeFile:
-    """Load the recipe `name` (`<app>/<recipe>`; for a series, `<app>/<recipe>@<point>`).
+    """Load the recipe `<app>/<recipe>`, or one run of a series: `<app>/<recipe>@<point>`.
 
     Raises:
-        UsageError: No recipe has this name, its file has faults, or `name` has no valid point of
-            a series.
+        UsageError: No recipe has this name, its file has faults, the point does not exist, or the
+            recipe is a series and `name` has no point.
     """
     file = name.partition("@")[0]
     app = definition(file).app
@@ -120,7 +120,8 @@ def load_copy(path: Path, name: str, card: CardFile) -> RecipeFile:
     checked, against `card`.
 
     Raises:
-        UsageError: The file has faults, or `name` has no valid point of a series.
+        UsageError: The file has faults, the point (run of a series) in `name` does not exist, or
+            the recipe is a series and `name` has no point.
     """
     recipe = strict.load(Recipe, path)
     strict.refuse(path, recipe.expectation_faults(card.card))
@@ -202,7 +203,7 @@ def _recipe_faults(recipe: Recipe, card: Card) -> Faults:
 
 
 def _efficiency_fault(recipe: Recipe) -> Faults:
-    """Return a fault if the file states an efficiency outside of the points of a series."""
+    """Return a fault if the recipe has the key `efficiency` outside of `series.points`."""
     if recipe.efficiency is None:
         return {}
     return {("efficiency",): "belongs to a point of a series, below series.points"}

@@ -38,7 +38,7 @@ class Earlier:
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
-    """Return the published runs of a recipe, or of one run (point) of a series.
+    """Return the published runs of a recipe; for a series, only runs of the same size (point).
 
     Args:
         recipe: the recipe of this run.

@@ -197,7 +197,7 @@ def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
-    """Return for each kind of machine the names of its hosts, and the facts that they share."""
+    """Return the hosts of a run by kind of machine: (names of the hosts, their common facts)."""
     kinds: dict[str, tuple[list[str], HostFacts]] = {}
     for host in record.hosts:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()
@@ -206,7 +206,10 @@ def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
 
 
 def _networks(record: RunRecord) -> str | None:
-    """Return the wanted fabric and the used networks, or None for a run without a fabric."""
+    """Return a text with the fabric in the site file and the networks that the run used.
+
+    Return None if no fabric was recorded for the run.
+    """
     used = record.fabric
     if used is None:
         return None

@@ -57,7 +57,7 @@ class Extension:
         return found
 
     def mounts(self) -> list[Mount]:
-        """Return the mounts that the container needs."""
+        """Return the mount of the user's `site-packages` folder in the container, if any."""
         return [Mount(str(self.packages), VENV_INSIDE)] if self.packages else []
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:

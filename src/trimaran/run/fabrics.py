@@ -26,8 +26,8 @@ CPU: tuple[Accelerator, ...] = ("cpu",)
 LOGS = "fabric"
 """Folder with the logs of the network libraries, relative to the run directory.
 
-The variables contain relative paths, because a variable with an absolute path would count as a
-change of the experiment. The working directory of the app is the run directory.
+The variables in `LOGGING` contain this relative path, because a variable with an absolute path
+would count as a change of the experiment. The working directory of the app is the run directory.
 """
 
 NCCL_DOCS = "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html"
@@ -111,7 +111,8 @@ class Profile:
 
         Args:
             accelerator: the accelerator of the image.
-            forced: whether to set the variables that forbid other networks.
+            forced: whether to set also the variables that make a library fail instead of using
+                TCP.
         """
         return {
             one.name: one.value for one in (*LOGGING, *self.settings)

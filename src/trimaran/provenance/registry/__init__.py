@@ -195,7 +195,7 @@ def _offered(
 
 
 def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bool:
-    """Return whether a registry is known from which the image with this digest can be pulled.
+    """Return whether a registry is known that may have the image with this digest.
 
     Either `registry` is given, or a record of a push or the list of published images contains the
     digest.

@@ -162,7 +162,10 @@ TOKEN_BYTES = 64 * 1024
 
 
 class _Token(BaseModel):
-    """The keys of a token server's answer that may hold the token, which is sent in a header."""
+    """The answer of a token server: the token is in `token` or `access_token`.
+
+    Only printable ASCII characters are accepted, because the token is sent in an HTTP header.
+    """
 
     token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
     access_token: str | None = Field(default=None, pattern=r"^[\x21-\x7e]+$")
