@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def half_a_second(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Let each measured call take half a second; return the calls."""
+    """Replace the timing: each measured call counts as 0.5 s. Return the list of the calls."""
     calls: list[object] = []
 
     def measured(call: object, synchronize: object, seconds: float) -> float:

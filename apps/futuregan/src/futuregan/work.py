@@ -63,9 +63,10 @@ class Feature(MinibatchStddev):
 def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
-    A training step runs the discriminator several times. The operations and outputs of its layers
-    are multiplied by the number of training passes that have the same total of operations. The
-    gradient penalty, which does not use autocast, has separate layers.
+    A training step runs the discriminator several times. Therefore the operations and outputs of
+    its layers are multiplied by a number of training passes, so that their sum equals the
+    operations of the whole step. The gradient penalty does not use autocast; it has separate
+    layers.
     """
     shape = Shape(size)
     with torch.device("meta"):
