@@ -34,7 +34,7 @@ def program(findings: Path) -> Program:
 
 
 def half(program: Program, folder: Path, *words: str) -> tuple[Path, Path]:
-    """Make a whole run, and a run that resumes within an epoch; return both folders."""
+    """Make an uninterrupted run, and one that resumes within an epoch; return both folders."""
     whole, first, rest = (folder / name for name in ("whole", "first", "rest"))
     words = (*words, "--eval-every", "0")  # at the end of the first there would be one more
     assert program.main(whole, *words) == 0

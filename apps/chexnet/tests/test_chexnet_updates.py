@@ -31,7 +31,7 @@ from trainkit.testing import reading
 class OfTwo(TensorFlowStrategy):
     """A stand-in for one of two ranks; the other rank has gradients of 0 and statistics of 3.
 
-    A sum of two values over the ranks has 10 more in the first value.
+    `total` adds 10 to the first of two values, as the contribution of the other rank.
 
     Attributes:
         begun: the variables that rank 0 broadcasts at the start.

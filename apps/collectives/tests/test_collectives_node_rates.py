@@ -1,4 +1,4 @@
-"""The rates of a node: counted operations and bytes, and reads of files."""
+"""Tests of the rates of a node: counted operations and bytes, and reads of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes, the bus factors and the exact results of the operations."""
+"""Tests of the sizes, the bus factors and the exact results of the operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app contract, also for trainings whose networks grow in the middle of a run."""
+"""Tests of the app contract, also for trainings whose networks grow in the middle of a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
         self, program: Program, whole: Path, tmp_path: Path, begins: int
     ) -> None:
-        """A run that resumes after step `begins` has the same bits as the whole run.
+        """A run that resumes after step `begins` has the same bits as the uninterrupted run.
 
         Step 3 is the last step at 8 pixels; step 8 is the last step that fades in 16 pixels.
         """

@@ -1,4 +1,4 @@
-"""The clips of a training, and trainings that are resumed from a checkpoint."""
+"""Tests of the clips of a training, and of trainings that resume from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `predict` and `plot` on a trained generator, and invalid inputs."""
+"""Tests of `evaluate`, `predict` and `plot` with a trained generator, and with invalid inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions, scores and pictures of a generator that is a formula, compared with NumPy."""
+"""Tests of predictions, scores and pictures of a generator that is a formula, against NumPy."""
 
 from __future__ import annotations
 

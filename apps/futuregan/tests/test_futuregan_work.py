@@ -1,4 +1,4 @@
-"""The operations of a training step, which `trimaran plan` reads from work.json."""
+"""Tests of the operations of a training step, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 

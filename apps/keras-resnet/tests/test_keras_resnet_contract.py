@@ -1,4 +1,4 @@
-"""The app obeys the contract with each strategy."""
+"""Tests of the app contract with each strategy."""
 
 from __future__ import annotations
 

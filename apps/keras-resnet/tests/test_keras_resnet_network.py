@@ -1,4 +1,4 @@
-"""Networks by name, and the training step."""
+"""Tests of the networks, which are selected by their names, and of the training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainkit.testing.refusals import refused
 
 
 def test_resnet50v2_has_the_published_number_of_parameters() -> None:
-    """The published lesson that the README names has 25,613,800 parameters with 1,000 classes."""
+    """The lesson that the README names publishes 25,613,800 parameters with 1,000 classes."""
     assert network.network("ResNet50V2", 128, 1000).count_params() == 25_613_800
 
 

@@ -1,4 +1,4 @@
-"""Ranks that end, and launches that do not fit a strategy."""
+"""Tests of ranks that end, and of launches that do not fit a strategy."""
 
 from __future__ import annotations
 

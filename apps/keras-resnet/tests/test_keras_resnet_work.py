@@ -1,4 +1,4 @@
-"""The work of the networks, which `trimaran plan` reads from work.json."""
+"""Tests of the operations of each layer, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 
