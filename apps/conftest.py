@@ -23,5 +23,5 @@ if find_spec("trainkit"):  # shards is tested in the tool's environment, without
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out tests for which a slow machine has no time."""
+    """Register the plugin that skips tests which a slow machine cannot finish in time."""
     time_limit.register(config)

@@ -116,7 +116,7 @@ class Optimizer:
         self._second: dict[str, Any] = {}
 
     def step(self, values: Arrays, slopes: Mapping[str, np.ndarray], rate: float) -> None:
-        """Update the values that have a gradient in `slopes`."""
+        """Update each of `values` that has a gradient in `slopes`; `rate` is the learning rate."""
         self._made += 1
         for name, slope in slopes.items():
             if name.startswith("kernel"):

@@ -209,7 +209,10 @@ def test_others_are_excelled_in_findings_of_the_same_name_only() -> None:
 
 def test_a_map_is_the_features_by_the_mean_slope_of_its_own_finding_where_they_speak_for_it(
 ) -> None:
-    """Compare with Grad-CAM written out, for a head whose gradients differ between positions."""
+    """Logits and maps equal the formulas in NumPy, for a head of two dense layers.
+
+    The gradients of such a head differ between positions.
+    """
     given = keras.Input((2, 2, 3))
     hidden = keras.layers.Dense(5, "relu", name="fc1")(keras.layers.Flatten()(given))
     head = keras.Model(given, keras.layers.Dense(2, name="findings")(hidden))

@@ -27,7 +27,8 @@ RED_GREEN_BLUE = np.array([200.0, 100, 50])
 TORCH = (RED_GREEN_BLUE / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
 CAFFE = [50 - 103.939, 100 - 116.779, 200 - 123.68]  # blue, green, red
 GIVEN = {"densenet121": TORCH, "small": TORCH, "resnet50": CAFFE, "vgg16": CAFFE}
-"""Network -> normalized colour that its first layer must get; MobileNetV2 has a test of its own."""
+"""Network -> the normalized test colour that its first layer must get. MobileNetV2 has a test of
+its own."""
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -75,7 +76,7 @@ def test_the_head_of_vgg_has_two_layers_of_4096_before_the_findings() -> None:
 
 TABLE = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
          (6, 160, 3, 2), (6, 320, 1, 1))
-"""MobileNetV2 in arXiv:1801.04381, table 2: expansion, features, repetitions, stride."""
+"""MobileNetV2, arXiv:1801.04381, table 2: expansion factor, channels, repetitions, stride."""
 
 
 class Mobile:
@@ -157,7 +158,10 @@ def test_mobilenet_computes_what_torchvision_does_with_its_weights(tmp_path: Pat
 
 
 def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: Path) -> None:
-    """PyTorch sorts the storages by their keys, and several tensors may share a storage."""
+    """Each tensor has the written values, with a storage of its own or with a shared storage.
+
+    PyTorch sorts the storages by their keys.
+    """
     tensors = {f"t{at}": np.arange(3 * at, 3 * at + 6 + at, dtype=np.float32) for at in range(12)}
     found = torchfile.read(torch_file(tmp_path / "a.pth", tensors))
     for name, value in tensors.items():
@@ -170,7 +174,10 @@ def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: 
 def test_of_the_head_all_but_the_classifier_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example, the head of VGG-16 needs the two layers of 4,096 features in Keras's file."""
+    """A file of Keras sets all layers of the head except the classifier.
+
+    For example, the head of VGG-16 needs the two layers of 4,096 features in Keras's file.
+    """
     monkeypatch.setitem(weights.KERAS, "small", {})
     body = network.build("small", 32, 2, "fp32").body
     given = keras.Input((4, 4, 32))
@@ -242,9 +249,9 @@ def test_keras_trains_on_the_same_colours_by_the_same_loss(name: str, channels: 
 
 
 def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The test replaces Horovod, whose optimizer must wrap the app's optimizer.
+    """The compiled model has Horovod's optimizer, and the two callbacks of Horovod are returned.
 
-    The callbacks of Horovod must broadcast the weights and average the metrics.
+    One callback broadcasts the weights, the other averages the metrics. The test replaces Horovod.
     """
     def distributed(own: Any) -> Any:
         wrapped = keras.optimizers.Adam(float(own.learning_rate.numpy()))
@@ -276,7 +283,11 @@ class Second(TensorFlowStrategy):
 
 
 def test_keras_tells_the_loss_of_the_steps_since_the_last_time_and_all_images() -> None:
-    """Keras reports the mean loss of the epoch so far; the last batch of an epoch has one image."""
+    """The log contains the mean loss since the last log line, and the images per second.
+
+    Keras itself reports the mean loss of the epoch so far. The last batch of an epoch has one
+    image.
+    """
     plan, log = Plan(21, 10, 0, training=True), Log()
     data = SimpleNamespace(train=SimpleNamespace(plan=plan))
     settings = FitSettings(epochs=2, log_every=2)

@@ -83,7 +83,7 @@ def test_random_parts_are_the_same_by_seed_epoch_and_step(tmp_path: Path) -> Non
 
 
 def test_a_photograph_is_judged_by_its_middle(tmp_path: Path) -> None:
-    """The network does not see the left and right borders of a wide photograph."""
+    """In an evaluation, the network does not see the left and right borders of a wide image."""
     pixels = np.zeros((32, 64), np.uint8)
     pixels[2:30, 18:46] = 200  # the middle 28 pixels
     images = [((0,), png(pixels))] * 2

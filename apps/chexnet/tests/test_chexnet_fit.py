@@ -50,7 +50,10 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_keras_3_is_refused_for_ranks_with_the_remedy(tmp_path: Path) -> None:
-    """With Keras 3, Horovod's optimizer averages nothing."""
+    """With Keras 3 and Horovod, the command ends with an error that names the remedy.
+
+    Horovod's optimizer would average nothing.
+    """
     words = ("--synthetic", "--out", tmp_path / "run", "--strategy", "horovod")
     said = fit(*words, code=2, legacy="0")
     assert_reported(said, "library-missing", "Keras 2", "Keras 3", "TF_USE_LEGACY_KERAS=1")

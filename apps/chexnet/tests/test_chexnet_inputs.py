@@ -131,7 +131,10 @@ def test_synthetic_images_have_as_many_findings_as_chest_x_rays(tmp_path: Path) 
 
 
 def test_packed_pictures_are_seen_as_by_the_packer(tmp_path: Path) -> None:
-    """An older packer kept EXIF tags, and files that TensorFlow cannot decode in grey."""
+    """Unusual images that an older packer has stored are decoded to the expected pixels.
+
+    They have EXIF tags, or TensorFlow cannot decode them in grey.
+    """
     cases = [case for case in GOOD.values() if case.pixels.shape[:2] == (24, 32)]
     packed = [([at % 2], case.content) for at, case in enumerate(cases)]
     folder = pack(tmp_path / "odd", {"train": packed, "val": packed[:2]})

@@ -157,7 +157,10 @@ def test_findings_of_an_image_and_where_they_are(
 def test_both_commands_say_the_same_of_an_image(
     channels: int, packed: tuple[int, int] | None, tmp_path: Path
 ) -> None:
-    """`evaluate` and `predict` get the same image: in grey, in colours, or scaled for packing."""
+    """`evaluate` and `predict` compute the same probabilities for an image.
+
+    The image is grey, coloured, or scaled for packing.
+    """
     draw = np.random.default_rng(0)
     levels = draw.integers(0, 256, (9, 7) if channels == 1 else (9, 7, 3))
     pixels = np.kron(levels, np.ones((11, 11, 1)[: levels.ndim])).astype(np.uint8)
@@ -185,7 +188,10 @@ def test_a_finding_that_is_none_and_an_image_that_is_none_are_named(
 
 
 def test_a_map_is_where_the_logit_rises() -> None:
-    """If the head averages the features, Grad-CAM is their sum, weighted as in the head."""
+    """For a head that averages the features, a map is their sum with the weights of the head.
+
+    The sum is divided by the number of positions; negative sums become 0.
+    """
     tf.keras.utils.set_random_seed(0)
     built = network.build("small", 32, 2, "fp32")
     model = restore.Restored(built, ("left", "right"), 32, 1, 7)
@@ -270,7 +276,10 @@ def test_images_of_one_class_each_are_learned_and_begun_with(
 
 @pytest.mark.parametrize("size", [(2, 3000), (3000, 2)])
 def test_a_strip_is_drawn_too(size: tuple[int, int], tmp_path: Path) -> None:
-    """With its own aspect ratio, the figure would have more pixels than matplotlib can draw."""
+    """The figure of a very narrow or very flat image is drawn.
+
+    With the aspect ratio of the image, it would have more pixels than matplotlib can draw.
+    """
     maps = np.zeros((1, size[1], size[0]), np.float32)
     image = Image.new("L", size)
     one = predict.Prediction(tmp_path / "strip.png", image, np.array([0.5]), maps, maps)

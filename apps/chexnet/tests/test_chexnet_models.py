@@ -43,7 +43,7 @@ def test_a_network_is_trained_looked_at_and_exported(
 
 
 def test_a_map_of_vgg_has_the_slopes_through_its_layers_of_4096() -> None:
-    """Grad-CAM's expected weights are gradients through three layers, averaged over positions."""
+    """The maps equal Grad-CAM in NumPy, with mean gradients through three dense layers."""
     tf.keras.utils.set_random_seed(0)
     built = network.build("vgg16", 64, 2, "fp32")
     model = restore.Restored(built, ("left", "right"), 64, 3, 1)

@@ -110,9 +110,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Network:
 def test_a_file_that_keras_writes_gives_the_features_of_keras(
     name: str, maker: str, module: str, tmp_path: Path
 ) -> None:
-    """Keras 2 writes the file, because it wrote the published files.
+    """With the weights of a file of Keras, a body has the same features as Keras's network.
 
-    Keras 3 gives the layers of DenseNet other names.
+    Keras 2 writes the file, as it wrote the published files; Keras 3 gives the layers of DenseNet
+    other names.
     """
     applications = tf_keras.applications
     theirs = getattr(applications, maker)(
@@ -178,7 +179,10 @@ def test_weights_of_another_network_are_refused_with_the_layers(
 
 
 def test_a_network_that_is_not_kerass_takes_no_file_of_keras(tmp_path: Path) -> None:
-    """For example, Keras and torchvision define MobileNetV2 with equal shapes but other outputs."""
+    """A file of Keras is refused for a network that Keras does not publish.
+
+    For example, Keras and torchvision define MobileNetV2 with equal shapes but other outputs.
+    """
     found = network.build("small", 32, 3, "fp32")
     with refused(DataError, "weights-mismatch", "own.h5: small "):
         weights.load(found, keras_file(tmp_path / "own.h5", body(found)))

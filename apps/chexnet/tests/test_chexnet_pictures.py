@@ -130,7 +130,10 @@ def test_windows_are_scaled_between_four_neighbours_and_rounded() -> None:
 
 @pytest.mark.parametrize("side", [59, 117, 233, 245])
 def test_a_white_image_has_no_black_line_at_its_end(side: int) -> None:
-    """For these sizes, a rounding error could move the last line of pixels beyond the image."""
+    """All windows of a white image are white.
+
+    For these sizes, a rounding error could move the last line of pixels beyond the image.
+    """
     white = tf.fill((side, side, 1), tf.constant(255, tf.uint8))
     boxes = tf.constant([crops.WHOLE, (0, 1, 1, 0), *crops.ten_crops()], tf.float32)
     assert crops.crop_and_resize(white, boxes, 224).numpy().min() == 255

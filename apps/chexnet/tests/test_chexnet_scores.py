@@ -75,7 +75,10 @@ def test_an_interval_holds_the_area_and_narrows_with_more_images() -> None:
 
 
 def test_intervals_are_percentiles_of_draws_with_repetition() -> None:
-    """scikit-learn scores each bootstrap sample; only some samples contain the third finding."""
+    """The intervals equal percentiles of the AUROCs of scikit-learn for the same samples.
+
+    Only some bootstrap samples contain an image with the third finding.
+    """
     draw, images = np.random.default_rng(2), 90
     labels = (draw.random((images, 3)) < [0.5, 0.1, 0]).astype(float)
     labels[7, 2] = 1

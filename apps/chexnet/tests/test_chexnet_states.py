@@ -1,4 +1,4 @@
-"""Tests of the exact resume of the loss scale and in half precision, and of the training's end."""
+"""Tests of runs that resume with the same bits in half precision, and of the end of a training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trainkit.testing.refusals import assert_reported
 STEPS = 18
 LAST = ("--patience", "0", "--stop-after", "2", "--epochs", "9", "--frozen-epochs", "9",
         "--base-lr", "1e-12")
-"""Options of a training that learns nothing, so that its third evaluation ends it."""
+"""Options of a training that learns nothing, so that its third evaluation is its last one."""
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def program(findings: Path) -> Program:
 
 
 def half(program: Program, folder: Path, *words: str) -> tuple[Path, Path]:
-    """Return the folders of a run without a stop and of a run that resumes within an epoch."""
+    """Make an uninterrupted run, and one that resumes within an epoch; return both folders."""
     whole, first, rest = (folder / name for name in ("whole", "first", "rest"))
     words = (*words, "--eval-every", "0")  # at the end of the first there would be one more
     assert program.main(whole, *words) == 0

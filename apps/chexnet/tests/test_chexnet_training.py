@@ -31,7 +31,7 @@ COMMON = f"""--model small --size 32 --channels 1 --seed {SEED} --threads 1 --de
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_graphs() -> Iterator[None]:
-    """Disable TensorFlow's graph optimizer, which takes longer than the few runs of the graphs."""
+    """Disable TensorFlow's graph optimizer, which would take more time than it saves here."""
     for off in (True, False):
         tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": off})
         if off:
@@ -167,9 +167,10 @@ def made_up(trained: Any, session: Any, loader: Any) -> Evaluation:
 def test_adam_with_a_rate_that_the_validation_lowers_goes_on_as_a_second_one_does(
     chests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test compares the whole run, and a run that resumes after the rate fell.
+    """A run with Adam has the weights and learning rates of the second implementation.
 
-    Steps with a frozen body do not count as steps of the body's optimizer.
+    A run that resumes after the rate fell has exactly the same weights. Steps with a frozen body do
+    not count as steps of the body's optimizer.
     """
     words = """--epochs 9 --frozen-epochs 1 --batch-size-per-rank 7 --no-weighted --no-statistics
         --base-lr 0.004 --patience 1 --drop 0.25 --stop-after 2"""
@@ -199,9 +200,10 @@ def test_adam_with_a_rate_that_the_validation_lowers_goes_on_as_a_second_one_doe
 def test_a_pre_training_does_what_a_second_one_does_and_is_judged_by_its_accuracy(
     tmp_path: Path
 ) -> None:
-    """The loss is the softmax cross-entropy, with weight decay.
+    """A pre-training has the weights, rates and scores of the second implementation.
 
-    The rate falls in steps, and also when the accuracy no longer rises.
+    The loss is the softmax cross-entropy, with weight decay. The rate falls in steps, and also when
+    the accuracy no longer rises.
     """
     made = {
         split: [((0 if 0 in found else 1,), content) for found, content in map(image, seeds)]

@@ -29,7 +29,9 @@ from trainkit.testing import reading
 
 
 class OfTwo(TensorFlowStrategy):
-    """One of two ranks. The other rank has the gradients 0, the statistics 3, the sums 10, 20, ....
+    """A stand-in for one of two ranks; the other rank has gradients of 0 and statistics of 3.
+
+    `total` adds 10 to the first of two values, as the contribution of the other rank.
 
     Attributes:
         begun: the variables that rank 0 broadcasts at the start.
@@ -238,7 +240,10 @@ def test_everything_that_changes_with_the_steps_comes_back(
 
 
 def test_ranks_are_compared_by_all_that_is_learned(training: Callable[..., Training]) -> None:
-    """The digest leaves out statistics, which differ between the ranks within an epoch."""
+    """The digest changes with each trainable weight, but not with statistics.
+
+    The statistics differ between the ranks within an epoch.
+    """
     made = training().trained
     learned = {id(one) for part in (made.network.body, made.network.head)
                for one in part.trainable_variables}

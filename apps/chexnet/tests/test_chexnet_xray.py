@@ -53,7 +53,7 @@ def test_sixteen_bits_become_eight(tmp_path: Path) -> None:
 
 
 def test_fewer_bits_than_the_file_has_are_refused(tmp_path: Path) -> None:
-    """Values of 12 bits in a file of 16 bits would give an almost black image."""
+    """A 16-bit file with values of only 12 bits is refused: the image would be almost black."""
     file = tmp_path / "a.png"
     Image.fromarray(np.array([[0, 900], [2000, 4095]], np.uint16)).save(file)
     with refused(DataError, "image-undecodable", file, "16 bits", "4095"):

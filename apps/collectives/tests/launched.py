@@ -43,18 +43,21 @@ def start(words: Sequence[str | Path], code: int = 0, **variables: str) -> str:
 
 
 def mpi(ranks: int, out: Path, *more: str, code: int = 0) -> str:
-    """Measure with MPI."""
+    """Run `measure` with MPI on `ranks` ranks, and return its output."""
     words = [*MPIRUN, str(ranks), sys.executable, "-m", "collectives", "measure", "--out", out]
     return start([*words, "--library", "mpi", *QUICK, *more], code)
 
 
 def torch(ranks: int, out: Path, *more: str, code: int = 0) -> str:
-    """Measure with torch.distributed."""
+    """Run `measure` with torch.distributed on `ranks` ranks, and return its output."""
     words = [*TORCHRUN, str(ranks), "-m", "collectives", "measure", "--out", out]
     return start([*words, *QUICK, *more], code)
 
 
 def faulty(fault: str, out: Path, *more: str, code: int) -> str:
-    """Measure with MPI on two ranks, of which the last misbehaves as `fault` describes."""
+    """Run `measure` with MPI on two ranks; return its output.
+
+    The last rank misbehaves as `fault` describes.
+    """
     words = [*MPIRUN, "2", sys.executable, FAULTY, "measure", "--out", out, "--library", "mpi"]
     return start([*words, *QUICK, *more], code, FAULT=fault)

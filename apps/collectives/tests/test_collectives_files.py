@@ -1,4 +1,4 @@
-"""`collectives.json` is written and read strictly; memory, tables, metrics and plots of results."""
+"""Tests of the files and texts of a measurement: strict format, memory, tables, metrics, plots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fitted model: known parameters are found, and no change of protocol is found in error."""
+"""Tests of the fitted model: it finds known parameters, and no change of protocol in error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_noisy_times_give_their_parameters_and_no_break(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_change_of_protocol_is_found_at_its_size(seed: int) -> None:
-    """Assert that a rendezvous, which costs further messages, is found from 64 KiB on."""
+    """The fit finds the change of protocol at 64 KiB, where messages begin to need a rendezvous."""
     place = SIZES.index(64 << 10)
     y = times(2e-6, 1 / 2e9, seed)
     y[place:] = times(60e-6, 1 / 5e9, seed)[place:]

@@ -1,4 +1,4 @@
-"""The rates of a node: counted operations and bytes, and reads of files."""
+"""Tests of the rates of a node: counted operations and bytes, and reads of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def half_a_second(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Let each measured call take half a second; return the calls."""
+    """Replace the timing: each measured call counts as 0.5 s. Return the list of the calls."""
     calls: list[object] = []
 
     def measured(call: object, synchronize: object, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""The sizes, the bus factors and the exact results of the operations."""
+"""Tests of the sizes, the bus factors and the exact results of the operations."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ def test_what_arrives_is_what_was_sent(ranks: int) -> None:
 
 
 class MiddleRank(Strategy):
-    """Rank 1 of three; rank 0 answers with the next of `others`, or as rank 1 if none is left."""
+    """The strategy of rank 1 of three ranks.
+
+    In each exchange, rank 0 contributes the next of `others`, or the value of rank 1 if none is
+    left.
+    """
 
     def __init__(self, *others: str | None) -> None:
         super().__init__(Ranks("torchrun", 1, 3, 1, 3))

@@ -1,4 +1,4 @@
-"""The test data are exact in every number format, and differ where an error must be detected."""
+"""Tests of the data: exact in every number format, and different where errors must be detected."""
 
 from __future__ import annotations
 

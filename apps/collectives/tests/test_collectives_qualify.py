@@ -1,4 +1,4 @@
-"""Real qualifications of several nodes, which are only names on this host, and a hanging rank."""
+"""Tests of real qualifications on several simulated nodes of this host, and of a hanging rank."""
 
 from __future__ import annotations
 

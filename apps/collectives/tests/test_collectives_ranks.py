@@ -138,7 +138,10 @@ def test_one_rank_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_ranks_that_see_no_other_are_refused(tmp_path: Path) -> None:
-    """Assert that processes that a foreign launcher starts without a connection do not measure."""
+    """`measure` ends with an error if the launcher did not connect the ranks.
+
+    The variables of a foreign launcher name two ranks, but MPI is not connected to another rank.
+    """
     words = [sys.executable, "-m", "collectives", "measure", "--out", tmp_path / "run"]
     variables = {"PMI_RANK": "0", "PMI_SIZE": "2"}
     said = start([*words, "--library", "mpi"], 2, **variables)

@@ -1,4 +1,4 @@
-"""Sizes, names and combinations of options."""
+"""Tests of the options: sizes, names of operations, and combinations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rounds of pairs: disjoint, complete, and as few as possible."""
+"""Tests of the rounds of pairs: disjoint, complete, and as few as possible."""
 
 from __future__ import annotations
 

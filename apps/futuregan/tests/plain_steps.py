@@ -141,7 +141,10 @@ def step(
     began: Training, one: Batch, size: int, fade: float, rate: float, *, judged: bool,
     keep: float,
 ) -> Moved:
-    """Return the result of one reference step; the networks of `began` do not change."""
+    """Make one reference step from the training `began`, and return the result.
+
+    The networks of `began` do not change.
+    """
     settings = began.settings
     generator, critic = copy.deepcopy((began.generator, began.discriminator))
     average = copy.deepcopy(began.trained.average or began.generator)

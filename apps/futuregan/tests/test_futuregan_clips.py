@@ -1,4 +1,4 @@
-"""Clips: each clip occurs once per epoch, in an order that does not depend on the ranks."""
+"""Tests of clips: each occurs once per epoch, in an order that does not depend on the ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app contract, also for trainings whose networks grow in the middle of a run."""
+"""Tests of the app contract, also for trainings whose networks grow in the middle of a run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_at_and_in_a_growth(
         self, program: Program, whole: Path, tmp_path: Path, begins: int
     ) -> None:
-        """Step 3 is the last step at 8 pixels; step 8 is the last step that fades in 16 pixels."""
+        """A run that resumes after step `begins` has the same bits as the uninterrupted run.
+
+        Step 3 is the last step at 8 pixels; step 8 is the last step that fades in 16 pixels.
+        """
         out = tmp_path / "run"
         program.train(tmp_path / "begun", "--checkpoint-every", str(begins), "--keep", "20")
         begun = {file.name: file for file in reading.checkpoints(tmp_path / "begun")}
@@ -94,7 +97,10 @@ class TestContract(Contract):
     def test_half_precision_begins_as_fp32_does(
         self, program: Program, tmp_path: Path, half: str
     ) -> None:
-        """The gradient penalty is computed in fp32, but the generated clips have half precision."""
+        """In half precision, losses and penalty of the first step are close to those in fp32.
+
+        The gradient penalty is computed in fp32, but the generated clips have half precision.
+        """
         for precision in ("fp32", half):
             program.train(tmp_path / precision, "--precision", precision, "--max-steps", "1",
                           "--log-every", "1")
@@ -110,7 +116,10 @@ class TestContract(Contract):
     def test_fp16_goes_on_over_a_growth_to_the_same_bits_and_skips_steps_out_of_range(
         self, program: Program, tmp_path: Path
     ) -> None:
-        """The checkpoint contains the loss scale, which falls when a gradient overflows in fp16."""
+        """An update whose gradient overflows is skipped; a resumed run has the same bits.
+
+        The checkpoint contains the loss scale, which falls when a gradient overflows in fp16.
+        """
         words = ["--precision", "fp16", "--reconstruction", "1e5", "--max-steps", "12"]
         program.train(tmp_path / "whole", *words, "--checkpoint-every", "1", "--keep", "20")
         files = reading.checkpoints(tmp_path / "whole")
@@ -131,7 +140,10 @@ class TestContract(Contract):
         self, program: Program, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         capsys: pytest.CaptureFixture[str],
     ) -> None:
-        """Step 8 makes the generator's weights infinite, although the loss of step 8 is finite."""
+        """The training ends with an error, and the checkpoint of step 7 can be evaluated.
+
+        Step 8 makes the generator's weights infinite, although the loss of step 8 is finite.
+        """
         update = Training.update
 
         def too_far(self: Training, name: str, rate: float) -> None:

@@ -1,4 +1,4 @@
-"""The clips of a training, and trainings that are resumed from a checkpoint."""
+"""Tests of the clips of a training, and of trainings that resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trainkit.torch.strategy import TorchStrategy
 
 TRAIN = [coloured(17, 16, 16, 1), coloured(14, 16, 16, 2)]
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""The validation sequences of the fixture `colours`; `TRAIN` has its training sequences."""
+"""Frames of the validation sequences of the fixture `colours`; `TRAIN` has the training frames."""
 SEED = 23
 ALONE = TorchStrategy()
 
@@ -83,7 +83,10 @@ def test_clips_to_learn_from_may_overlap_and_those_held_out_do_not(
 
 
 def test_each_clip_of_each_step_and_epoch_has_a_point_of_its_own(colours: Path) -> None:
-    """NumPy draws the interpolation positions in 0..1 from the seed, the epoch and the step."""
+    """Each clip gets its own interpolation position in 0..1, which NumPy draws for the test.
+
+    The positions depend on the seed, the epoch and the step.
+    """
     found = opened(colours, stride=1)  # 13 + 10 clips
     points = []
     for number in range(3):

@@ -1,4 +1,4 @@
-"""The schedule of the growth: the resolution of each epoch, and the batch sizes."""
+"""Tests of the schedule of the growth: the resolution of each epoch, and the batch sizes."""
 
 from __future__ import annotations
 

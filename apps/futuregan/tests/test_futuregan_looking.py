@@ -1,4 +1,4 @@
-"""The commands `evaluate`, `predict` and `plot` on a trained generator, and invalid inputs."""
+"""Tests of `evaluate`, `predict` and `plot` with a trained generator, and with invalid inputs."""
 
 from __future__ import annotations
 
@@ -149,7 +149,10 @@ def test_what_follows_a_video_is_predicted_beyond_its_end(
 def test_a_clip_begins_with_the_same_frame_however_long_it_is_gone_on_with(
     frames: int, there: int, run: Path, sequences: Path
 ) -> None:
-    """The clip has fewer true future frames if the sequence ends earlier."""
+    """The clip begins with the same frame for any number of predicted frames.
+
+    It has fewer true future frames if the sequence ends earlier.
+    """
     model = restore.open_generator(run, None, torch.device("cpu"))
     clip = video_input.open_video_input(sequences, "train", model, frames, 1).read(4)
     assert np.array_equal(clip[..., 0], moving(16, 16, 1)[5 : 5 + there])
@@ -244,7 +247,10 @@ def test_footage_that_cannot_be_used_is_named(
 def test_every_video_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     ending: str, codec: str, count: int, tmp_path: Path
 ) -> None:
-    """FFmpeg logs the same messages for all files that are truncated at the same byte."""
+    """Each of several truncated videos is refused; the error names the first missing frame.
+
+    FFmpeg logs the same messages for all files that are truncated at the same byte.
+    """
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec, 12), 8)
         with refused(DataError, "image-undecodable", path, "frame 7: "):
@@ -259,7 +265,7 @@ def test_a_video_with_fewer_frames_than_its_header_lists_is_a_fault(tmp_path: Pa
 
 
 ONE, LAST = 1 << 16, 1 << 30
-"""The fixed-point number 1.0 in a display matrix: in the first two columns, and in the last one."""
+"""The fixed-point number 1.0 in a video's display matrix: in columns 1 and 2, and in column 3."""
 
 
 def with_matrix(place: Path, *matrix: float) -> Path:
@@ -290,7 +296,10 @@ def with_matrix(place: Path, *matrix: float) -> Path:
 def test_a_video_is_seen_as_a_player_shows_it(
     matrix: tuple[int, ...], seen: str, tmp_path: Path
 ) -> None:
-    """The display matrix turns and mirrors frames. Some programs write zeros, with no effect."""
+    """Frames are turned and mirrored as the display matrix in the video file requires.
+
+    Some programs write a matrix of zeros, which has no effect.
+    """
     for image in video_input.video_frames(with_matrix(tmp_path, *matrix)):
         assert image.size == ((48, 64) if seen[:2] in ("rb", "br", "wg", "gw") else (64, 48))
         quarters = [image.getpixel((image.width * x // 4, image.height * y // 4))

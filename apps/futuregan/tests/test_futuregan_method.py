@@ -1,4 +1,4 @@
-"""The formulas of the method, compared with values that are computed in another way."""
+"""Tests of the formulas of the method, against values that are computed in another way."""
 
 from __future__ import annotations
 

@@ -79,7 +79,10 @@ def test_growth_begins_with_what_the_smaller_network_makes(residual: bool, skip:
 
 
 def test_what_the_encoder_had_comes_to_the_decoder_from_all_frames_of_the_past() -> None:
-    """If the weights between encoder and decoder are 0, only skip connections affect a pixel."""
+    """Through the skip connections, a predicted pixel depends on all input frames.
+
+    The weights between encoder and decoder are 0, so that only skip connections have an effect.
+    """
     generator = Generator(Shape(8, 3, 2, 1, 4, skip=5))
     for one in generator.middle.parameters():
         torch.nn.init.zeros_(one)
@@ -153,7 +156,10 @@ def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
 def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
     clips: int, group: int, most: int
 ) -> None:
-    """The cases include the last batch of an epoch, which may have fewer clips."""
+    """Micro-batches have the same standard deviations as the whole batch.
+
+    The cases include the last batch of an epoch, which may have fewer clips.
+    """
     values = torch.randn(clips, 2, 1, 3, 3)
     in_parts = spread(group, str(most))
     sizes = in_parts.split_sizes(clips, 12, 8)
@@ -163,7 +169,10 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 
 
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
-    """If a rank processes enough clips at once, its groups contain no clips of other ranks."""
+    """All ranks have equally many micro-batches if a group contains the clips of all ranks.
+
+    If a rank processes enough clips at once, its groups contain no clips of other ranks.
+    """
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
     assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]
     assert not spread(4, "1").is_global(64)
@@ -196,7 +205,7 @@ def scores_and_slopes(strategy: TorchStrategy) -> tuple[Tensor, Tensor]:
 def test_clips_alone_on_their_ranks_differ_from_those_of_the_others(
     ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Scores and gradients of a gradient penalty are the same as in one process."""
+    """With few clips per rank, scores and penalty gradients are the same as in one process."""
     expected, gradient = scores_and_slopes(ALONE)
     found = on_ranks(ranks, scores_and_slopes, monkeypatch)
     assert torch.allclose(torch.cat([scores for scores, _ in found]), expected, atol=1e-5)

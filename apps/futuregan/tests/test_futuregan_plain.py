@@ -130,7 +130,10 @@ TURNED = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(6)).dou
 
 
 def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a gradient with respect to `values` and a second-order gradient, of the same shape."""
+    """Return two gradients with respect to `values`, of the same shape: of first and second order.
+
+    The first is the gradient of the sum of `added` times `turned`.
+    """
     (slopes,) = torch.autograd.grad((added * turned).sum(), values, create_graph=True)
     (again,) = torch.autograd.grad((slopes * slopes * values).sum(), values)
     return slopes.detach(), again

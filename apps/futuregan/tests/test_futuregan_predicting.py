@@ -1,4 +1,4 @@
-"""Predictions, scores and pictures of a generator that is a formula, compared with NumPy."""
+"""Tests of predictions, scores and pictures of a generator that is a formula, against NumPy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from futuregan.settings import EvaluateSettings
 PAST, FUTURE = plain_future.PAST, plain_future.FUTURE
 CPU = torch.device("cpu")
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""The validation sequences of the fixture `colours`."""
+"""Frames of the validation sequences of the fixture `colours`."""
 
 
 def seen(frames: NDArray[Any]) -> NDArray[np.float64]:
@@ -55,7 +55,10 @@ def test_a_long_prediction_goes_on_from_the_frames_made_last(frames: int, fade: 
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace all checkpoints by the formula of `plain_future`, which uses every second frame."""
+    """Replace the generator of each checkpoint by the formula of `plain_future`.
+
+    The formula uses every second frame.
+    """
     model = plain_future.restored(every=2)
     monkeypatch.setattr(restore, "open_generator", lambda *_: model)
 

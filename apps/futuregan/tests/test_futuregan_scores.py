@@ -87,7 +87,10 @@ def street(place: int) -> torch.Tensor:
 
 
 def test_sharpness_is_that_of_what_moves_and_not_of_what_stands_still() -> None:
-    """The mean of two futures and a blurred bar are less sharp, although the stripes are sharp."""
+    """The sharpness depends only on moving regions.
+
+    The mean of two futures and a blurred bar are less sharp, although the still stripes are sharp.
+    """
     past, truth = street(4).expand(-1, -1, 2, -1, -1), street(14)
     blurred = truth.clone()
     blurred[..., :16, :] = torch.nn.functional.avg_pool3d(

@@ -1,4 +1,4 @@
-"""The settings that a resumed training must not change, and the report of a rank that hangs."""
+"""Tests of the settings that a resumed training must not change, and of a rank that hangs."""
 
 from __future__ import annotations
 

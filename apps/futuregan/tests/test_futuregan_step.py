@@ -187,7 +187,10 @@ def test_slopes_of_the_penalty_have_all_their_bits_where_networks_have_half() ->
 
 
 def test_losses_that_are_scaled_for_half_precision_make_a_step_of_their_own_size() -> None:
-    """The two networks have different loss scales."""
+    """A step in fp16 is close to the reference step, which has no loss scale.
+
+    The two networks have different loss scales.
+    """
     found = plain.training(dataclasses.replace(SETTINGS, precision="fp16"))
     assert all(scaler.is_enabled() for scaler in found.scalers.values())
     found.scalers = {

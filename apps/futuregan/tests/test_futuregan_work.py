@@ -1,4 +1,4 @@
-"""The operations of a training step, which `trimaran plan` reads from work.json."""
+"""Tests of the operations of a training step, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def test_a_step_has_the_operations_that_the_layers_have_in_three_passes() -> Non
 
 
 def test_the_discriminator_works_for_more_passes_than_one_training_pass() -> None:
-    """The passes are real and fake clips, the gradient penalty, and the generator's loss.
+    """In one step, the discriminator has the operations of four to six training passes.
 
-    Real and fake clips are two passes. The penalty takes the operations of more than one pass.
+    Real and fake clips are two passes, and the generator's loss is another. The gradient penalty
+    takes the operations of more than one pass.
     """
     with torch.device("meta"):
         judge, clip = Discriminator(SHAPE, work.Feature()), torch.empty(1, 3, 12, 16, 16)

@@ -1,4 +1,4 @@
-"""The command `benchmark`: counted operations, the two steps, and wrong arguments."""
+"""Tests of the command `benchmark`: counted operations, the two steps, and wrong arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The app obeys the contract with each strategy."""
+"""Tests of the app contract with each strategy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,10 @@ class TestContract(Contract):
     def test_a_training_that_stopped_in_an_evaluation_resumes_with_it(
         self, program: Program, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The run stops after the last step of its first epoch, before the evaluation has ended."""
+        """The resumed run repeats the evaluation; its accuracies and weights equal the whole run's.
+
+        The first run stops after the last step of its first epoch, before the evaluation has ended.
+        """
         out = tmp_path / "run"
         with monkeypatch.context() as patched:
             patched.setattr(evaluation, "evaluate", lambda *_: None)  # as after a signal
@@ -124,7 +127,10 @@ class TestContract(Contract):
     def test_evaluate_computes_in_the_precision_of_the_training(
         self, program: Program, whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        """Both runs are evaluated in one process, each after the other."""
+        """`evaluate` uses the precision in which the run was trained, bf16 or fp32.
+
+        Both runs are evaluated in one process, one after the other.
+        """
         other = tmp_path / "run"
         program.train(other, "--precision", "bf16")
         for run, policy in ((other, "mixed_bfloat16"), (whole, "float32")):

@@ -1,4 +1,4 @@
-"""Each image occurs once in an epoch, for any number of ranks and replicas."""
+"""Tests of batches: each image occurs once per epoch, for any number of ranks and replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks by name, and the training step."""
+"""Tests of the networks, which are selected by their names, and of the training step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trainkit.testing.refusals import refused
 
 
 def test_resnet50v2_has_the_published_number_of_parameters() -> None:
-    """The model summary of the lesson shows 25,613,800 parameters with 1,000 classes."""
+    """The lesson that the README names publishes 25,613,800 parameters with 1,000 classes."""
     assert network.network("ResNet50V2", 128, 1000).count_params() == 25_613_800
 
 
@@ -80,7 +80,7 @@ def test_micro_batches_give_the_same_step() -> None:
 
 
 def test_the_step_is_the_gradient_of_the_mean_cross_entropy() -> None:
-    """Compare with the training step of Keras."""
+    """The weights after one step equal the weights after Keras's own training step."""
     _, weights = step(1)
     keras.utils.set_random_seed(1)
     images = keras.Input((32, 32, 3))

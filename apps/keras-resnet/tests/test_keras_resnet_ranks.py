@@ -1,4 +1,4 @@
-"""Ranks that end, and launches that do not fit a strategy."""
+"""Tests of ranks that end, and of launches that do not fit a strategy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT = 30.0
 """Seconds after the end of a rank within which all others must end."""
 
 PATIENCE = 200.0
-"""Seconds for ranks that train to the end or write a checkpoint: some machines are slow."""
+"""Seconds to wait for ranks to end their training or to write a checkpoint on a slow machine."""
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,10 @@ def test_an_invalid_tf_config_is_refused(
 
 @pytest.mark.slow
 def test_horovod_with_keras_3_is_refused(program: Program, tmp_path: Path) -> None:
-    """With Keras 3, Horovod's optimizer would average nothing, and report no error."""
+    """`train` ends with an error, because Horovod's optimizer averages nothing with Keras 3.
+
+    Horovod itself would report no error.
+    """
     said = program.train(
         tmp_path / "run", "--strategy", "horovod", code=2, TF_USE_LEGACY_KERAS="0"
     )
@@ -206,7 +209,10 @@ def test_horovod_with_keras_3_is_refused(program: Program, tmp_path: Path) -> No
 def test_more_replicas_than_images_are_refused(
     program: Program, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With 27 images in batches of 5, the last batch has two images for five replicas."""
+    """`train` ends with an error before it writes anything.
+
+    With 27 images in batches of 5, the last batch has two images for five replicas.
+    """
     said = program.train(
         tmp_path / "run", "--strategy", "mirrored", "--replicas", "5", code=2
     )

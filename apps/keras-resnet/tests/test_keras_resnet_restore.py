@@ -18,7 +18,10 @@ ABOUT = {"model": "Small", "size": 32, "classes": ["one", "two"]}
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, **about: Any) -> tuple[network.Classifier, Any]:
-    """Return the network of a checkpoint with the description `about`, and the trained network."""
+    """Return the network that is restored from a made-up checkpoint, and the saved network.
+
+    `about` changes the description in the checkpoint.
+    """
     trained = network.network("Small", 32, 2)
     state = {"step": 3, "about": ABOUT | about, "parts": {
         "weights": Variables(trained.trainable_variables).state_dict(),

@@ -1,4 +1,4 @@
-"""The bytes that the replicas send in a step."""
+"""Tests of the number of bytes that the replicas send to each other in a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The work of the networks, which `trimaran plan` reads from work.json."""
+"""Tests of the operations of each layer, which `trimaran plan` reads from work.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ def test_the_file_has_the_layers_of_the_networks_as_they_are(name: str, size: in
 
 
 def test_layers_of_models_within_the_model_are_counted() -> None:
-    """The first convolution of ResNet50V2 has 7x7 kernels, the last one 1x1, with biases."""
+    """The layers of the ResNet50V2 within the app's model have the expected operations.
+
+    The first convolution has 7x7 kernels, the last one 1x1, with biases.
+    """
     found = {layer[0]: layer[1:] for layer in work.describe("ResNet50V2", 64, 7)["layers"]}
     assert found["conv1_conv"] == [[7 * 7 * 3 * 64, 64], 2 * 32 * 32 * 64 * 147, 32 * 32 * 64]
     assert found["conv5_block3_3_conv"][1] == 2 * 2 * 2 * 2048 * 512

@@ -47,7 +47,9 @@ PACKAGES = ("tensorflow-cpu", "tensorflow", "tf2onnx", "onnx", "chexnet")
 
 Images = NDArray[np.float32]
 Answer = Callable[[Images], Images]
-"""Function from images (n, size, size, channels) with values 0..255 to logits (n, findings)."""
+"""An exported network as a function, for the comparison with the original network.
+
+It maps images (n, size, size, channels) with values 0..255 to logits (n, findings)."""
 
 
 def main(settings: ExportSettings) -> None:
@@ -123,7 +125,10 @@ def about(model: Restored) -> dict[str, Any]:
 
 @contextmanager
 def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Yield the exported ONNX network as a function; write the file `to` after the block."""
+    """Export the network as ONNX; yield the export as a function, which is then compared.
+
+    If the `with` block raises no error, the content is written to the file `to`.
+    """
     import onnxruntime
     import tf2onnx
 
@@ -142,7 +147,10 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Yield the exported SavedModel as a function; rename its folder to `to` after the block."""
+    """Export the network as a SavedModel; yield the export as a function, which is compared.
+
+    If the `with` block raises no error, the folder of the SavedModel is renamed to `to`.
+    """
     module = tf.Module()
     parts = (model.network.body, model.network.head)
     module.weights = [plain(one) for part in parts for one in part.variables]

@@ -45,7 +45,7 @@ class Batch:
 
 
 class Source(encoded.Source, Protocol):
-    """A collection of labelled images with numbers from 0."""
+    """A collection of labelled images, numbered from 0."""
 
     def vector(self, number: int) -> NDArray[np.float32]:
         """Return 1 for each finding of an image, else 0, (findings,)."""

@@ -26,7 +26,7 @@ MOBILENET_BLOCKS = (
     (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""For each group of blocks: expansion, features, number of blocks, stride of the first block."""
+"""For each group of blocks: expansion factor, output channels, number of blocks, first stride."""
 MOBILENET_FEATURES = 1280
 
 

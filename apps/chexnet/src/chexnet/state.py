@@ -82,7 +82,7 @@ class Trained:
         return tf.no_op()
 
     def parts(self) -> Parts:
-        """Return the parts of the training that change with the steps, by name."""
+        """Return weights, optimizer states, loss scale and `plateau` by name, for a checkpoint."""
         return {
             "body": Variables(self.network.body.variables),
             "head": Variables(self.network.head.variables),

@@ -17,7 +17,8 @@ from pathlib import Path
 
 FRAMEWORK = "torch"
 IMAGE_VARIABLES = ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
-"""Variables in which Apptainer names the image file; the container may lack this path."""
+"""Variables in which Apptainer gives the path of the image file; in the container, the path can be
+missing."""
 
 
 def first(evict: bool) -> float:

@@ -27,8 +27,8 @@ class Case:
     Attributes:
         call: function that performs the operation once.
         send: buffer that the rank sends, or None if the rank sends nothing.
-        receive: buffer of the result, which may be `send`, or None if `call` returns the result or
-            the rank receives nothing.
+        receive: buffer of the result, in some operations the same as `send`. It is None if `call`
+            returns the result in a new buffer, or if the rank receives nothing.
     """
 
     call: Call

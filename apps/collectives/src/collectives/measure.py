@@ -42,7 +42,7 @@ from trainkit.watchdog import Watchdog
 
 T = TypeVar("T")
 Plan = list[tuple[Operation, int, int]]
-"""Operation, size in bytes, and elements of a block, for each point."""
+"""One entry per measurement: operation, size in bytes, and number of elements of a block."""
 
 MEASURING = "measuring"
 
@@ -117,7 +117,7 @@ class Measurement:
                 print(tables.report(found))
 
     def measure_all(self, plan: Plan, hosts: list[str], log: Log | None) -> None:
-        """Measure the points of `plan`, and show the progress; rank 0 writes them to `log`."""
+        """Measure each entry of `plan`, and show the progress; rank 0 writes results to `log`."""
         console = Console(len(plan), quiet=log is None)
         console.line(tables.heading(self.library, hosts))
         for name, reason in self.left_out.items():
@@ -205,7 +205,7 @@ class Measurement:
         )
 
     def results(self, hosts: list[str]) -> Results:
-        """Return all points and their fits."""
+        """Return the content of `collectives.json`: all measurements, and a fit per operation."""
         fits = [
             fit(name, [one.bytes for one in points], [one.seconds.median for one in points])
             for name in dict.fromkeys(one.operation for one in self.points)

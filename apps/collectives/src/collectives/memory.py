@@ -35,7 +35,7 @@ class Demand:
 
 
 def demand(library: Library, points: Iterable[tuple[Operation, int, int]]) -> Demand:
-    """Return the largest demand of this rank; `points` are operations, sizes and elements."""
+    """Return the largest demand of this rank; a point has operation, bytes, elements of a block."""
     need, operation, size = max(
         (library.needed_bytes(operation, elements), operation.name, size)
         for operation, size, elements in points

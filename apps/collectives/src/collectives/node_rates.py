@@ -13,17 +13,19 @@ import torch
 from collectives.importing import uncache
 
 ORDERS = {"cuda": (8192,), "cpu": (4096, 2048, 1024, 512)}
-"""Kind of device -> orders of the matrices; the largest that fits the time is used."""
+"""Kind of device -> orders n of n x n matrices; the largest that fits the time is used."""
 GEMM_DTYPES = {"cuda": torch.bfloat16, "cpu": torch.float32}
 PILOT_ORDER = 512
 ARRAY_BYTES = {"cuda": (1 << 30,), "cpu": (1 << 28, 1 << 26, 1 << 24)}
-"""Kind of device -> bytes of an array of the triad; the largest that fits memory and time is used.
-STREAM demands four times the size of the caches."""
+"""Kind of device -> sizes of an array of the STREAM triad a = b + s c, in bytes.
+
+The largest size that fits memory and time is used. STREAM demands four times the size of the
+caches."""
 PILOT_BYTES = 1 << 24
 REPETITIONS = 3
 """Least number of timed repetitions."""
 BLOCK = 8 << 20
-"""Bytes of a read or a write."""
+"""Size in bytes of one call that reads or writes a file."""
 
 
 def median_seconds(

@@ -23,7 +23,9 @@ ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""
 
 Tiles = Callable[[int, int, int], Sequence[Tile]]
-"""Function of rank, number of ranks and largest exact integer: the content of each block."""
+"""Function that returns the content of each block as a tile: numbers that the block repeats.
+
+Its arguments are rank, number of ranks, and largest exact integer of the number format."""
 
 
 @dataclass(frozen=True)

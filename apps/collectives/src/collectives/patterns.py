@@ -20,9 +20,9 @@ from torch import Tensor
 Tile = npt.NDArray[np.int64]
 
 PERIOD = 251
-"""Number of elements of the shortest tile."""
+"""Number of elements of the shortest tile: the sequence of numbers that a buffer repeats."""
 LEVELS = 4
-"""A summand is an integer from 1 to this number."""
+"""Largest number that one rank adds to a sum over the ranks; the smallest is usually 1."""
 POISON = -1
 """Value in a buffer before it receives a result; no result contains it."""
 PART = 1 << 18
@@ -51,8 +51,9 @@ def moved(source: int, target: int) -> Tile:
 def summand(rank: int, block: int, ranks: int, exact: int) -> Tile:
     """Return the numbers that `rank` adds to the sums over `ranks` ranks in `block`.
 
-    They are from 1 to `LEVELS`, so that all partial sums, in any order, are at most `exact`. If
-    there are too many ranks for that, a rank adds 0, except at every n-th position.
+    They are from 1 to `LEVELS`. All partial sums, in any order, must be at most `exact`, the
+    largest exact integer of the number format. With too many ranks for that, a rank adds 0, except
+    at every n-th position.
     """
     stride = -(-ranks * LEVELS // exact)
     position = np.arange(PERIOD * stride)
@@ -79,7 +80,7 @@ class Fault:
 
 
 def fill(buffer: Tensor, tiles: Sequence[Tile]) -> None:
-    """Write one tile to each block of `buffer`, repeatedly; without tiles, write `POISON`."""
+    """Fill each block of `buffer` by repeating its tile; without tiles, write `POISON`."""
     if not tiles:
         buffer.fill_(POISON)
     for _, part, values in _parts(buffer, tiles):

@@ -49,16 +49,17 @@ from trainkit.torch.strategy import TorchStrategy
 from trainkit.watchdog import Watchdog
 
 SHARES = {"gemm": 0.08, "memory": 0.05, "storage": 0.08, "import": 0.25, "all-reduce": 0.06}
-"""Part -> largest share of the time after the start of all ranks. Pairs get the remaining time."""
+"""Part of the qualification -> its largest share of `--seconds`, the time of all parts. The
+measurement of pairs gets the remaining time."""
 
 PAIRS_END = 0.95
-"""Share of the time after which no further round of pairs is begun."""
+"""Share of `--seconds` after which no further round of pairs is begun."""
 
 ROUND_SHARE = 0.1
-"""Largest share of the time for one round of pairs."""
+"""Largest share of `--seconds` for one round of pairs."""
 
 COLLECTIVE_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
-"""Kind of device -> size of the all-reduce, at most."""
+"""Kind of device -> largest size of the all-reduce, in bytes."""
 
 MEMORY_SHARE = 8
 """Divisor: each of the three arrays of the triad takes at most 1/8 of the free memory."""
@@ -79,7 +80,11 @@ def main(settings: QualifySettings, first_import: float) -> None:
 
 @dataclass
 class Own:
-    """The measurements of this rank; only the first rank of a node sets `read` and `again`."""
+    """The measurements of this rank.
+
+    Only the first rank of a node sets `read`, a rate of storage, and `again`, the time of the
+    second import.
+    """
 
     first: float
     gemm: float = 0.0
@@ -264,8 +269,8 @@ class Qualifier:
         """Measure pairs of nodes until the time is spent.
 
         Returns:
-            The pairs, the smallest size in bytes, the number of measured rounds, and the number of
-            all rounds.
+            The bandwidth of each measured pair, the smallest size of an all-reduce in bytes, the
+            number of measured rounds, and the number of rounds that all pairs would need.
         """
         every = tournament.rounds(len(nodes))
         found: list[PairRate] = []
@@ -297,15 +302,15 @@ class Qualifier:
         return max(self.strategy.gather(time.perf_counter() - self.started))
 
     def seconds(self, part: str) -> float:
-        """Return the time for a part, in seconds; it is the same on all ranks."""
+        """Return the seconds for `part`, a key of `SHARES`; the number is equal on all ranks."""
         return SHARES[part] * self.settings.seconds
 
     def beat_only(self, detail: str) -> None:
-        """Record progress for the watchdog."""
+        """Record progress for the watchdog; `detail` is the current part."""
         self.watchdog.beat(QUALIFYING, detail=detail)
 
     def beat(self, detail: str) -> None:
-        """Record the next part for the watchdog, and wait for all ranks."""
+        """Record for the watchdog that the part `detail` begins; wait until all ranks are there."""
         self.beat_only(detail)
         self.strategy.any(False)
         self.beat_only(detail)

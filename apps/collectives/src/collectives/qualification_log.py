@@ -14,7 +14,7 @@ from trainkit.metrics import MetricsLog
 
 PACKAGES = ("torch", "numpy", "trainkit", "collectives")
 STEP = 1
-"""A qualification is one step."""
+"""Number of the only step in the metrics log: the whole qualification is one step."""
 
 
 def begin(folder: Path, environment: Mapping[str, Any]) -> MetricsLog:

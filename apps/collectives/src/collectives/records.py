@@ -25,15 +25,16 @@ SELECTING = re.compile(
 )
 """Environment variables that configure the communication software."""
 PRIVATE = re.compile(r"ADDR|COMM_ID|HOST|KEY|(?<!SUP)PORT|SECRET|TOKEN|URI")
-"""Parts of the names of variables that may contain an address or a key, which are not recorded.
+"""Parts of names of variables. A variable with such a name is not recorded, because its value may
+contain an address or a key.
 
 Variables such as MPICH_GPU_SUPPORT_ENABLED contain the letters of PORT, and are recorded."""
 
 SECONDS = "seconds"
 SMALL = {4: "4b"}
-"""Size in bytes at which the time is a metric of `app.yaml` -> the size in the metric's name."""
+"""Size in bytes -> its text in names of metrics of time, such as `allreduce_latency_4b`."""
 LARGE = {4 << 20: "4mib", 16 << 20: "16mib", 1 << 30: "1gib", 8 << 30: "8gib"}
-"""Size in bytes at which the bandwidth is a metric of `app.yaml` -> the size in its name."""
+"""Size in bytes -> its text in names of metrics of bandwidth, such as `allreduce_busbw_4mib`."""
 
 
 class Log:
@@ -45,7 +46,7 @@ class Log:
         self.scores: dict[str, float] = {}
 
     def point(self, point: Point, step: int) -> None:
-        """Write the events of the measured point number `step`."""
+        """Log the metrics of one operation at one size, as the measurement number `step`."""
         self.steps = step
         operation = OPERATIONS[point.operation]
         self.log.event(
@@ -62,7 +63,7 @@ class Log:
 
 
 def classified(point: Point) -> dict[str, float]:
-    """Return key -> value of the metrics of `app.yaml` that a point determines, in GB/s or seconds.
+    """Return the metrics of `app.yaml` that one measurement yields: key -> GB/s or seconds.
 
     A key consists of operation, quantity (`latency` or `busbw`) and size. The key of an operation
     between two ranks has no quantity, because the operation itself is named after a quantity, such

@@ -10,9 +10,10 @@ from collectives.results import Point, Results
 from collectives.settings import shown_size
 
 UNSTEADY = 2
-"""Largest repetition divided by the smallest, above which a point is unsteady."""
+"""A measurement is unsteady if its slowest repetition takes more than this number of times its
+fastest repetition."""
 MANY = 0.25
-"""Share of unsteady points above which the report has a warning."""
+"""Fraction of unsteady measurements above which the report contains a warning."""
 
 COLUMNS = "{:>10} {:>7} {:>12} {:>25} {:>11} {:>11}"
 FITTED = "{:<24} {:>21} {:>12} {:>11} {:>11} {:>7}"

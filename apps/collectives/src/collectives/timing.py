@@ -17,12 +17,12 @@ from collectives.settings import shown_size
 from trainkit.exits import RanksDifferError
 
 WARM = 0.2
-"""Share of the time of a point that its warm-up may take."""
+"""Largest fraction of the time of a measurement that its warm-up takes."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort to measure a point, as the options with the same names define it."""
+    """The effort for one operation at one size, as the options with the same names define it."""
 
     iterations: int
     repetitions: int
@@ -32,7 +32,7 @@ class Effort:
 
 @dataclass(frozen=True)
 class Times:
-    """The measured times of a point.
+    """The measured times of one operation at one size, in seconds.
 
     Attributes:
         iterations: calls in a repetition.

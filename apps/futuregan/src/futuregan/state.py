@@ -64,7 +64,7 @@ class Trained:
         return self.generator if self.average is None else self.average
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the networks, optimizers and loss scalers for a checkpoint, by name."""
         average = {} if self.average is None else {"average": self.average}
         return parts(
             generator=self.generator, discriminator=self.discriminator, **average,

@@ -39,7 +39,10 @@ class VideoInput(Protocol):
 
 
 class PackedSequences:
-    """Clips of packed sequences, numbered independently of how many frames are predicted."""
+    """Clips of packed sequences.
+
+    The number of a clip does not depend on the number of frames that are predicted.
+    """
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,
                  every: int) -> None:

@@ -18,7 +18,7 @@ from trainkit.workfile import write
 from trainkit.zoo.measure import TRAINING
 
 SIZES = (128,)
-"""Sides of the frames, in pixels; all other options have their defaults."""
+"""Sides of the frames in pixels that work.json contains; all other options have their defaults."""
 
 PENALTY = "penalty"
 """Prefix of the names of the gradient penalty's layers in work.json; the app card repeats it."""
@@ -63,9 +63,10 @@ class Feature(MinibatchStddev):
 def describe(size: int) -> dict[str, Any]:
     """Return the side of the frames, and the layers of both networks for one clip.
 
-    A training step runs the discriminator several times. The operations and outputs of its layers
-    are multiplied by the number of training passes that have the same total of operations. The
-    gradient penalty, which does not use autocast, has separate layers.
+    A training step runs the discriminator several times. Therefore the operations and outputs of
+    its layers are multiplied by a number of training passes, so that all layers together have the
+    operations of the whole step. The gradient penalty does not use autocast; it has separate
+    layers.
     """
     shape = Shape(size)
     with torch.device("meta"):
@@ -123,7 +124,7 @@ def step_operations(
 
 
 def main() -> None:
-    """Print the work at all sizes as JSON."""
+    """Print the operations of a training step for all sizes as JSON."""
     write({str(size): describe(size) for size in SIZES})
 
 

@@ -59,14 +59,17 @@ class TensorFlow:
         self.title = f"TensorFlow {tf.__version__}, {where}, {settings.precision}"
 
     def product(self, order: int) -> Step:
-        """Return a function that multiplies two matrices of this order in the same precision."""
+        """Return a function that multiplies two n x n matrices in the precision of the networks.
+
+        `order` is n.
+        """
         kind = keras.mixed_precision.global_policy().compute_dtype
         left, right = (tf.cast(tf.random.normal((order, order)), kind) for _ in range(2))
         multiply = tf.function(lambda: tf.matmul(left, right))
         return lambda: finished(multiply())
 
     def network(self, name: str) -> Network:
-        """Build the network `name`, and trace its two steps.
+        """Build the network `name`; return it with functions for an inference and a training step.
 
         Raises:
             ArgumentError: the network does not accept images of this size.
@@ -120,7 +123,7 @@ def build(name: str, size: int | None) -> Classifier:
 
 
 def finished(result: Any) -> Any:
-    """Return `result` when the device has computed it."""
+    """Wait until the device has computed `result`, and return it."""
     if tf.config.list_logical_devices("GPU"):
         tf.test.experimental.sync_devices()
     return result

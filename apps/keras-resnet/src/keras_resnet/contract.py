@@ -42,8 +42,8 @@ WORDS = Words(
     unit="img/s", advice="a lower --learning-rate may help", waits=False,
 )
 STALENESS = "staleness"
-"""Metric key: updates by other workers between the reading of the weights and the end of their
-update, mean over the images. It is 0 in synchronous SGD."""
+"""Metric key: number of updates that other workers make between a worker's reading of the weights
+and the end of its own update, mean over the images. It is 0 in synchronous SGD."""
 
 ASYNCHRONOUS = dataclasses.replace(WORDS, losses={**WORDS.losses, STALENESS: STALENESS})
 FREE = {
@@ -84,13 +84,14 @@ class Run:
         total: Callable[[list[float]], list[float]] | None = None,
         evaluated: Callable[[Any], Iterable[Sums]] | None = None,
     ) -> Iterator[FitSession]:
-        """Log the start and the end of a training by `model.fit`, which runs inside the block.
+        """Log the start and the end of the training by `model.fit` in the `with` block.
 
         Args:
             model: the compiled network.
             batches: function that returns the batches of a split for this process.
-            total: function that adds the sums of the ranks; None: Keras adds the replicas' sums.
-            evaluated: function that yields the sums of each batch; None: `model.evaluate` is used.
+            total: function that adds the sums of the ranks; None if Keras adds them itself.
+            evaluated: function that evaluates batches and yields their sums; None to evaluate with
+                `model.evaluate`.
 
         Yields:
             The callback for `model.fit`.
@@ -119,7 +120,7 @@ class Run:
 
 @contextlib.contextmanager
 def opened(settings: TrainSettings, ranks: TensorFlowStrategy) -> Iterator[Run | None]:
-    """Open the images and the output folder of a training, which runs inside the block.
+    """Open the images and the output folder for the training in the `with` block.
 
     Yields:
         The run; None if the folder has a finished run, which `--resume auto` leaves unchanged.
@@ -161,7 +162,7 @@ class Trained:
         self.run, self.model = run, model
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return weights, running statistics and optimizer state for a checkpoint, by name."""
         return {
             "weights": Variables(self.model.trainable_variables),
             "statistics": Variables(self.model.non_trainable_variables),

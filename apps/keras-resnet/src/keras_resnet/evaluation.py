@@ -21,7 +21,7 @@ Sums = Mapping[str, Any]
 """Key -> sum over the images of a batch."""
 
 KEYS = ("loss", "correct", "images")
-"""Sums over the images of a batch: losses, images that are classified correctly, and images."""
+"""Keys of the sums over the images of a batch: loss, correctly classified images, all images."""
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error: a signal ended the evaluation
@@ -75,9 +75,9 @@ def evaluate(
         split: the images.
         session: the session of the training.
         ranks: the strategy that connects the ranks.
-        total: function that adds the sums of the ranks; None: Keras adds the sums of all replicas.
-        evaluated: function that yields the sums of each share of a batch; None: the batches are
-            evaluated by `model.evaluate`.
+        total: function that adds the sums of the ranks; None if Keras adds them itself.
+        evaluated: function that evaluates batches and yields the sums of each replica's share; None
+            to evaluate with `model.evaluate`.
     """
     shares = 1 if evaluated is None else ranks.replicas
     with session.counter("evaluating", split.plan.steps * shares, "batches") as counter:

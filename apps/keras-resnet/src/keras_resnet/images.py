@@ -84,8 +84,8 @@ class Split:
     ) -> tf.data.Dataset:
         """Return the images of `epoch` that one of `ranks` ranks processes, in batches.
 
-        TensorFlow would divide the last batch of an epoch unevenly, or give some replicas no image
-        of it, so that the shares of all replicas are computed here.
+        This method computes the share of each replica, because TensorFlow would divide the last
+        batch of an epoch unevenly, or give some replicas no image of it.
 
         Args:
             epoch: number of the epoch, from 0.
@@ -117,8 +117,9 @@ class Split:
         `replicas` is the number of replicas of all ranks.
 
         Returns:
-            For each image its number, its weight (0: in place of an image), and whether it is
-            mirrored; and the size of each batch.
+            For each image its number, its weight, and whether it is mirrored; and the number of
+            images in each share of a batch. A replica without an image in a batch gets an image of
+            the weight 0.
         """
         order, plan = self.plan.order(epoch), self.plan
         numbers, weights, flips, sizes = [], [], [], []

@@ -1,4 +1,4 @@
-"""Train with one process on one device: plain `model.fit`. The other strategies begin here."""
+"""Train with one process on one device: plain `model.fit`, the base of the other strategies."""
 
 from __future__ import annotations
 

@@ -28,7 +28,10 @@ SMALLEST = 32
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Options of `train`, the same for each strategy; the defaults are those of the lesson."""
+    """Options of `train`, the same for each strategy.
+
+    The defaults follow the published lesson that the README describes.
+    """
 
     data: Path | None = common_options.data("images")
     out: Path | None = common_options.run_folder()
@@ -83,7 +86,7 @@ class TrainSettings:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether each worker changes the weights by itself."""
+        """Whether each worker changes the weights without waiting for the other workers."""
         return self.strategy == "parameter-server" and not self.synchronous
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
-"""The bytes that all replicas of a training send to each other in one step, from the sizes.
+"""Compute the bytes that all replicas of a training send to each other in one step.
 
-They are computed, because a job cannot count them: memory and GPU links have no counters, and the
-counters of network devices include other programs. Two parts are not counted: the headers of
-messages, and the weights that a worker reads again for further micro-batches.
+A job cannot count these bytes: memory and GPU links have no counters, and the counters of network
+devices include other programs. The formulas leave out the headers of messages, and the weights that
+a worker reads again for further micro-batches.
 """
 
 from __future__ import annotations

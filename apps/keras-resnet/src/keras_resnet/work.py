@@ -1,4 +1,4 @@
-"""The work of the networks, layer by layer: `python -m keras_resnet.work` prints work.json."""
+"""The operations of each layer of the networks: `python -m keras_resnet.work` prints work.json."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def describe(name: str, size: int, classes: int = CLASSES) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the work of all networks as JSON."""
+    """Print the operations of each layer of all networks as JSON."""
     write({f"{name}@{size}": describe(name, size) for name, size in NETWORKS})
 
 

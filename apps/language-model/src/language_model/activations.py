@@ -31,8 +31,8 @@ class Activations:
         layout: how the work is divided.
         sequence: tokens of a whole sequence.
         masked: whether tokens see only tokens of their own document.
-        adapted: whether only the products of a low-rank adaptation are trained. The results of the
-            products with A, which have only `rank` values per token, are not counted.
+        adapted: whether only the matrices A and B of a low-rank adaptation (LoRA) are trained. The
+            products with A are not counted, because they have only `rank` values per token.
     """
 
     shape: Shape
