@@ -1,4 +1,4 @@
-"""The evidence of a run: its place, its provenance, and what it leaves out."""
+"""The evidence of a run: the path of its file, its provenance, and the facts that it omits."""
 
 from __future__ import annotations
 
