@@ -35,7 +35,7 @@ def commands(document: str) -> Iterator[list[str]]:
 
 
 def inside(words: list[str]) -> list[str] | None:
-    """Return the command inside the container; None: the words run no image."""
+    """Return the command that `words` run inside a container, or None if they run no image."""
     at = next((words.index(image) for image in IMAGES if image in words), None)
     return None if at is None else words[at + 1:]
 

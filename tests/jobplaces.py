@@ -203,7 +203,7 @@ def noting(*, said: str = "", code: int = 0) -> str:
 
 
 def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
-    """Run the job, and warn it by SIGUSR1 of the time limit; return exit status and output."""
+    """Run the job, and send it the time limit's signal SIGUSR1; return exit status and output."""
     (place.out / "up").unlink(missing_ok=True)
     with place.start(f"touch up; {act}", number) as child:
         end = time.monotonic() + 120

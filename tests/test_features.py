@@ -32,7 +32,7 @@ ELSEWHERE = {
 """Feature that no recipe can use -> another file that uses it, and the text there.
 
 No image is published yet, so no recipe can pin a digest. The key that signs is a user's own.
-`trimaran tune` writes `tuned` on the user's machine. One run of a series gives `efficiency`.
+`trimaran tune` writes `tuned` on the user's machine. Only the runs of a series state `efficiency`.
 """
 
 PER_POINT = "series.points.*."

@@ -80,7 +80,7 @@ def test_wrong(): assert "Timeout" == "2"
 
 
 def parts(place: Path, *words: str, until: float | None = None) -> tuple[int, str, dict[str, int]]:
-    """Run make targets by `parts.sh`; return exit status, output, target -> its limit in s."""
+    """Run make targets by `parts.sh`; return exit status, output, target -> seconds left."""
     (place / "Makefile").write_text(MAKEFILE)
     environment = {name: text for name, text in os.environ.items() if name != "TEST_UNTIL"}
     now = int(time.time())

@@ -1,4 +1,4 @@
-"""Stand-ins for runs that are tuned: a made-up response, and a program that runs like an app."""
+"""Stand-ins for runs that are tuned: made-up rates, and a program that runs like an app."""
 
 from __future__ import annotations
 

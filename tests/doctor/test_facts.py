@@ -1,4 +1,4 @@
-"""The probe and its output: the content of a file or variable cannot add a forged fact."""
+"""The probe and its output: no content of a file or variable can forge a fact."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 
 
 @dataclass
 class Engine:
-    """A fake engine: its Python creates the folder of a `-m` command; other calls run `script`."""
+    """A fake engine: `python -m NAME FOLDER` creates FOLDER; all other calls run `script`."""
 
     script: str = ""
     built: BuiltImage | None = BUILT

@@ -44,7 +44,7 @@ def called(*words: str) -> Result:
 
 
 def add(directory: Path, to: Path | None = None, label: str | None = None, **facts: Any) -> Path:
-    """Add the evidence of a run whose host has these facts."""
+    """Write the evidence of a run as if its host had these facts; return the path of the file."""
     record, verdict = report.write(directory)
     host = HostFacts.model_validate(record.host.model_dump() | facts)
     return writing.add(directory, record.model_copy(update={"host": host}), verdict, to=to,

@@ -54,7 +54,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str, list[float]]:
-    """Train in the image; return the losses of each step by their metric key."""
+    """Train in the image; return metric key -> losses of all steps."""
     built = Apptainer().build(
         definition.load("futuregan-torch-cpu"), base=None, offline=False, reporter=Silent()
     )

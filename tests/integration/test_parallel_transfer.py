@@ -33,9 +33,9 @@ LONG = f"""{SMALL} --epochs 6 --frozen-epochs 1 --base-lr 0.001 --patience 2 --b
 """Options of a long training on 1,024 images, with 64 steps per epoch."""
 LAUNCHERS = {"mpirun": MPIRUN, "horovodrun": HOROVODRUN}
 PER_LAYER, STATISTICS = 5, (3, 4)
-"""Number of variables of a layer of `small`, and positions of those that may differ between ranks.
+"""Number of variables of a layer of the model `small`, and positions of its running statistics.
 
-The two statistics of a layer differ between ranks until an evaluation averages them.
+Between two evaluations, the running statistics differ between the ranks.
 """
 
 pytestmark = [

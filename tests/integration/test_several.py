@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes: trainings that share a job, and runs that start from each other."""
+"""A real Slurm of two nodes: jobs of several trainings, and runs that continue others."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_the_job_begins_again_for_what_the_time_limit_has_stopped(
 
 
 def ends(run: Path) -> list[int]:
-    """Return the exit status of each job of a run that has ended, in order."""
+    """Return the exit status of each ended job of a run, in order."""
     return [link.end.exit_status for link in job_chain.read(run) if link.end]
 
 

@@ -1,4 +1,4 @@
-"""Words of commands with shell variables: a shell expands them; no plain text replaces them."""
+"""Words of commands with shell variables: a shell expands them, and `plain` refuses them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """A mount with a variable in a script expands to the words of a mount with its value.
+    """A mount option with a shell variable expands to the option for the path in the variable.
 
     The verdict of a run in a bundle compares the command with the rendered specification.
     """

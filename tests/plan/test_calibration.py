@@ -1,4 +1,4 @@
-"""Predictions that use measurements: of networks by the app collectives, and of rates by runs."""
+"""Predictions from measurements: of networks (by the app collectives), and of rates (by runs)."""
 
 from __future__ import annotations
 

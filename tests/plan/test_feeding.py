@@ -25,7 +25,7 @@ def v100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Situation:
 
 
 def stored(found: Situation, **rates: float) -> Situation:
-    """Return the inputs with a file system of these read rates, in GB/s, in the target."""
+    """Return a copy of these inputs, with a file system of the given read rates in GB/s."""
     storage = Storage(name="a file system", **rates)
     return replace(found, hardware=found.hardware.model_copy(update={"storage": storage}))
 
@@ -66,7 +66,7 @@ def test_the_rate_of_a_core_is_that_of_the_benchmark() -> None:
 def test_a_stated_file_system_binds_if_it_is_slower(
     v100: Situation, rates: dict[str, float], binds: bool
 ) -> None:
-    """A file system is the limit if it is slower than the data that the training reads.
+    """A file system is the limit if it reads more slowly than the training needs data.
 
     Two nodes of 10,000 images per second read 1.08 GB/s each.
     """

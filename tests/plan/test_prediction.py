@@ -1,4 +1,4 @@
-"""Plans of recipes: rates, memory, times, and what a prediction lacks."""
+"""Plans of recipes: rates, memory, times, and the facts that a prediction lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of published series, whose errors the site shows."""
+"""Predictions for published scaling series; the site shows their errors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_first_point_comes_out_again() -> None:
 
 
 def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
-    """The prediction for another size equals a computation by hand from the time of the first size.
+    """The prediction for another size follows from the step time at the first size of the series.
 
     The communication is hidden, so only its contention and the slowest device cost time.
     """

@@ -1,4 +1,4 @@
-"""Tests of the curves in evidence."""
+"""Tests of the curves in evidence: units, thinned points, and rounded values."""
 
 from __future__ import annotations
 

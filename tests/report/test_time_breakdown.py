@@ -80,7 +80,7 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
 
 
 WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
-"""For each logging interval: steps; seconds per step, of which for data, and for other ranks."""
+"""For each logging interval: number of steps; and of one step in s: time, data wait, rank wait."""
 
 
 def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(

@@ -24,7 +24,7 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_and_after_the_growth(
         self, program: Program, tmp_path: Path, grows: int, begins: int, steps: int
     ) -> None:
-        """A resumed training ends with the same bits, if it resumes before or after the growth.
+        """A training ends with the same bits, whether it resumes before or after the growth.
 
         After the growth, the generator has more parts, and its optimizer has more state.
         """
