@@ -280,7 +280,7 @@ BAD = {name: case for name, case in CASES.items() if case.pixels is None}
 
 
 def others() -> Iterator[tuple[str, Case]]:
-    """Yield (name, case) for formats that the apps can read, but that the packer never produces."""
+    """Yield (name, case) of images in formats that apps can read, but that are never packed."""
     for form in ("BMP", "TIFF", "WEBP", "PPM"):
         options = {"lossless": True} if form == "WEBP" else {}
         yield form, Case(saved(RGB, form, **options), RGB, plain=False)

@@ -102,7 +102,7 @@ def note(left: set[str], name: str, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with packed images (the data set of the run)."""
+    """Return a folder with a packed data set of images."""
     folder = tmp_path_factory.mktemp("traces")
     photos.folder(folder / "photos")
     done = tinyapp.call(
