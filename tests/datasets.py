@@ -1,4 +1,4 @@
-"""Create a small data set in every format in which a source may provide it."""
+"""Create a small data set in the formats of its sources: gzip files, Debian package, wheel."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def sha(content: bytes) -> str:
 
 
 def deb(files: dict[str, bytes]) -> bytes:
-    """Return a Debian package that contains `files` (path -> content), each gzipped."""
+    """Return a Debian package that has a gzipped copy of each of `files` (path -> content)."""
     return package({f"{FOLDER}/{path}.gz": gzip.compress(content, mtime=0)
                     for path, content in files.items()})
 
 
 def package(files: dict[str, bytes]) -> bytes:
-    """Return a Debian package that contains `files` (path -> content)."""
+    """Return the bytes of a Debian package (.deb) that contains `files` (path -> content)."""
     tar = io.BytesIO()
     with tarfile.open(fileobj=tar, mode="w") as archive:
         for path, content in files.items():
@@ -75,7 +75,7 @@ def wheel(files: dict[str, bytes]) -> bytes:
 
 
 def document(root: Path) -> dict[str, Any]:
-    """Write the files of all sources below `root`; return the contract that refers to them."""
+    """Write the files of all sources below `root`; return the data contract that describes them."""
     files = contents()
     for folder in ("site", "debian/pool", "pypi/ab"):
         (root / folder).mkdir(parents=True)
@@ -115,5 +115,5 @@ def document(root: Path) -> dict[str, Any]:
 
 
 def write(path: Path, contract: dict[str, Any]) -> None:
-    """Write a contract as YAML."""
+    """Write a data contract (the description of a data set) to `path` as YAML."""
     path.write_text(yaml.safe_dump(contract, sort_keys=False), encoding="utf-8")

@@ -26,7 +26,7 @@ def scripts(document: str) -> list[str]:
 
 
 def commands(document: str) -> Iterator[list[str]]:
-    """Yield the words of each command; of `NAME=$(COMMAND)`, the words of COMMAND."""
+    """Yield the words of each command; for an assignment `NAME=$(COMMAND)`, those of COMMAND."""
     for script in scripts(document):
         for line in re.split(r"\n|&&", script.replace("\\\n", " ")):
             words = shlex.split(re.sub(r"^\s*\w+=\$\((.*)\)\s*$", r"\1", line), comments=True)
@@ -35,7 +35,7 @@ def commands(document: str) -> Iterator[list[str]]:
 
 
 def inside(words: list[str]) -> list[str] | None:
-    """Return the command inside the container; None: the words run no image."""
+    """Return the command that `words` run inside a container, or None if they run no image."""
     at = next((words.index(image) for image in IMAGES if image in words), None)
     return None if at is None else words[at + 1:]
 
@@ -47,7 +47,7 @@ def mentions(document: str) -> list[str]:
 
 @functools.cache
 def made() -> dict[str, str]:
-    """Return image -> block of commands, for the images that readers of documents define."""
+    """Return image name -> shell block, for each image that readers of a document define."""
     return {
         name: script for document in DOCUMENTS for script in scripts(document)
         for name in re.findall(r"^cd containers/\w+ && mkdir (\S+)$", script, re.MULTILINE)

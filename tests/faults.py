@@ -41,12 +41,12 @@ RECIPE: dict[str, Any] = {
     },
     "expected": [],
 }
-"""A run of two ranks for about 30 s, with a checkpoint every few seconds; all are kept."""
+"""Recipe for two ranks and about 30 s; it writes a checkpoint every few seconds, and keeps all."""
 
 
 @dataclass
 class Place:
-    """A login node of a cluster, with recipes and a site file of the test."""
+    """A login node of the cluster: a folder with the recipes and the site file of the test."""
 
     root: Path
     folder: Path
@@ -89,7 +89,7 @@ class Place:
 
 @dataclass
 class Run:
-    """A submitted run."""
+    """A run that was submitted to the cluster, and functions to observe it."""
 
     place: Place
     out: Path
@@ -154,7 +154,7 @@ class Run:
         return self.finish()
 
     def links(self) -> list[job_chain.Link]:
-        """Return the links of the job chain."""
+        """Return the links of the run; a link is one start of the run by Slurm."""
         return job_chain.read(self.out)
 
     def newest(self) -> Path:
@@ -174,7 +174,8 @@ class Run:
         """Check that metrics and weights equal those of the undisturbed run.
 
         Weights and momentum must be bitwise equal. The running statistics of batch normalization
-        are averaged over the ranks at each checkpoint; an additional checkpoint rounds them.
+        are averaged over the ranks at each checkpoint, so an additional checkpoint changes them by
+        rounding.
         """
         self.check_metrics()
         assert self.newest().name == undisturbed.newest().name

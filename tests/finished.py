@@ -79,7 +79,7 @@ def finish(
     changed: dict[str, Argument] | None = None,
     image: ImageRecord = IMAGE,
 ) -> RunRecord:
-    """Create the directory of a completed run with this accuracy."""
+    """Create the directory of a completed run with the final accuracy `accuracy`, in [0, 1]."""
     record = start(directory, recipe, changed, image)
     [use] = recipe.recipe.data.values()
     write_outcome(directory, accuracy, counts=use.samples)

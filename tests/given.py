@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 
 
 def imagenet() -> str:
-    """Create `official`, tiny versions of ImageNet's files, and a checkout with their hashes."""
+    """Create tiny ImageNet files in `official`, and a checkout whose contract has their hashes."""
     import yaml
 
     from photos import TRUTH, official_tars
@@ -94,7 +94,7 @@ def imagenet() -> str:
 
 
 def cifar() -> str:
-    """Create `copy` with a tiny archive of CIFAR-10, and a checkout with its hashes."""
+    """Create a tiny CIFAR-10 archive in `copy`, and a checkout whose contract has its hashes."""
     import cifars
     import datasets
 
@@ -105,7 +105,7 @@ def cifar() -> str:
 
 
 def _checkout(name: str) -> Path:
-    """Create a checkout of links, whose recipes are copies."""
+    """Create a checkout of links to the repository's files; only `recipes` is a copy."""
     source, root = paths.repository(), Path(name).absolute()
     root.mkdir()
     for path in source.iterdir():
@@ -116,7 +116,7 @@ def _checkout(name: str) -> Path:
 
 
 def clone() -> str:
-    """Create `trimaran`, a link to the clone, and a fake pipx that runs `pip --dry-run`."""
+    """Create the link `trimaran` to the repository, and a fake pipx that runs `pip --dry-run`."""
     from jobplaces import write_program
 
     Path("trimaran").symlink_to(paths.repository())

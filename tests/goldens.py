@@ -32,14 +32,14 @@ from trimaran.site_file import Cluster, FabricName, Site
 
 FOLDER = Path(__file__).parent / "golden"
 TINY = Path(__file__).parent / "images/tiny/image.yaml"
-"""Path of the definition of a small image; files rendered from it are in the same folder."""
+"""Path of the definition of a small image; the golden files rendered from it are beside it."""
 
 DATA = paths.repository() / "apps/resnet-imagenet/tests/data"
 SHARDS = DATA / "packed"
 FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 BUNDLED, ON_DOCKER = "resnet-imagenet/cpu-quickstart", "resnet-imagenet/gtx1080ti-x4-scaling@4"
-"""The recipes of `run.sh` and of `docker.sh`."""
+"""The recipes from which the golden files `run.sh` (a bundle) and `docker.sh` are generated."""
 
 SLURM = Cluster(
     partition="main", account="project-1", qos="normal", constraint="ib&avx512",
@@ -52,13 +52,16 @@ PBS = Cluster(
 )
 LSF = Cluster(scheduler="lsf", partition="batch", account="ABC123", signal_seconds=90)
 JOBS = {"job.sh": SLURM, "job-pbs.sh": PBS, "job-lsf.sh": LSF}
-"""Golden file -> batch system of its job."""
+"""Golden file with a job script -> site settings for the script, such as the batch system."""
 
 TOGETHER = {"together.sh": SLURM, "together-pbs.sh": PBS, "together-lsf.sh": LSF}
-"""Golden file -> batch system of a job of four trainings."""
+"""Golden file with the script of one job for four trainings -> site settings for the script."""
 
 CHAINED = {"chained.sh": SLURM, "chained-pbs.sh": PBS, "chained-lsf.sh": LSF}
-"""Golden file -> batch system of the second of three runs that start from each other."""
+"""Golden file with the job script of the second of three runs in a chain -> site settings.
+
+The second run starts from a checkpoint of the first, and the third from one of the second.
+"""
 
 
 def commands() -> list[list[str]]:
@@ -99,7 +102,7 @@ def bundle(changes: dict[str, Argument], included: bool = False) -> runscript.Co
 
 
 def described(cluster: Cluster, image: str | None = None) -> script.Job:
-    """Return a job for an example site, of `image` instead of the recipe's image."""
+    """Return a job for an example site; `image` replaces the name of the recipe's image."""
     job = describe(Path("/example"), "runs/1", {"note": "a b"}, cluster)
     return replace(job, built=replace(job.built, name=image or job.built.name))
 
@@ -107,7 +110,7 @@ def described(cluster: Cluster, image: str | None = None) -> script.Job:
 def job_script(
     cluster: Cluster, launcher: str = "srun", image: str | None = None, **resources: object
 ) -> str:
-    """Return the script of a job with other resources, for an example site."""
+    """Return the script of a job for an example site, with the given launcher and resources."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
         return script.render(shaped(described(cluster, image), launcher, **resources))
@@ -121,7 +124,7 @@ FABRICS: dict[str, tuple[FabricName, str]] = {
     "EFA, NVIDIA": ("efa", "torch-cuda13"),
     "Ethernet, CPU": ("ethernet", "torch-cpu"),
 }
-"""Title in the golden file -> fabric, and an image."""
+"""Title in the golden file -> name of the fabric (network), and name of an image."""
 
 
 def fabric_lines(cluster: Cluster, fabric: FabricName, image: str) -> list[str]:
@@ -136,7 +139,7 @@ def fabric_lines(cluster: Cluster, fabric: FabricName, image: str) -> list[str]:
 
 
 def fabrics_text() -> str:
-    """Return what each fabric adds to the script of a job, and the settings in `run.json`."""
+    """Return the lines that each fabric adds to a job script, and the settings in `run.json`."""
     parts = []
     for title, (fabric, image) in FABRICS.items():
         plain = SLURM.model_copy(update={"env": {}})
@@ -159,7 +162,7 @@ def together_script(cluster: Cluster) -> str:
 
 
 def chained_script(cluster: Cluster) -> str:
-    """Return the script of the second of three runs that start from each other."""
+    """Return the job script of a run that starts from one run, and from which another starts."""
     first, second, third = (Path("/example/runs/chain") / name for name in ("1-a", "2-b", "3-c"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))
@@ -201,7 +204,7 @@ TEXTS: dict[str, Callable[[], str]] = {
 
 
 def pack(form: ImageFormat, out: Path) -> None:
-    """Pack the photos of the tests of ResNet into the folder `out`, in one format."""
+    """Pack the test photos of the app resnet-imagenet into the folder `out`, in one format."""
     listing = class_folders.listing(DATA / "photos", 1, Silent())
     packer.pack(
         listing, out, Options("photos", form, samples=4), workers=1, skip_bad=False,

@@ -22,7 +22,7 @@ quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-"""Settings with few, always equal examples, for tests that write a file for each example."""
+"""Settings with few examples, equal in each run, for tests that write a file for each example."""
 
 CODES = ("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "[red]a[/]",
          "[link=http://a.example]a[/link]", "\ud800", "a\x00b", "\u2028", ":smile:")
@@ -89,7 +89,7 @@ json_texts = st.one_of(st.sampled_from(JSON), st.text(max_size=40), json_values.
 
 
 places = st.integers(0, 10_000)
-"""The index of the value that `spoil` replaces."""
+"""Numbers that select the value which `spoil` replaces."""
 
 more_keys = st.none() | words
 """A key that `spoil` adds instead of replacing a value; None: a value is replaced."""
@@ -134,7 +134,7 @@ lock_texts = st.lists(st.one_of(
 
 
 def keeps_the_property(read: Callable[[], object]) -> None:
-    """Call `read`; raise AssertionError unless it returns or raises one documented error."""
+    """Check that `read` returns, or raises a documented error whose message can be printed."""
     error = refusal(read)
     if error is not None:
         assert error.exit_code in set(ExitCode) - {ExitCode.PASS}

@@ -1,4 +1,4 @@
-"""Described machines for the tests of `trimaran doctor`, on which the real probe runs.
+"""Simulated machines for the tests of `trimaran doctor`, on which the real probe runs.
 
 A machine is a folder of `tests/doctor/hosts`: files of /proc, /sys, /dev and /etc, and programs in
 `bin` that print what the real ones would. ORIGIN.md has the sources of the description.
@@ -47,7 +47,7 @@ def copy(name: str, place: Path) -> Path:
 
 
 def program(root: Path, name: str, script: str) -> None:
-    """Add a program to the described machine in the folder `root`."""
+    """Add a fake program to the folder `bin` of the simulated machine in the folder `root`."""
     (root / "bin").mkdir(parents=True, exist_ok=True)
     (root / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
     (root / "bin" / name).chmod(0o755)
@@ -57,7 +57,7 @@ def facts_of(
     root: Path | str, env: Mapping[str, str] | None = None, groups: Sequence[str] | None = None,
     **parameters: str,
 ) -> NodeFacts:
-    """Return the facts of a described machine, or of some groups of the probe.
+    """Probe a simulated machine, and return its facts, or only the facts of some groups.
 
     Args:
         root: name of the machine, or the folder of a copy.
@@ -77,7 +77,7 @@ def situation(
     known: NodeFacts, *, recipe: str | None = None, image: str | None = None,
     cluster: Cluster | None = None, login: NodeFacts | None = None,
 ) -> Situation:
-    """Return the situation that the checks examine; `image` replaces the image of the recipe."""
+    """Return the input of the checks (facts, recipe, image); `image` replaces the recipe's."""
     file = library.load(recipe) if recipe is not None else None
     about = examination.situation(Site(), cluster, file)
     own: ImageFacts | None = about.image

@@ -24,7 +24,7 @@ MPIRUN = mpirun(2)
 TORCHRUN = ["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 HOROVODRUN = ["horovodrun", "--gloo", "--network-interfaces", "lo", "--disable-cache", "-np", "2",
               "python"]
-"""Commands that start two ranks of a Python module."""
+"""Beginning of a command that starts two ranks; a Python module follows."""
 START_RANK = """
 for name in SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_LOCALID SLURM_STEP_TASKS_PER_NODE; do
     eval "export APPTAINERENV_$name=\\$$name"

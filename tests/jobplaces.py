@@ -108,7 +108,7 @@ class Place:
     def start(
         self, act: str, number: str, script: Path | None = None
     ) -> subprocess.Popen[str]:
-        """Start the job with the job number `number`; the fake Apptainer executes `act`.
+        """Start the job with the job number `number`; the fake Apptainer runs the shell code `act`.
 
         `script` is the batch system's copy of the job script, if it has one.
         """
@@ -203,7 +203,7 @@ def noting(*, said: str = "", code: int = 0) -> str:
 
 
 def warn(place: Place, act: str, number: str = "7") -> tuple[int, str]:
-    """Run the job, and send its shell SIGUSR1, the signal before the time limit."""
+    """Run the job, and send it the time limit's signal SIGUSR1; return exit status and output."""
     (place.out / "up").unlink(missing_ok=True)
     with place.start(f"touch up; {act}", number) as child:
         end = time.monotonic() + 120

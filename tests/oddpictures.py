@@ -110,7 +110,7 @@ PACKED = zlib.compress(rows(RGB))
 
 
 def png(*between: bytes, head: bytes = HEAD, body: bytes = PACKED, after: bytes = b"") -> bytes:
-    """Return a PNG with additional chunks between header and pixels, or after the pixels."""
+    """Return a PNG with the chunks `between` header and pixels, and a chunk `after` the pixels."""
     end = b"".join([chunk(b"IDAT", body), after, chunk(b"IEND")])
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + b"".join(between) + end
 
@@ -280,7 +280,7 @@ BAD = {name: case for name, case in CASES.items() if case.pixels is None}
 
 
 def others() -> Iterator[tuple[str, Case]]:
-    """Yield files in formats that apps read, but that are never packed."""
+    """Yield (name, case) of images in formats that apps can read, but that are never packed."""
     for form in ("BMP", "TIFF", "WEBP", "PPM"):
         options = {"lossless": True} if form == "WEBP" else {}
         yield form, Case(saved(RGB, form, **options), RGB, plain=False)

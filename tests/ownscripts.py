@@ -27,7 +27,7 @@ SCRIPTS = DOCS / "tutorials/porting"
 IMAGES = 400
 """Number of images: three batches of 128 and an incomplete one."""
 EXACT = 2e-6
-"""Largest difference of losses: the last of their six printed digits, and its rounding."""
+"""Tolerance for equal losses: one unit of the last of six printed digits, and its rounding."""
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "OMP_NUM_THREADS": "1",
                "TF_CPP_MIN_LOG_LEVEL": "3", "OMPI_MCA_mpi_yield_when_idle": "1"}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -40,7 +40,7 @@ class Trained(NamedTuple):
     checksums: list[str]
 
     def part(self, lines: slice) -> Trained:
-        """Return the values of some of the lines."""
+        """Return the losses and the checksums in the given range of lines."""
         return Trained(self.losses[lines], self.checksums[lines])
 
 

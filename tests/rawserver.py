@@ -14,7 +14,7 @@ Reply = bytes | Callable[[str], "bytes | Iterator[bytes]"]
 
 
 class RawServer(socketserver.ThreadingTCPServer):
-    """A server that sends `reply` to each client; `asked` has the header of each request."""
+    """A server that sends `reply` to each client, and adds each request's header to `asked`."""
 
     daemon_threads = True
     allow_reuse_address = True

@@ -38,7 +38,7 @@ COUNTS: dict[str, int] = GOOD["data"]["fashion-mnist"]["samples"]
 def metrics(
     accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
 ) -> Iterator[dict[str, Any]]:
-    """Yield the events of `metrics.jsonl` of a run of GOOD; `counts`: samples of each split."""
+    """Yield the lines of `metrics.jsonl` of a run of GOOD; `counts`: samples of each split."""
     where = {"step": steps, "epoch_num": 1}
     yield {"key": "run_start"}
     yield from ({"key": key, "value": counts[split]}

@@ -12,13 +12,13 @@ from trimaran.run.record import ImageRecord
 from trimaran.site_file import Cluster
 
 JOB = "7"
-"""Number of the shared job, unless a real batch system gives one."""
+"""Number of the shared job, where no real batch system assigns one."""
 
 
 def share(
     root: Path, count: int, cluster: Cluster, gpus: int = 0, job: str | None = JOB
 ) -> tuple[Place, list[Path]]:
-    """Return the place of a shared job, and the run directories of its `count` trainings."""
+    """Create a job that `count` trainings share; return its place, and their run directories."""
     place = make(root, cluster=cluster)
     one = shaped(place.job, "none", nodes=1, gpus_per_task=gpus)
     folder = place.root / "four $(touch owned)"
@@ -41,7 +41,7 @@ def share(
 
 
 def used(place: Place) -> ImageRecord:
-    """Return the entry of `run.json` for the image of a place."""
+    """Return the record of the job's image, as `run.json` contains it."""
     built = place.job.built
     return ImageRecord(name=built.name, engine=built.engine, reference=built.reference,
                        digest=built.digest, inputs=built.inputs)

@@ -29,7 +29,7 @@ _IN_CLONE = ("make ", ".venv/")
 
 
 class Block(NamedTuple):
-    """One block of commands.
+    """A block of commands on a page, and how the tests execute it.
 
     Attributes:
         how: `executed` (without an engine), `real` (with the engines in `needs`), or `small` (with

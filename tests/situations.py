@@ -1,4 +1,4 @@
-"""Situations of the doctor for tests: facts of this machine with a limit, and a changed recipe."""
+"""Input of the checks of `trimaran doctor`: facts of this machine, and a changed recipe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimaran.recipes import library, targets
 from trimaran.site_file import Site
 
 GROUPS = ("limits", "machine", "network", "places")
-"""The groups of facts that the checks of limits, places and network need."""
+"""The groups of facts that the probe collects for the checks of limits, places and network."""
 
 
 def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:
@@ -33,7 +33,7 @@ def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:
 
 
 def situation(node: NodeFacts, **more: Any) -> Situation:
-    """Return a situation with the quickstart and its target.
+    """Return the input of the checks for the quickstart recipe and its target.
 
     Args:
         node: the facts of the node.

@@ -1,4 +1,4 @@
-"""The pure parts of `benchmarks/`: statistics, tables, environments, argument errors."""
+"""The parts of `benchmarks/` without measurements: statistics, tables, environments, errors."""
 
 from __future__ import annotations
 

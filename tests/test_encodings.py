@@ -53,7 +53,7 @@ def test_names_of_classes_are_packed_as_they_are(tmp_path: Path, kind: str) -> N
 
 
 def opened(tree: ast.AST) -> Iterator[int]:
-    """Yield the line of each call that opens a file as text in the encoding of the locale."""
+    """Yield the line number of each call that reads or writes text without naming the encoding."""
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or any(one.arg == "encoding" for one in node.keywords):
             continue

@@ -14,7 +14,7 @@ from trimaran import error_codes, paths
 ROOT = paths.repository()
 SOURCES = sorted((ROOT / "src/trimaran").rglob("*.py"))
 CLASSES = {"UsageError", "BuildError", "RunError"}
-"""The error classes that have no default code."""
+"""The error classes without a default code; each error of these classes must get a code."""
 
 TABLE = ROOT / "apps/trainkit/src/trainkit/error_codes.py"
 APPS = [

@@ -1,4 +1,4 @@
-"""The estimates of recipes on the site use the arguments of these recipes."""
+"""The site's estimates of recipes are made with the arguments of these recipes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ APP = paths.repository() / "apps/language-model"
 
 
 def expected() -> dict[str, list[str]]:
-    """Return training -> the arguments of the estimate for it."""
+    """Return name of a recipe -> arguments of `estimate` for its training."""
     known = json.loads((APP / "options.json").read_text())["verbs"]["estimate"]["options"]
     return {
         name if point is None else f"{name}@{point}": estimates.arguments(recipe, known)

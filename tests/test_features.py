@@ -29,18 +29,18 @@ ELSEWHERE = {
     "tuned": ("site/docs/guides/tuning.md", "the key `tuned`"),
     "efficiency": ("recipes/resnet-imagenet/gtx1080ti-x4-scaling.yaml", "efficiency: {over: 1"),
 }
-"""Feature that no recipe can use -> the file that uses it, and the text there.
+"""Feature that no recipe can use -> another file that uses it, and the text there.
 
 No image is published yet, so no recipe can pin a digest. The key that signs is a user's own.
-`trimaran tune` writes `tuned` on the user's machine. A point of a series gives `efficiency`.
+`trimaran tune` writes `tuned` on the user's machine. Only the runs of a series state `efficiency`.
 """
 
 PER_POINT = "series.points.*."
-"""Prefix of the keys of a point, which are not checked: a point may replace any recipe key."""
+"""Prefix of the keys for one run of a series; they are not checked, as any key may occur there."""
 
 
 def features(node: Mapping[str, Any], values: list[Any], name: str = "") -> Iterator[str]:
-    """Yield the keys and values of the recipe schema that none of `values` uses."""
+    """Yield the keys and values of the recipe schema `node` that no recipe in `values` uses."""
     if "$ref" in node:
         node = SCHEMA["$defs"][node["$ref"].rsplit("/", 1)[1]]
     for variant in (*node.get("anyOf", ()), *node.get("oneOf", ())):

@@ -22,7 +22,7 @@ FRAMEWORKS = {"torch", "tensorflow", "nvidia"}
 
 
 BELOW: dict[str, set[str]] = {"ground": set()}
-"""Package -> the packages below it, the only other packages that it may import."""
+"""Package -> the packages in the layers below it; it may import no other package of the tool."""
 for name, *below in (
     ("net", "ground"),
     ("data", "net"), ("recipes", "data"),
@@ -51,7 +51,10 @@ def imports(tree: ast.AST, package: str) -> Iterator[str]:
 
 
 def package_of(name: str, house: Path = PACKAGE) -> str:
-    """Return the package for relative imports in the module `name`, a path in `house`."""
+    """Return the package to which relative imports of the module `name` refer.
+
+    `name` is a path in `house`, the folder of the top-level package.
+    """
     return ".".join((house.name, *Path(name).parts[:-1]))
 
 
@@ -86,7 +89,7 @@ def faults(name: str, source: str) -> list[str]:
 
 
 def room(module: str) -> str:
-    """Return the package of a module of the tool, by its dotted name below `trimaran`."""
+    """Return the package of a module (name without `trimaran.`); "ground": it is at top level."""
     first = module.split(".")[0]
     return first if (PACKAGE / first).is_dir() else "ground"
 

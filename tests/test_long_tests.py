@@ -47,7 +47,10 @@ def test_one_phase_that_does_not_pass_is_the_outcome(phases: tuple[str, ...], wa
 def test_the_evidence_says_when_where_and_of_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The evidence also lists tests of another environment; an empty selection is no failure."""
+    """The evidence has command, revision, host, and the tests of all environments.
+
+    An environment without a selected test is no failure, unless all environments have none.
+    """
     one = {"test": "test_x.py::test_a", "outcome": "passed", "seconds": 1.0}
     found = iter([(0, [one]), (5, []), (1, [one])])
     monkeypatch.setattr(long_tests, "suites", lambda: [("python", [])] * 3)

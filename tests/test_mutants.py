@@ -1,4 +1,4 @@
-"""`scripts/mutants.py`: every entry of the table can be applied, and survivors are reported."""
+"""`scripts/mutants.py`: each table entry can be applied; undetected mutants are reported."""
 
 from __future__ import annotations
 

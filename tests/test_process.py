@@ -66,7 +66,7 @@ def is_alive(pid: int) -> bool:
 
 
 def later(*signals: signal.Signals) -> None:
-    """Send signals to this process, one after the other."""
+    """Send the signals to this process, one every 0.2 s."""
     for number, one in enumerate(signals, 1):
         threading.Timer(0.2 * number, os.kill, (os.getpid(), one)).start()
 
@@ -201,7 +201,10 @@ def test_a_stop_that_comes_while_the_child_starts_is_not_lost(
 
 
 def test_a_stop_that_another_thread_takes_is_not_lost() -> None:
-    """The thread may import Matplotlib, for example, while the main thread waits for the child."""
+    """SIGTERM interrupts `stream`, even if another thread receives the signal.
+
+    The thread may import Matplotlib, for example, while the main thread waits for the child.
+    """
     end = threading.Event()
     other = threading.Thread(target=end.wait)
     other.start()

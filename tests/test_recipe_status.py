@@ -1,4 +1,4 @@
-"""Status of recipes; a published number needs a year."""
+"""The status of recipes, from their sources and evidence; a published number needs a year."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def merge(checkout: Path) -> ModuleType:
 
 
 def pushed(image: str, form: digests.Form, number: int = 1) -> digests.Publication:
-    """Return the record that `trimaran push` would write; `number` makes each record different."""
+    """Return the record that `trimaran push` would write; its digests are derived from `number`."""
     digest = f"sha256:{number:064x}"
     return digests.Publication(
         image=image, form=form, reference=f"ghcr.io/owner/trimaran/{image}:0.1.0-{form}",

@@ -1,4 +1,4 @@
-"""Documents show the scripts, and the differences between scripts, as they are."""
+"""Documents contain scripts, and the differences between scripts, as exact copies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import shown_scripts
 
 STRATEGIES = shown_scripts.ROOT / "apps/keras-resnet/src/keras_resnet"
 LONGEST = 120
-"""Largest number of lines of the file for a strategy in keras-resnet."""
+"""Limit for the number of lines of a file that implements one strategy of keras-resnet."""
 
 
 @pytest.mark.parametrize("document", shown_scripts.DOCUMENTS)

@@ -1,4 +1,4 @@
-"""`make test` on a slow machine: tests that a part does not reach are skipped and counted."""
+"""`make test` on a slow machine: tests that start after the time limit are skipped and counted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ short:
 
 
 def run_pytest(place: Path, seconds: int | None) -> subprocess.CompletedProcess[str]:
-    """Run the tests of `place` with `TEST_UNTIL` in `seconds` seconds; None: without a limit."""
+    """Run the tests of `place`; none starts after `seconds` seconds (None: no time limit)."""
     environment = os.environ | {"PYTHONPATH": str(SCRIPTS), "TEST_NOT_RUN": str(place / "n")}
     environment.pop("TEST_UNTIL", None)
     if seconds is not None:
@@ -80,7 +80,7 @@ def test_wrong(): assert "Timeout" == "2"
 
 
 def parts(place: Path, *words: str, until: float | None = None) -> tuple[int, str, dict[str, int]]:
-    """Return exit status, output, and part -> its time limit in seconds from now."""
+    """Run make targets by `parts.sh`; return exit status, output, target -> seconds left."""
     (place / "Makefile").write_text(MAKEFILE)
     environment = {name: text for name, text in os.environ.items() if name != "TEST_UNTIL"}
     now = int(time.time())

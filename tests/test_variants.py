@@ -54,7 +54,7 @@ def publish(
     checkout: Path, name: str, *, day: str = "2026-01-02", lap: float = 10, cores: int = 2,
     seed: int = 1, changed: dict[str, Argument] | None = None, **args: Argument,
 ) -> None:
-    """Write a recipe, and evidence of one run; `lap` is the time of its laps after the first."""
+    """Write a recipe, and evidence of a run of two epochs; `lap`: lap seconds of the second one."""
     recipe = variantapp.recipe(checkout, name, **args)
     directory = checkout / f"{name}-{day}-{seed}-{cores}"
     variantapp.leave(directory, recipe, (0.5, 0.6), (99, lap), sent=1e6 * lap, size=1,
@@ -72,7 +72,7 @@ def publish(
 
 @pytest.fixture
 def boats(checkout: Path) -> Path:
-    """Create a checkout with the quickstart, a comparable recipe, and more different recipes."""
+    """Create a checkout with the quickstart, a comparable recipe, and recipes that differ more."""
     (variantapp.write(checkout) / "README.md").write_text(README)
     for seed, lap in ((1, 40), (2, 60)):
         publish(checkout, "cpu-quickstart", lap=lap, seed=seed, crew=3)

@@ -147,7 +147,7 @@ def write_recipe(
 
 
 def instead(checkout: Path, app: str, image: str) -> None:
-    """Add the small app a second time as `app`, and its image as `image`."""
+    """Copy the small app to `app`, and its image to `image`, in place of the real app and image."""
     source = paths.repository()
     for target in (source / "recipes/targets").glob("cpu-*.yaml"):
         shutil.copy(target, checkout / "recipes/targets")

@@ -1,4 +1,4 @@
-"""Stand-ins for runs that are tuned: a made-up response, and a program that runs like an app."""
+"""Stand-ins for runs that are tuned: made-up rates, and a program that runs like an app."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RECIPE = {
     **GOOD, "data": {}, "env": {"OMP_NUM_THREADS": "2"},
     "args": {"model": "resnet20", "epochs": 1, "batch-size-per-rank": 64, "synthetic": True},
 }
-"""A recipe without data; two ranks, other threads, micro-batches and precisions are possible."""
+"""A recipe without data; it can run with two ranks, other threads, micro-batches and precisions."""
 
 SPACE = Space(
     (Parameter("ranks", 1, (1, 2, 4)), Parameter("threads", 4, (1, 2, 4)),
@@ -33,7 +33,7 @@ _FACTORS = {"ranks": 1.3, "threads": 1.1, "input-workers": 1.2, "precision": 1.5
 
 
 def response(chosen: Configuration) -> float:
-    """Return the rate of a configuration of SPACE; it is largest for BEST."""
+    """Return the made-up rate of a configuration of SPACE; BEST has the largest one."""
     rate = 100.0 / (chosen["batch-parts"] or 1)  # type: ignore[operator]
     for name, factor in _FACTORS.items():
         rate *= factor if chosen[name] == BEST[name] else 1.0

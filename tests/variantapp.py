@@ -56,8 +56,8 @@ FILES = {
              "    hoist(2)\n\n    trim()\n    sail()\n",
     "yawl": '"""A yawl."""\n\n\ndef main():\n    hoist(1)\n    sail()\n',
 }
-"""Variant -> code. Without docstrings and empty lines, the ketch differs from the sloop by one
-removed line and two added lines.
+"""Variant -> code. Without docstrings, empty lines and imports, the file of the variant `ketch`
+differs from that of `sloop` by one removed line and two added lines.
 """
 
 
@@ -89,7 +89,7 @@ def leave(
     *, sent: float | None = None, size: int | None = None,
     changed: dict[str, Argument] | None = None,
 ) -> Path:
-    """Create a completed run; `scores` and `laps` are those of its epochs, each of 100 s."""
+    """Create a completed run; `scores` and `laps` have one value for each epoch of 100 s."""
     changed = changed or {}
     record = run_directory.start(
         directory, of, changed, SIF, [DATA], launch(of, changed, SIF))

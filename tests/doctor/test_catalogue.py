@@ -1,4 +1,4 @@
-"""Every documented finding occurs in a test, and every finding in a test is documented."""
+"""Each finding of `trimaran doctor` is explained, and tests cause each one above the level "ok"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged facts of a node cause no traceback: the output of a probe may be cut off."""
+"""Damaged facts of a node, for example in a truncated output of the probe, cause no traceback."""
 
 from __future__ import annotations
 

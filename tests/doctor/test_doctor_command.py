@@ -26,7 +26,7 @@ def call(*words: str, site: Path | None = None) -> Result:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put the programs of a described node on PATH, before the programs of this machine."""
+    """Put the fake programs of a simulated GPU node at the beginning of PATH."""
     root = hosts.copy("gpu-a100", tmp_path)
     (root / "bin/id").unlink()
     monkeypatch.setenv("PATH", f"{root / 'bin'}:{os.environ['PATH']}")

@@ -1,4 +1,4 @@
-"""Checks of Apptainer, GPUs and the machine: each finding occurs, and none without its cause."""
+"""Checks of Apptainer, GPUs and the machine: each fault is reported, and only if it exists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def change(root: Path, path: str, text: str) -> None:
 
 @pytest.fixture
 def a100(tmp_path: Path) -> Path:
-    """Return a copy of the described node with four A100 GPUs, which has no fault."""
+    """Return a copy of the simulated node with four A100 GPUs, on which no check finds a fault."""
     return hosts.copy("gpu-a100", tmp_path)
 
 

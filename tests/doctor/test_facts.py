@@ -1,4 +1,4 @@
-"""The probe and its output: no content of a file or variable can pretend to be a fact."""
+"""The probe and its output: no content of a file or variable can forge a fact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the group `limits`, on this machine with changed limits, and on described machines."""
+"""Checks of the group `limits`, on this machine with changed limits, and on simulated machines."""
 
 from __future__ import annotations
 

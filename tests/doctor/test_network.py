@@ -1,4 +1,4 @@
-"""The checks of the group `network`: this machine's interfaces, and described fast networks."""
+"""The checks of the group `network`: this machine's interfaces, and simulated fast networks."""
 
 from __future__ import annotations
 

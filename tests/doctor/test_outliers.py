@@ -1,4 +1,4 @@
-"""Outliers: one bad node is found despite noise, and equal nodes are never named."""
+"""Outliers: one bad node is found despite noise, and equal nodes are never reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from trimaran.doctor import outliers
 
 NOISE = 0.015
-"""Relative noise; even if the MAD is twice as large, a deviation of 20 % has a score above 3.5."""
+"""Largest relative noise of a value.
+
+Even if the MAD (median absolute deviation) is twice as large, a deviation of 20 % has a score above
+3.5, the limit for outliers.
+"""
 SEEDS = st.integers(0, 1 << 30)
 
 
@@ -81,7 +85,7 @@ def test_of_two_that_differ_both_are_named() -> None:
 
 def pairs(values: dict[str, float], seed: int, slow: dict[frozenset[str], float]) \
         -> dict[tuple[str, str], float]:
-    """Return the rate of each pair: the rate of the slower node, with noise, times a factor."""
+    """Return the rate of each pair of nodes: the slower node's rate, times `slow`, with noise."""
     draw, names = random.Random(seed), list(values)  # noqa: S311 - no secret
     return {
         (one, other): min(values[one], values[other]) * slow.get(frozenset((one, other)), 1.0)

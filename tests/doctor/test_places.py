@@ -1,4 +1,4 @@
-"""The checks of the group `places`: real small disks and clocks, and described file systems."""
+"""Checks of the group `places` (folders): real small disks and clocks, simulated file systems."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ def login(name: str, partition: str | None) -> NodeFacts:
 def queue(
     name: str, partition: str | None, walltime: str = "00:10:00", nodes: int = 1, **more: object
 ) -> dict[str, Any]:
-    """Return ID -> finding for the login node of a cluster; `all` maps to the list of findings."""
+    """Check a login node; return finding ID -> finding, and under `all` the list of findings."""
     scheduler = name.removeprefix("login-")
     node = login(name, partition if scheduler == "lsf" else None)
     cluster = Cluster.model_validate({"scheduler": scheduler, "partition": partition, **more})

@@ -1,4 +1,4 @@
-"""Made-up qualifications: which nodes are named with which findings, and outdated evidence."""
+"""Made-up measurements of nodes: which nodes get which findings, and when evidence is outdated."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def judged(nodes: list[dict[str, Any]], slow: dict[frozenset[int], float] | None
 
 
 def levels(found: dict[str, list[Finding]], identifier: str) -> str:
-    """Return the first letters of the levels on all nodes: o, w or f."""
+    """Return one letter per node, the first of the finding's level: o (ok), w (warn), f (fail)."""
     return "".join(finding(identifier, own).level[0] for own in found.values())
 
 
@@ -309,7 +309,7 @@ def test_numbers_of_ranks() -> None:
 
 
 class Queue:
-    """A batch system in which a job has one state after the other, and is then cancelled."""
+    """A fake batch system: its job has the given states in turn; cancellations are recorded."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: str) -> None:
         self.states, self.cancelled = list(states), list[Path]()

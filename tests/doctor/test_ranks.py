@@ -1,4 +1,4 @@
-"""Checks of the launchers that start the ranks."""
+"""Checks of `trimaran doctor` on the launchers, such as srun and mpirun, that start the ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PMIX = Cluster(partition="main")
 
 
 def by_mpirun(known: NodeFacts, login: NodeFacts | None = None) -> Situation:
-    """Return a situation in which the mpirun of the host starts the ranks."""
+    """Return the input of the checks for a recipe whose ranks are started by the host's mpirun."""
     about = hosts.situation(known, recipe=SRUN, cluster=PMIX, login=login)
     assert about.recipe is not None
     recipe = about.recipe.recipe.model_copy(update={"launcher": "mpirun"})

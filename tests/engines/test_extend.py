@@ -25,7 +25,7 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 
 
 @dataclass
 class Engine:
-    """An engine whose Python makes the folder, and then runs `script`."""
+    """A fake engine: `python -m NAME FOLDER` creates FOLDER; all other calls run `script`."""
 
     script: str = ""
     built: BuiltImage | None = BUILT

@@ -44,7 +44,7 @@ MADE = "part-*/*/lib/python*/site-packages/*/module*.py"
 
 @pytest.fixture
 def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a wheelhouse of one package, which every build uses; return its folder."""
+    """Create a wheelhouse (folder of wheels) with one package for every build; return its path."""
     folder = tmp_path / "view"
     wheels.write(folder / "wheels", "one", modules=9, script=True)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
@@ -54,7 +54,7 @@ def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def long(view: Path) -> Path:
-    """Add two packages to the wheelhouse, which two processes unpack; return its folder."""
+    """Add two packages of many modules to the wheelhouse; two processes unpack them. Return it."""
     for name in ("two", "three"):
         wheels.write(view / "wheels", name, modules=MODULES)
     return view
@@ -183,7 +183,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_without_tcmalloc_glibc_keeps_what_is_freed_for_the_next_step(
     view: Path, monkeypatch: pytest.MonkeyPatch, library: Path | None
 ) -> None:
-    """Memory that glibc has returned to the kernel costs page faults when it is used again."""
+    """Without tcmalloc, glibc is set to keep freed memory instead of returning it to the kernel.
+
+    Memory that glibc has returned to the kernel costs page faults when it is used again.
+    """
     monkeypatch.setattr(host, "tcmalloc", lambda: library)
     build()
     built = Host().find(definition.read(TINY))

@@ -1,4 +1,4 @@
-"""Test inventories: the output of the probe, the differences of two images, the stored file."""
+"""Test inventories of images: the output of the probe, differences, and the stored file."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NONE = "localhost/trimaran/tiny:2: image not known"
 
 
 class Storage(Podman):
-    """An image storage that contains the image."""
+    """The engine `Podman`, created without a search for an installed podman."""
 
     def __init__(self) -> None:
         pass
@@ -45,7 +45,7 @@ class World:
         self.removed: list[str] = []
 
     def run(self, argv: Sequence[str], **_more: object) -> Result:
-        """Return the result of a command."""
+        """Return the result that podman would have for the command `argv`."""
         if "inspect" in argv:
             if self.silences:
                 return Result(tuple(argv), 125, "", self.silences.pop(0))

@@ -62,7 +62,7 @@ def test_a_misspelt_engine_is_refused_with_the_nearest_name() -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> barge.Barge:
-    """Return an engine that is added only by a row in the table of engines."""
+    """Return the example engine `barge`, which is added only by a row in the table of engines."""
     monkeypatch.setitem(selection.ENGINES, "barge", barge.ROW)
     monkeypatch.setattr(bases, "unreachable", lambda image: None)
     monkeypatch.setattr("trimaran.hostfacts.root_lacks_capabilities", lambda: False)
@@ -111,7 +111,7 @@ def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
 
 
 def finish(directory: Path, recipe: RecipeFile, engine: barge.Barge, *more: Mount) -> None:
-    """Make the directory of a completed run of `recipe` in an image of `engine`."""
+    """Create the directory of a completed run of `recipe` in an image that `engine` has built."""
     built = build(engine)
     image = ImageRecord(name=recipe.recipe.image.name, engine=built.engine, inputs=built.inputs,
                         reference=built.reference, digest=built.digest)

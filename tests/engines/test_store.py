@@ -1,4 +1,4 @@
-"""Test the records of images: a damaged image is named, renamed and built again."""
+"""Test the records of images: a damaged image is reported, renamed and built again."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_what_was_added_is_accepted(file: Path) -> None:
 
 
 def test_all_published_evidence_of_runs_is_accepted() -> None:
-    """One file of each recipe, to save time; the site reads all of them."""
+    """Only one file of each recipe is checked, to save time; a build of the site reads all."""
     folders = {path.parent for path in check.found([paths.repository() / "site/results"])}
     known = content.listed()
     for folder in sorted(folders):

@@ -1,4 +1,4 @@
-"""The evidence of a run: its place, its provenance, and what it leaves out."""
+"""The evidence of a run: the path of its file, its provenance, and the facts that it omits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def called(*words: str) -> Result:
 
 
 def add(directory: Path, to: Path | None = None, label: str | None = None, **facts: Any) -> Path:
-    """Add the evidence of a run whose host has these facts."""
+    """Write the evidence of a run as if its host had these facts; return the path of the file."""
     record, verdict = report.write(directory)
     host = HostFacts.model_validate(record.host.model_dump() | facts)
     return writing.add(directory, record.model_copy(update={"host": host}), verdict, to=to,

@@ -52,7 +52,10 @@ def test_what_apt_is_not_known_to_print_is_one_error(line: str) -> None:
 def test_the_date_of_a_release_file_is_utc_wherever_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The time stamp is one day later, when snapshot.debian.org has imported the files."""
+    """The time of the snapshot is the file's Date plus one day, in UTC, in every time zone.
+
+    By then, snapshot.debian.org has imported the files.
+    """
     (tmp_path / "deb.debian.org_debian_dists_bookworm_InRelease").write_text(
         "Suite: oldstable\nDate: Sat, 06 Sep 2025 09:58:11 UTC\nAcquire-By-Hash: yes\n"
     )

@@ -27,7 +27,7 @@ def edited(tmp_path: Path, old: str, new: str) -> Path:
 
 
 def test_a_file_that_several_images_build_with_is_the_same_one() -> None:
-    """All images with Horovod must name the same address and hash of the file."""
+    """All images that use a source file, such as Horovod's, name the same address and hash."""
     sources: dict[str, set[Source]] = defaultdict(set)
     for image in map(definition.load, definition.names()):
         for source in image.build.sources if image.build else ():

@@ -114,7 +114,7 @@ def test_what_is_excluded_is_locked_for_nobody(
 
 @pytest.fixture
 def app(tmp_path: Path) -> definition.Image:
-    """Define an app image on the image `tiny`, whose lock contains the package `brought`."""
+    """Define an app image on the framework image `tiny`; it requires the package `brought`."""
     folder = tmp_path / "images/app"
     shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", tmp_path / "images/tiny")
     folder.mkdir()
@@ -186,7 +186,10 @@ def test_an_app_image_that_brings_nothing_has_no_locks_to_make(app: definition.I
 def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`brought` requires `six`, which the framework image has locked in an older version."""
+    """The app image locks `brought` only: `six`, which it requires, is in the framework image.
+
+    The framework image has locked an older version of `six` than the index offers.
+    """
     index = tmp_path / "index"
     make_wheel(index, "brought", requires="six")
     make_wheel(index, "six", version="1.17.0")

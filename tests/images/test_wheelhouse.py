@@ -57,7 +57,7 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
 
 
 def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:
-    """Write one wheel into the cache, and return it as the only item."""
+    """Write one wheel into the cache; return its item, which expects the SHA-256 of b"content"."""
     sha = hashlib.sha256(b"content").hexdigest()
     item = wheelhouse.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
     item.kept.parent.mkdir(parents=True)
@@ -96,7 +96,7 @@ def test_a_view_has_what_the_build_reads_and_goes_away() -> None:
 
 
 def test_the_lock_of_an_app_image_lies_beside_that_of_the_image_below(tmp_path: Path) -> None:
-    """Both images can be built from one folder (`trimaran fetch --to`)."""
+    """Both images can be built from one folder with both locks (`trimaran fetch --to`)."""
     image = definition.load("futuregan-torch-cpu")
     accepted = {h for one in lock.read(image.folder / "requirements.lock") for h in one.hashes}
     assert wheelhouse.locked_hashes(image) == accepted
@@ -122,7 +122,10 @@ def test_equal_sources_give_equal_wheels(package: str, tmp_path: Path) -> None:
     name for name in definition.names() if definition.load(name).app is not None
 ])
 def test_an_image_has_what_its_packages_import_of_the_others(name: str) -> None:
-    """The packages are installed without dependencies, in the order of the definition."""
+    """Each image installs the packages in an order in which required ones come first.
+
+    The packages are installed without dependencies, in the order of the definition.
+    """
     app = definition.load(name).app
     assert app is not None
     for at, package in enumerate(app.packages):

@@ -93,7 +93,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def require_engines(request: pytest.FixtureRequest) -> None:
-    """Fail a test whose engine is missing; without TRIMARAN_REQUIRE_ENGINES=1, it was skipped."""
+    """Fail a test if its engine is missing (only with TRIMARAN_REQUIRE_ENGINES=1).
+
+    Without this variable, the test was skipped.
+    """
     for marker in request.node.iter_markers("engine"):
         reason = missing(str(marker.args[0]))
         if reason:
@@ -141,7 +144,7 @@ def engine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def pattern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return a checkout with a small app, and a cache with its image and data, for all modules."""
+    """Return a checkout with a small app, and a cache with its image and data, as a master copy."""
     root, cache = tmp_path_factory.mktemp("tinyapp"), new_cache(tmp_path_factory)
     tinyapp.build(root, tmp_path_factory.mktemp("sources"), cache)
     return root, cache

@@ -44,14 +44,14 @@ CALL = re.compile(r"(\w+)\((.*)\)\s+= (-?\d+)")
 
 @dataclass
 class Trace:
-    """Paths that remain after a run, and addresses outside the machine's own sockets."""
+    """What strace shows: paths that remain after a run, and internet addresses in its calls."""
 
     left: set[str] = field(default_factory=set)
     addresses: set[str] = field(default_factory=set)
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the process ID and the text of each call; the two halves of a split call are joined."""
+    """Yield process ID and text of each system call in strace's output; join interrupted lines."""
     begun: dict[int, str] = {}
     for line in text.splitlines():
         pid, call = int(line.split()[0]), line.partition(" ")[2].strip()
@@ -64,7 +64,7 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read(text: str) -> Trace:
-    """Return the trace of Python in the image, and of all processes that it started."""
+    """Return the traced effects of Python in the image, and of all processes that it started."""
     found, family = Trace(), set()
     for pid, line in lines(text):
         call = CALL.match(line)
@@ -85,7 +85,7 @@ def read(text: str) -> Trace:
 
 
 def note(left: set[str], name: str, words: str) -> None:
-    """Update the remaining paths in `left` after a successful call."""
+    """Add the paths that a successful system call creates to `left`; discard those it removes."""
     paths = [
         os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - text of the trace
         for folder, path in re.findall(r'(?:<([^<>]*)>, )?"([^"]*)"', words)
@@ -102,7 +102,7 @@ def note(left: set[str], name: str, words: str) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with packed images."""
+    """Return a folder with a packed data set of images."""
     folder = tmp_path_factory.mktemp("traces")
     photos.folder(folder / "photos")
     done = tinyapp.call(

@@ -1,4 +1,4 @@
-"""`apptainer run` without Trimaran, as most users start images: which host settings have effect."""
+"""`apptainer run` without Trimaran, as most users start images: the effect of host settings."""
 
 from __future__ import annotations
 

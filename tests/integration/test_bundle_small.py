@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.engine("apptainer"), pytest.mark.timeout(280)]
 
 
 def bundle(env: dict[str, str], folder: Path, *words: str) -> Path:
-    """Pack the recipe with its data and unpack it at `folder`; return its script."""
+    """Bundle the small app's recipe with its data; unpack it at `folder`; return its `run.sh`."""
     tar = folder.with_suffix(".tar")
     for command in (
         ["bundle", tinyapp.RECIPE, "--with-data", "-o", str(tar), *words],

@@ -89,7 +89,7 @@ def index(files: Path, certificate: Path) -> Iterator[str]:
 
 @pytest.fixture
 def trifle(checkout: Path, files: Path) -> None:
-    """Define a framework image that needs the wheel of the index, and no Debian package."""
+    """Define the framework image `trifle`: one wheel of the test's index, and no Debian package."""
     folder = checkout / "containers/frameworks/trifle"
     folder.mkdir(parents=True)
     digest = hashlib.sha256((files / "simple/trifle" / WHEEL).read_bytes()).hexdigest()
@@ -145,7 +145,10 @@ def test_the_site_file_names_it_once_for_all(index: str, certificate: Path) -> N
 def test_the_systems_store_is_trusted_unless_another_is_named(
     index: str, certificate: Path
 ) -> None:
-    """The variable SSL_CERT_FILE replaces the system's store, which only root can change."""
+    """The certificate is trusted if SSL_CERT_FILE names it, unless --ca-bundle names another file.
+
+    The variable replaces the system's store, which only root can change.
+    """
     store = str(certificate)
     done = fetch(index, SSL_CERT_FILE=store)
     assert done.returncode == 0, done.stderr

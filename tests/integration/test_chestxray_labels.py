@@ -59,7 +59,7 @@ for area, (low, high) in zip((*found.auroc, found.mean_auroc), (*between.finding
     assert low < area < high < low + 0.1
 print(found.images, found.defined)
 """
-"""Program that compares the loss weights and the scores of made-up answers with scikit-learn."""
+"""Program that compares loss weights and scores of made-up predictions with scikit-learn."""
 POSITIVE = {"Infiltration": 19_894, "Mass": 5_782, "Hernia": 227}
 """Finding -> number of images with it, according to Wang et al., ChestX-ray14, and its FAQ."""
 

@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> list[float]:
-    """Train on `nodes` nodes with `tasks` tasks each, and return the losses of all steps."""
+    """Train on `nodes` nodes with `tasks` tasks per node; return the training loss of each step."""
     place.write(
         launcher=launcher, args=SHORT | args, expected=[ANY_SPEED], resources={
             "nodes": nodes, "tasks_per_node": tasks, "cpus_per_task": 1, "walltime": "00:05:00",
@@ -55,7 +55,7 @@ def losses(place: Place, launcher: str, nodes: int, tasks: int, **args: Any) -> 
 
 
 def assert_over_tcp(run: Run, library: str) -> None:
-    """Check that a sufficient throughput fails because of TCP, and that the cause is named."""
+    """Check that a run over TCP fails despite sufficient throughput, and names the cause."""
     assert "warning: " in run.log
     assert "fabric infiniband: no device /dev/infiniband/uverbs*" in run.log
     [row] = [row for row in json.loads((run.out / "verdict.json").read_text())["verdict"]["rows"]

@@ -30,8 +30,10 @@ pytestmark = [
 ]
 DELAY_MS, RATE_MBIT = 20.0, 80.0
 PAYLOAD = 1448 / 1514
-"""Share of payload in an Ethernet frame: an MTU of 1,500 bytes without 20 bytes of IP and 32 of TCP
-with timestamps; tbf also counts the 14 bytes of the Ethernet header.
+"""Share of the payload in the bytes of an Ethernet frame that tbf counts.
+
+An MTU of 1,500 bytes includes 20 bytes of IP and 32 of TCP with timestamps; tbf also counts the 14
+bytes of the Ethernet header.
 """
 
 
@@ -87,7 +89,7 @@ def test_two_nodes_measure_all_operations_as_a_job(
 
 @pytest.mark.alone  # another program delays the frames, which this measures
 def test_a_known_delay_and_rate_are_found(built: BuiltImage, tmp_path: Path) -> None:
-    """Between two hosts with 20 ms and 80 Mbit/s, alpha and beta are right within 10 %."""
+    """Between hosts with 20 ms and 80 Mbit/s, the fitted latency and rate are right within 10 %."""
     if shutil.which("tc") is None:
         pytest.fail("tc is missing (Debian: iproute2)")
     words = [

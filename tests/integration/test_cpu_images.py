@@ -16,7 +16,7 @@ FOR_CPUS = [
 ]
 
 LARGEST = {"torch-cpu": 1.3e9}
-"""Image -> largest size of its SIF in bytes, because users pull it over slow networks."""
+"""Image -> limit for the size of its SIF in bytes; users pull images over slow networks."""
 
 ADDED_BY_AN_APP = 20e6
 """Largest size in bytes that an app adds to its framework image, besides its own packages."""

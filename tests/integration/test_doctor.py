@@ -1,4 +1,4 @@
-"""`trimaran doctor --nodes` on a real Slurm of two nodes, one of which may hang."""
+"""`trimaran doctor --nodes` on a real Slurm of two nodes; in one test, a node hangs."""
 
 from __future__ import annotations
 

@@ -191,7 +191,10 @@ def test_three_time_limits_are_one_run_with_one_verdict(place: Place) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(1200)
 def test_a_real_time_limit_with_copies_on_each_node(place: Place) -> None:
-    """Slurm sends the signal before the time limit up to a minute earlier than requested."""
+    """A run at its time limit goes on in a new job, and removes its copies from the nodes' disks.
+
+    Slurm sends the signal before the time limit up to a minute earlier than requested.
+    """
     own = place.root / "own disk"
     place.site |= {"local_storage": str(own), "stage_data": True, "signal_seconds": 45}
     place.write(args=RECIPE["args"] | {"steps": 1600},
@@ -265,7 +268,7 @@ def test_the_disk_is_full_during_a_checkpoint(place: Place, undisturbed: Run) ->
 
 
 def leaves_the_queue(place: Place) -> None:
-    """Check that soon no job of the user is in the queue, not even a job that is queued again."""
+    """Check that the queue soon contains no job of the user, including requeued jobs."""
     deadline = time.monotonic() + NOTICED
     while place.slurm("squeue", "-h", "--me"):
         assert time.monotonic() < deadline

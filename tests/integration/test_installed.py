@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a read-only virtual environment with the locked packages and the wheel."""
+    """Return a virtual environment with the locked packages and the wheel, with read-only data."""
     place = tmp_path_factory.mktemp("installed") / "venv"
     uv = [str(Path(sys.executable).with_name("uv"))]  # in seconds, where pip takes minutes
     install = [*uv, "pip", "install", "-q", "--no-config", "--no-deps", "--python", str(place)]
@@ -69,7 +69,7 @@ def _sources() -> list[str]:
 
 
 class Trimaran:
-    """The installed command, in an empty environment and in its own folder."""
+    """The installed command `trimaran`, run with few variables and in a folder of its own."""
 
     def __init__(self, place: Path, folder: Path) -> None:
         self.place, self.folder = place, folder
@@ -127,7 +127,10 @@ def test_it_lists_and_shows_what_the_checkout_has(
 
 
 def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
-    """Otherwise the wheel would not find images that a checkout has built, and vice versa."""
+    """The images of the installed wheel have the same content hashes as those of the checkout.
+
+    Otherwise the wheel would not find images that a checkout has built, and vice versa.
+    """
     code = (
         "from trimaran.images import definition as d\n"
         "print('\\n'.join(f'{n} {d.content_of(d.load(n))}' for n in d.names()))"

@@ -39,7 +39,7 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
         "context 2 x tensor 2": {"context": 2, "tensor": 2},
     },
 }
-"""Number of ranks -> name -> layout."""
+"""Number of ranks -> name of a layout -> layout (how the ranks divide the training)."""
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +50,19 @@ def built() -> BuiltImage:
 
 
 def jobs(ranks: int, out: Path) -> Sequence[str]:
-    """Write the layouts for `ranks` ranks into a file; return the arguments of the worker."""
+    """Write the layouts for `ranks` ranks to a file; return the command words of the worker."""
     wanted = [{"layout": layout, "steps": STEPS} for layout in LAYOUTS[ranks].values()]
     (out / "jobs.json").write_text(json.dumps(wanted))
     return ["/worker/layout_worker.py", "/out/jobs.json", "/out/results.json"]
 
 
 def results(ranks: int, out: Path) -> dict[str, dict[str, Any]]:
-    """Return name of a layout -> losses and gradient norms that the worker wrote."""
+    """Return layout name -> losses and gradient norms, as the worker script wrote them."""
     return dict(zip(LAYOUTS[ranks], json.loads((out / "results.json").read_text()), strict=True))
 
 
 def by_torchrun(built: BuiltImage, ranks: int, out: Path) -> dict[str, dict[str, Any]]:
-    """Train all layouts for `ranks` ranks in one container; return the result of each layout."""
+    """Train with each layout for `ranks` ranks in one container; return layout name -> result."""
     start = ["python", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     run_inside(built, out, [*start, *jobs(ranks, out)], Mount(str(WORKER), "/worker"))
     return results(ranks, out)
@@ -70,12 +70,12 @@ def by_torchrun(built: BuiltImage, ranks: int, out: Path) -> dict[str, dict[str,
 
 @pytest.fixture(scope="module")
 def alone(built: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Return the losses and gradient norms of one process."""
+    """Return the losses and gradient norms of a training with one process, as the reference."""
     return by_torchrun(built, 1, tmp_path_factory.mktemp("alone"))["one process"]
 
 
 def check(found: dict[str, dict[str, Any]], alone: dict[str, Any]) -> None:
-    """Assert that each layout has the losses and gradient norms of one process."""
+    """Check that the losses and gradient norms of each layout equal those of one process."""
     for name, result in found.items():
         assert result["losses"] == pytest.approx(alone["losses"], abs=1e-4), name
         assert result["norms"] == pytest.approx(alone["norms"], abs=1e-4), name

@@ -46,7 +46,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 class Host(NamedTuple):
-    """The virtual environment for the apps of one framework, outside of any container."""
+    """A virtual environment for the apps of one framework; a call runs a script once per rank."""
 
     python: str
     place: Path

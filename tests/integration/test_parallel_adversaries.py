@@ -54,7 +54,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str, list[float]]:
-    """Train in the image; return the losses of each step by their metric key."""
+    """Train in the image; return metric key -> losses of all steps."""
     built = Apptainer().build(
         definition.load("futuregan-torch-cpu"), base=None, offline=False, reporter=Silent()
     )
@@ -73,7 +73,10 @@ def train(out: Path, packed: Path, launcher: list[str], *more: str) -> dict[str,
 def test_two_ranks_have_the_losses_of_one(
     whole: list[str], share: str, packed: Path, tmp_path: Path
 ) -> None:
-    """The training contains a growth, and last batches in which one rank has fewer clips."""
+    """A training on two ranks has the losses of a training with one process.
+
+    In this training the network grows, and in the last batches one rank has fewer clips.
+    """
     alone = train(tmp_path / "alone", packed, ["python"], *whole)
     for strategy, launcher in [("horovod", MPIRUN), ("ddp", TORCHRUN)]:
         found = train(

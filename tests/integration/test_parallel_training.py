@@ -86,7 +86,10 @@ def test_horovod_halves_what_it_sends(alone: list[float], folder: Path) -> None:
 @pytest.mark.engine("mpich")
 @pytest.mark.parametrize("strategy", ["horovod", pytest.param("ddp", marks=pytest.mark.long)])
 def test_ranks_of_the_hosts_mpich_train_together_or_not_at_all(strategy: str, folder: Path) -> None:
-    """MPICH cannot connect the ranks of Open MPI in the image; Horovod needs MPI, DDP does not."""
+    """Ranks that the host's MPICH starts train together with DDP; with Horovod, they are refused.
+
+    MPICH cannot connect the ranks of Open MPI in the image; Horovod needs MPI, DDP does not.
+    """
     apptainer = Apptainer()
     built = apptainer.build(definition.load(IMAGE), base=None, offline=False, reporter=Silent())
     packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())

@@ -33,7 +33,10 @@ LONG = f"""{SMALL} --epochs 6 --frozen-epochs 1 --base-lr 0.001 --patience 2 --b
 """Options of a long training on 1,024 images, with 64 steps per epoch."""
 LAUNCHERS = {"mpirun": MPIRUN, "horovodrun": HOROVODRUN}
 PER_LAYER, STATISTICS = 5, (3, 4)
-"""Number of variables of a layer of `small`; between evaluations, two differ between ranks."""
+"""Number of variables of a layer of the model `small`, and positions of its running statistics.
+
+Between two evaluations, the running statistics differ between the ranks.
+"""
 
 pytestmark = [
     pytest.mark.trains,
@@ -154,7 +157,7 @@ def test_two_ranks_have_the_auroc_of_one(launcher: str, folder: Path, squares: P
 @pytest.mark.long
 @ranks_by
 def test_kerass_own_loop_averages_over_two_ranks(launcher: str, folder: Path) -> None:
-    """The training ends with exit code 70 if the weights of the ranks differ at its end."""
+    """The training completes; if the ranks had different weights, it would exit with code 70."""
     out = folder / f"{launcher}-fit"
     out.mkdir()
     run_inside(image(), out, [
@@ -167,7 +170,7 @@ def test_kerass_own_loop_averages_over_two_ranks(launcher: str, folder: Path) ->
 
 
 def ranks(launched: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Return the processes that train, without the processes of the launcher."""
+    """Return the processes of the ranks, without the processes of the launcher."""
     found = []
     for one in psutil.Process(launched.pid).children(recursive=True):
         try:

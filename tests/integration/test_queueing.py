@@ -45,7 +45,7 @@ def busy(env: dict[str, str], tmp_path: Path) -> Iterator[None]:
 
 
 def with_slurm(root: Path, env: dict[str, str]) -> Place:
-    """Return a run that uses the real commands of Slurm."""
+    """Create a run directory with a job, and use Slurm's real commands instead of stand-ins."""
     place = make(root, cluster=Cluster(mpi="pmi2"))
     for name in ("srun", "squeue", "scancel", "scontrol"):
         (place.root / "bin" / name).unlink()
@@ -55,7 +55,7 @@ def with_slurm(root: Path, env: dict[str, str]) -> Place:
 
 
 def queue_by(place: Place, before: str = "", after: str = "") -> None:
-    """Make sbatch print additional text, and run shell code before and after it queues a job."""
+    """Wrap the real sbatch: print additional text, and run shell code before and after it."""
     found = subprocess.run(["sh", "-c", "command -v sbatch"], capture_output=True, text=True,
                            check=True, env={"PATH": os.environ["PATH"]}).stdout.strip()
     write_program(place.root / "bin/sbatch",
@@ -63,7 +63,7 @@ def queue_by(place: Place, before: str = "", after: str = "") -> None:
 
 
 def first_on_path(place: Place) -> None:
-    """Make the job, too, find the stand-ins before Slurm's commands."""
+    """Change PATH in the job script, so that the job runs the stand-ins for Slurm's commands."""
     script, record = place.out / SCRIPT, place.out / "run.json"
     before = sha256(script)
     text = script.read_text()

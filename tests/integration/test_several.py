@@ -1,4 +1,4 @@
-"""A real Slurm of two nodes: trainings that share a job, and recipes that start from each other."""
+"""A real Slurm of two nodes: jobs of several trainings, and runs that continue others."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ trap 'mkdir -p checkpoints; touch checkpoints/step-00000012.npz; exit 75' URG
 touch up
 while :; do sleep 0.2; done
 """
-"""The first training completes; the second one writes a checkpoint at Slurm's signal."""
+"""Fake app: the first training completes; the second writes a checkpoint at Slurm's signal."""
 
 
 def test_the_job_begins_again_for_what_the_time_limit_has_stopped(
@@ -144,7 +144,7 @@ def test_the_job_begins_again_for_what_the_time_limit_has_stopped(
 
 
 def ends(run: Path) -> list[int]:
-    """Return the exit status of each link of a run."""
+    """Return the exit status of each ended job of a run, in order."""
     return [link.end.exit_status for link in job_chain.read(run) if link.end]
 
 

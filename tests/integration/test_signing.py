@@ -207,7 +207,7 @@ def test_an_unknown_signer_is_refused_without_asking_a_key_server(
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
-    """Return the requests to a proxy for all web connections; the proxy answers none of them."""
+    """Return the web requests of the test: a proxy records all of them, and answers none."""
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         def listen() -> None:

@@ -14,14 +14,14 @@ from registries import running
 from showncommands import PAGES, ROOT, Block, blocks, copied, tried
 
 QUICKSTART = "make quickstart"
-"""The command that `test_readme.py` executes, because the README shows it, too."""
+"""The command that this module leaves out, because `test_readme.py` executes it."""
 LONG = {
     "guides/strategies.md", "tutorials/own-recipe.md",
     "tutorials/air-gapped.md",  # as test_bundle.py
     "tutorials/cluster.md",  # as with a small app, below
     "tutorials/own-script.md",  # as test_own_script.py and test_own_script_nodes.py
 }
-"""Pages whose commands are several whole trainings, or which another test covers."""
+"""Pages that this module leaves out: several whole trainings, or covered by another test."""
 IMAGE = "resnet-imagenet-torch-cpu"
 SECONDS_TO_CANCEL = 8
 
@@ -59,7 +59,7 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 
 @pytest.fixture(scope="module")
 def small(place: Path) -> Path:
-    """Return a checkout in which a small app replaces ResNet, so that its commands take seconds."""
+    """Return a checkout in which a small app replaces ResNet; all commands then take seconds."""
     tinyapp.instead(place, "resnet-imagenet", IMAGE)
     for name, more in (
         ("cpu-quickstart", {

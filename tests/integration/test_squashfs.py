@@ -35,7 +35,7 @@ def image(trimaran: Trimaran, engine_cache: Path, tmp_path: Path) -> Path:
 def test_a_run_reads_the_image(
     trimaran: Trimaran, image: Path, engine_cache: Path, tmp_path: Path
 ) -> None:
-    """The app of this test checks that /data contains dataset.json."""
+    """A run reads data from the SquashFS image: its app requires dataset.json in /data."""
     out = tmp_path / "run"
     words = ["run", tinyapp.RECIPE, "--engine", "apptainer", "--data", str(image)]
     done = trimaran(*words, "--out", str(out))

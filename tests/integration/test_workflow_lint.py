@@ -29,7 +29,7 @@ FAULTS = {
 
 @pytest.fixture(scope="module")
 def findings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return file name -> findings of actionlint: each workflow, and images.yml with each fault."""
+    """Return file name -> actionlint's findings, for workflows and faulty copies of images.yml."""
     folder = tmp_path_factory.mktemp("broken")
     text = (paths.repository() / ".github/workflows/images.yml").read_text()
     for number, (good, (bad, _)) in enumerate(FAULTS.items()):

@@ -1,4 +1,4 @@
-"""Words of commands: a shell expands them to the right text, and variables are not plain text."""
+"""Words of commands with shell variables: a shell expands them, and `plain` refuses them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,10 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """The verdict of a run in a bundle compares the command with the rendered specification."""
+    """A mount option with a shell variable expands to the option for the path in the variable.
+
+    The verdict of a run in a bundle compares the command with the rendered specification.
+    """
     [_, value] = mount_options([Mount(join(Variable("data"), below), "/data")])
     [_, wanted] = mount_options([Mount(path + below, "/data")])
     assert words(shell_source(value), functions(), data=path) == [wanted]

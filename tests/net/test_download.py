@@ -190,7 +190,7 @@ def test_file_that_is_there_needs_no_source(get: Get, tmp_path: Path) -> None:
 def test_file_of_another_process_that_comes_at_the_last_moment_is_taken(
     get: Get, tmp_path: Path, told: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file appears after the check that it is missing, and before the download."""
+    """If another process writes the file just before the download, that file is used."""
     (tmp_path / "cache").mkdir()
     known = Path.is_file
 
@@ -476,7 +476,7 @@ def test_two_processes_do_not_disturb_each_other(tmp_path: Path) -> None:
 def test_any_mishap_ends_with_the_right_bytes(
     content: bytes, acts: list[str], cut: int, stale: bytes | int | None
 ) -> None:
-    """Any three mishaps in a row, with any leftover `.part`, still give the right file."""
+    """After any three mishaps in a row, and with any leftover `.part`, the right file remains."""
     with tempfile.TemporaryDirectory() as name, serving(
         content=content, acts=[*acts, "ranges"], cut=cut
     ) as server:

@@ -1,4 +1,4 @@
-"""Plans of all recipes of all apps, and the work of their networks."""
+"""Plans of all recipes of all apps, and the operation counts of their networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ APPS = [name for name in cards.names() if cards.load(name).card.planning is not 
 
 
 def recipes() -> list[str]:
-    """Return the recipes with options for a plan, of all planned apps, on targets with facts."""
+    """Return the recipes that can be planned: app, options and target contain the facts for it."""
     found = []
     for name in library.files():
         recipe = situation.first(name)
@@ -53,7 +53,10 @@ def networks(*places: tuple[str, str]) -> list[Network]:
 
 
 def test_both_frameworks_describe_the_same_densenet() -> None:
-    """Keras's has 14 outputs, PyTorch's 1,000, each with 1,024 weights and a bias."""
+    """DenseNet-121 differs between Keras and PyTorch only in the number of outputs.
+
+    Keras's has 14 outputs, PyTorch's 1,000, each with 1,024 weights and a bias.
+    """
     keras, torch = networks(("chexnet", "densenet121@224"), ("resnet-imagenet", "densenet121"))
     assert torch.flops - keras.flops == 2 * 1024 * (1000 - 14)
     assert torch.parameters - keras.parameters == 1025 * (1000 - 14)
@@ -68,8 +71,11 @@ def test_the_operations_are_those_of_the_papers() -> None:
 
 
 def test_the_parameters_of_resnets_are_those_of_kerass_documentation() -> None:
-    """Keras's tables, with 1,000 outputs, and the trained ones of `summary`: 25,568,360 of
-    ResNet50V2; the recipes have 10 outputs."""
+    """The numbers of parameters equal Keras's documentation, if corrected for the outputs.
+
+    The recipes have 10 outputs, Keras's tables 1,000. For ResNet50V2, `summary` reports 25,568,360
+    trained parameters; the tables have rounded numbers.
+    """
     fifty, *others = networks(*(("keras-resnet", f"ResNet{layers}V2@128")
                                 for layers in (50, 101, 152)))
     assert fifty.parameters + 2049 * 990 == 25_568_360
@@ -141,7 +147,10 @@ def test_what_the_model_does_not_predict_is_refused(name: str, word: str) -> Non
 
 
 def test_the_gradient_penalty_has_no_autocast() -> None:
-    """The H200 has 494 TFLOP/s in TF32 and 989 in bf16."""
+    """The gradient penalty is computed in TF32, all else in bf16.
+
+    The H200 has 494 TFLOP/s in TF32 and 989 in bf16.
+    """
     found = situation.of("futuregan/h200x1-throughput")
     penalty = sum(layer.flops for layer in found.network.layers
                   if layer.name.startswith("penalty."))

@@ -8,11 +8,11 @@ from trimaran.plan import base_rate, situation
 from trimaran.recipes import library, targets
 
 FLOORS = {"resnet-imagenet/mi325x8-throughput"}
-"""Recipes whose expected value is a threshold of another project, below the device's rate."""
+"""Recipes left out: they expect another project's threshold, which is below the device's rate."""
 
 
 def published() -> list[str]:
-    """Return the recipes of ResNet that expect a published rate on a target with hardware facts."""
+    """Return the ResNet-50 recipes with a published throughput and a target with hardware facts."""
     found = []
     for name in library.files():
         if not name.startswith("resnet-imagenet/") or name in FLOORS:

@@ -1,4 +1,4 @@
-"""Calibrated predictions, from measured links of `collectives` and from rates of runs."""
+"""Predictions from measurements: of networks (by the app collectives), and of rates (by runs)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 
 def results(folder: Path, placed: list[str], **more: Any) -> Path:
-    """Write a measurement on these hosts: a large message takes 60 us plus its bytes at 4 GB/s."""
+    """Write a measurement on these hosts: large all-reduces take 60 us plus bytes at 4 GB/s."""
     folder.mkdir(exist_ok=True)
     ranges = [
         {"from_bytes": 4, "to_bytes": 1024, "alpha_us": 1, "gb_s": 1, "n_half_bytes": 1,
@@ -103,7 +103,7 @@ def run(checkout: Path, tmp_path: Path) -> Path:
 
 
 def planned(checkout: Path, **args: Any) -> Situation:
-    """Return the situation of a recipe like that of the run, on a target with facts."""
+    """Return the inputs of a prediction for a recipe like the run's; the hardware is made up."""
     target = checkout / "recipes/targets/cpu-2core.yaml"
     target.write_text(target.read_text() + """
 hardware:

@@ -19,19 +19,19 @@ NAME = "resnet-imagenet/v100x8-throughput"
 
 @pytest.fixture
 def v100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Situation:
-    """Return the situation of a recipe on ImageNet, on a machine without packed data."""
+    """Return the inputs of a prediction for an ImageNet recipe, without packed data."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path))
     return situation.of(NAME)
 
 
 def stored(found: Situation, **rates: float) -> Situation:
-    """Return the situation on a target with a file system of these rates."""
+    """Return a copy of these inputs, with a file system of the given read rates in GB/s."""
     storage = Storage(name="a file system", **rates)
     return replace(found, hardware=found.hardware.model_copy(update={"storage": storage}))
 
 
 def test_bytes_follow_from_the_published_size(v100: Situation) -> None:
-    """ImageNet has 138 GB and 1,281,167 images."""
+    """The bytes per second follow from ImageNet's size: 138 GB for 1,281,167 images."""
     found = feeding.of(v100, 2, 20_000)
     assert found.samples == 10_000
     assert found.gigabytes == pytest.approx(10_000 * 138 / 1_281_167)
@@ -66,7 +66,10 @@ def test_the_rate_of_a_core_is_that_of_the_benchmark() -> None:
 def test_a_stated_file_system_binds_if_it_is_slower(
     v100: Situation, rates: dict[str, float], binds: bool
 ) -> None:
-    """Two nodes of 10,000 images per second read 1.08 GB/s each."""
+    """A file system is the limit if it reads more slowly than the training needs data.
+
+    Two nodes of 10,000 images per second read 1.08 GB/s each.
+    """
     binding = feeding.of(stored(v100, **rates), 2, 20_000).binding
     assert (binding or "").startswith("storage") == binds
 

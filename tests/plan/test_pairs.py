@@ -10,7 +10,7 @@ FAST = 1e9
 """A bandwidth in GB/s at which an exchange takes almost no time."""
 
 ALONE = 1 + step.VARIATION * step.expected_maximum(2)
-"""Expected time of the slower of two ranks, relative to the mean."""
+"""Expected computing time of the slower of two ranks, relative to the mean of both."""
 
 
 def test_two_ranks_without_an_exchange_are_twice_as_fast() -> None:
@@ -19,13 +19,13 @@ def test_two_ranks_without_an_exchange_are_twice_as_fast() -> None:
 
 
 def test_a_slow_exchange_determines_the_rate() -> None:
-    """ResNet-18 has 11,689,512 parameters, whose gradients have four bytes each."""
+    """A slow exchange determines the rate: ResNet-18 has 11,689,512 gradients of four bytes."""
     found = pairs.predict("resnet-imagenet", "resnet18", 16, 1e9, 0.001)
     assert found == pytest.approx(32 / (4 * 11_689_512 / 1e6), rel=1e-3)
 
 
 def test_the_exchange_follows_the_computation() -> None:
-    """A core that computes cannot exchange gradients at the same time."""
+    """Computation and exchange times add up, because a core cannot do both at the same time."""
     seconds = 16 / 50.0 * ALONE + 4 * 11_689_512 / 1e9
     found = pairs.predict("resnet-imagenet", "resnet18", 16, 50.0, 1.0)
     assert found == pytest.approx(32 / seconds, rel=1e-3)

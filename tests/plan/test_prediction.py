@@ -1,4 +1,4 @@
-"""Plans of recipes: rates, memory, times, and what a prediction lacks."""
+"""Plans of recipes: rates, memory, times, and the facts that a prediction lacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def invoke(*words: str) -> Result:
 
 @pytest.fixture(scope="module")
 def v100() -> Situation:
-    """Return the situation of the published run on eight V100."""
+    """Return the inputs of a prediction for the published run on eight V100 GPUs."""
     return situation.of(NAME)
 
 

@@ -13,11 +13,11 @@ from trimaran.plan.step import CONTENTION, VARIATION, predict
 from trimaran.plan.work import Layer, Network
 
 LARGE = 25_000_000
-"""Number of values in a tensor of 100 MB, which is larger than a bucket."""
+"""Number of values in a tensor of 100 MB, which is larger than a bucket of gradients."""
 
 
 def network(*layers: tuple[int, int]) -> Network:
-    """Return a network; each layer is (values of its tensor, operations)."""
+    """Return a network; each of `layers` is (number of values of its tensor, operations)."""
     return Network("made-up", tuple(Layer(str(at), (size,), flops, 1)
                                     for at, (size, flops) in enumerate(layers)))
 
@@ -54,7 +54,7 @@ def test_gradients_that_are_complete_first_are_hidden() -> None:
 
 
 def test_what_does_not_fit_into_the_backward_pass_is_exposed() -> None:
-    """The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step."""
+    """The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step; the excess counts."""
     wire = Wire(1e7, 0)
     found = predict(network((0, 9), (LARGE, 1)), 1.0, Layout(2, 1, None, wire))
     compute = alone(2)

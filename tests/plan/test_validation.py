@@ -1,4 +1,4 @@
-"""Predictions of published series, whose errors the site shows."""
+"""Predictions for published scaling series; the site shows their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trimaran.plan.communication import LINK_SHARE
 
 TABLE = validation.table()
 UNEXPLAINED = ("MXNet with parameter servers, real images, GTX 1080 Ti", 64)
-"""The only point above the limit; its series has a note with the reason."""
+"""The only prediction with an error above 25 %: series and number of devices; a note says why."""
 
 
 def test_the_mean_error_is_within_the_goal() -> None:
@@ -33,7 +33,10 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 
 
 def test_the_first_point_comes_out_again() -> None:
-    """The first point may have any number of devices; here it has 32, which communicate."""
+    """For the first size of a series, here 32 devices, the prediction equals the published rate.
+
+    The first size may have any number of devices, so its time includes communication.
+    """
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     took = series.batch * 32 / series.published[32]
     compute = step.computation(took, lambda seconds: series.step(seconds, 32))
@@ -44,7 +47,10 @@ def test_the_first_point_comes_out_again() -> None:
 
 
 def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
-    """The communication is hidden, so only its contention and the slowest device cost time."""
+    """The prediction for another size follows from the step time at the first size of the series.
+
+    The communication is hidden, so only its contention and the slowest device cost time.
+    """
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     (found,) = validation.compare(series)
     within, between, size = series.within, series.between, series.sharded
@@ -54,7 +60,7 @@ def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
     took = series.batch * 32 / series.published[32]
 
     def extra(count: int) -> tuple[float, float]:
-        """Return the relative and the absolute slowdown of a step, in s, on `count` devices."""
+        """Return how much longer a step is on `count` devices: as a fraction, and in seconds."""
         nodes = count // series.devices
         inside = (series.devices - 1) / series.devices / within.bandwidth
         outside = (nodes - 1) / nodes / between.bandwidth

@@ -1,4 +1,4 @@
-"""Tests of `assumed`: values that no source states, with the reasons for them."""
+"""Tests of the key `assumed` of a recipe: values that no source states, and their reasons."""
 
 from __future__ import annotations
 

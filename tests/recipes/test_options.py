@@ -1,4 +1,4 @@
-"""Tests of the check of arguments by `options.json`, before any file is created."""
+"""Tests that arguments are checked against `options.json`, before any file is created."""
 
 from __future__ import annotations
 

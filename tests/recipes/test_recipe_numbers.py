@@ -1,4 +1,4 @@
-"""Tests of derived numbers of a recipe: GPUs, tasks, bounds, and values of points."""
+"""Tests of numbers derived from a recipe: GPUs, tasks, bounds, and values of a series' runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SERIES: dict[str, Any] = {
 @pytest.mark.parametrize("full", [1, 3, 4])
 @pytest.mark.parametrize("number", range(1, 25))
 def test_ranks_fill_one_node_after_the_other(full: int, number: int) -> None:
-    """The expected value is the smallest number of equally filled nodes, found by trial."""
+    """Ranks fill as few nodes as possible, all equally; the test finds this number by trial."""
     series = Series.model_validate(SERIES["series"])
     ways = [(nodes, number // nodes) for nodes in range(1, number + 1)
             if number % nodes == 0 and number // nodes <= full]

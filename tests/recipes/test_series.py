@@ -1,4 +1,4 @@
-"""Tests of series: one file describes an experiment at several sizes; a run executes one point."""
+"""Tests of series: one file describes an experiment at several sizes; a run has one size."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_point_over_nodes_has_all_tasks_of_each(checkout: Path) -> None:
 
 
 def test_a_point_over_gpus_has_them_in_each_rank(checkout: Path) -> None:
-    """Such a series is for strategies in which one process uses several GPUs."""
+    """In a series over GPUs, each run has one rank with all GPUs, as some strategies require."""
     write(checkout, {
         **SERIES, "resources": GOOD["resources"], "launcher": "none",
         "series": {"over": "gpus", "points": {1: {"expected": expected(80)}, 4: {"expected": []}}},
@@ -112,7 +112,7 @@ def test_a_point_over_gpus_has_them_in_each_rank(checkout: Path) -> None:
 
 
 def test_a_point_without_a_reference_says_so(checkout: Path) -> None:
-    """Often only some sizes are published; the other sizes can still be run."""
+    """A size without a published value has the verdict NO REFERENCE; it can still be run."""
     write(checkout, {**SERIES, "series": {"over": "ranks", "points": {
         2: {"expected": expected(81)}, 4: {"launcher": "srun", "expected": []},
     }}})

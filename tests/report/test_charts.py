@@ -1,4 +1,4 @@
-"""Tests of curves in a page: round ticks, complete paths, and values for the script."""
+"""Tests of curves in a page: round ticks, complete paths, and values for the page's JavaScript."""
 
 from __future__ import annotations
 

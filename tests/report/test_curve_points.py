@@ -1,4 +1,4 @@
-"""Tests of the curves in evidence."""
+"""Tests of the curves in evidence: units, thinned points, and rounded values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trimaran.verdict.metrics import Event
 
 
 def events(count: int) -> list[Event]:
-    """Return the events of a run that starts at 10 s and evaluates each step, twice per second."""
+    """Return the events of a run that starts at 10 s, and evaluates once per step, every 0.5 s."""
     return [
         Event(time_ms=10_000, key="run_start"),
         *(

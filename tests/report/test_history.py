@@ -29,7 +29,7 @@ def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
 def publish(
     judged: JudgedRun, folder: Path, name: str, top1: float = 90.0, day: int = 1, **changed: Any
 ) -> Path:
-    """Write evidence like that of `judged`, with another day and accuracy."""
+    """Write evidence like that of `judged`, with another day and another accuracy in %."""
     file = folder / "site/results" / NAME / f"{name}.json"
     writing.write(judged.directory, judged.record, judged.verdict, file)
     content = json.loads(file.read_text())
@@ -130,7 +130,10 @@ def test_speed_is_compared_on_such_a_machine_only(judged: JudgedRun, checkout: P
 def test_the_ends_of_the_range_belong_to_it(
     judged: JudgedRun, checkout: Path, values: tuple[float, ...], where: str
 ) -> None:
-    """The runs are from different machines, which is irrelevant for an accuracy."""
+    """A value that equals the smallest or the largest earlier value is "among" the earlier ones.
+
+    The runs are from different machines, which is irrelevant for an accuracy.
+    """
     for day, value in enumerate(values, start=1):
         path = publish(judged, checkout, f"of-day-{day}", value, day=day)
         path.write_text(path.read_text().replace('"cores": ', '"cores": 7'))

@@ -1,4 +1,4 @@
-"""Tests of panels: the panels of the app card, drawable values, and reduction of points."""
+"""Tests of the panels (charts) of a report: choice by the app card, gaps, and thinned curves."""
 
 from __future__ import annotations
 

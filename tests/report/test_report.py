@@ -153,7 +153,10 @@ def test_a_reference_of_another_image_is_told_wherever_the_verdict_is(
 def test_a_run_of_before_there_were_cards_is_judged_by_that_of_the_checkout(
     recipe: RecipeFile, own_place: Path, checkout: Path
 ) -> None:
-    """Older versions wrote no app card, and only one data set in run.json."""
+    """A run of an older version, without an app card, is judged by the app card of the checkout.
+
+    These versions also wrote only one data set in run.json.
+    """
     directory = own_place / "run"
     finish(directory, recipe, 0.95)
     whole = report.write(directory)[1]

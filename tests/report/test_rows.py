@@ -1,4 +1,4 @@
-"""Rows of values: positions of dots, ranges, marked values and texts."""
+"""Tests of charts with one row per value: positions of dots, ranges, marked values and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of the time breakdown: reported parts, averages weighted by time, and the rest."""
+"""Tests of a run's time breakdown: reported times, averages weighted by time, and the rest."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ def test_a_run_that_does_not_tell_its_training_time_has_no_parts(record: RunReco
 
 
 def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
-    """Cases: different clocks, an unfinished evaluation, shares above 1, parts beyond the run."""
+    """Impossible values cause no negative time, and no share of the run above 1.
+
+    Cases: different clocks, an unfinished evaluation, shares above 1, times longer than the run.
+    """
     events = [event(-50, "run_start"), event(1, "eval_start"), *window(1, 10, 0.0, 9.0, -1.0),
               *window(2, 20, 10.0, 9.0, 9.0), event(3, "eval_stop"), event(2, "eval_stop"),
               event(3, "training_seconds", 200.0)]
@@ -77,13 +80,16 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
 
 
 WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
-"""For each window: steps, seconds per step, seconds of data wait, and seconds of rank wait."""
+"""For each logging interval: number of steps; and of one step in s: time, data wait, rank wait."""
 
 
 def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(
     record: RunRecord
 ) -> None:
-    """All steps have 64 images; there are three evaluations of 1, 2.5 and 6 s."""
+    """The breakdown equals sums over single steps, for logging intervals of different length.
+
+    All steps have 64 images; there are three evaluations of 1, 2.5 and 6 s.
+    """
     events = [event(4, "run_start")]
     second, step = 4.0, 0
     for count, seconds, data, ranks in WINDOWS:
@@ -115,7 +121,7 @@ def test_an_evaluation_that_was_cut_is_none_and_the_next_begins_anew(record: Run
 
 
 def test_what_a_window_says_twice_counts_as_said_last(record: RunRecord) -> None:
-    """The same step is reported twice, with different values."""
+    """If the same step is reported twice with different values, the second report counts."""
     events = [*window(1, 10, 100.0, 1.0, 0.0), *window(2, 10, 100.0, 0.25, 0.5),
               event(3, "training_seconds", 8.0)]
     found = parts(record, events)

@@ -130,7 +130,7 @@ def of_evidence(model: type[strict.Model]) -> Callable[[Path], object]:
 
 
 def handed_in(path: Path) -> object:
-    """Check a file as `trimaran evidence check` does, and raise its first fault."""
+    """Check a file as `trimaran evidence check` does, and raise an error for its first fault."""
     for fault in check_evidence.check(path, date(2026, 11, 28), ["alice"], frozenset()).faults:
         raise UsageError(fault.text(path), code=fault.code)
     return None
@@ -258,7 +258,10 @@ def test_a_report_of_any_record_is_one_or_one_error(
 def test_a_report_of_any_metrics_is_one_or_one_error(
     recipe: RecipeFile, tmp_path: Path
 ) -> None:
-    """The metrics have no hash in run.json, as in runs of older versions."""
+    """Any damaged metrics result in a report or in one documented error.
+
+    The metrics have no hash in run.json, as in runs of older versions.
+    """
     directory = tmp_path / "run"
     record = finished.finish(directory, recipe)
     run_directory._write(directory, record.model_copy(update={"files": {}, "seconds": 9.0}))

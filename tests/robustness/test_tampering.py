@@ -274,7 +274,7 @@ LISTED = {"recipe.yaml", "app.yaml", "image.sif", *DATA}
 
 
 def damaged(damage: Damage, member: Member, own_place: Path) -> Member | None:
-    """Return a member of a bundle after `damage`."""
+    """Return a member of a bundle after `damage`; None: the damage has removed the member."""
     info, content = member
     path = own_place / "tried"
     path.write_bytes(content)

@@ -34,7 +34,7 @@ TINY = Path(__file__).parents[1] / "images/tiny"
 
 @dataclass(frozen=True)
 class Case:
-    """A file of the cache, a function that uses it, and whether that use must report the damage."""
+    """A file of the cache, a function that uses it, and whether the use must report its damage."""
 
     file: Path
     use: Callable[[Silent], Any]

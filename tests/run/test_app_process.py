@@ -141,7 +141,7 @@ def test_every_stop_is_recorded_and_the_run_can_go_on(
 def test_a_terminal_that_is_gone_does_not_keep_the_end_from_being_recorded(
     out: Path, begun: tuple[RunRecord, int]
 ) -> None:
-    """A closed terminal sends SIGHUP, and then each printed line fails."""
+    """The end of a run is recorded if its closed terminal sends SIGHUP and accepts no output."""
     program = (
         "import sys\n"
         "from pathlib import Path\n"

@@ -119,7 +119,10 @@ def test_of_a_series_each_point_has_its_own_step(
 
 
 def test_every_second_stage_begins_where_an_epoch_of_the_first_ends() -> None:
-    """Checkpoints are written at the ends of epochs, unless the first stage specifies otherwise."""
+    """Each second-stage recipe starts from a checkpoint that the first stage writes after an epoch.
+
+    Checkpoints are written at the ends of epochs, unless the first stage specifies otherwise.
+    """
     seen = 0
     for name in library.names():
         asked = library.definition(name).initial

@@ -31,7 +31,7 @@ SYNTHETIC = {"args": {**GOOD["args"], "synthetic": True}}
 
 
 def write(checkout: Path, names: list[str], sets: str, **more: Any) -> library.RecipeFile:
-    """Write the recipe GOOD with the data sets `names`, for an app that reads `sets` data sets.
+    """Write the recipe GOOD with the data sets `names`; `sets` is how many the app card permits.
 
     A data set without a contract gets a copy of the contract of Fashion-MNIST.
     """

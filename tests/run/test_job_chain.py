@@ -1,4 +1,4 @@
-"""Test the record of a submitted run: its `run.json` combined with the links of its chain."""
+"""Test the record of a submitted run: its `run.json` combined with the records of its jobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = json.loads(host_facts().model_dump_json())
 
 
 def link(directory: Path, number: int, minute: int, **end: Any) -> None:
-    """Write a link of two nodes that began in this minute, and its `end`, if given."""
+    """Write the record of a job on two nodes that began in this minute, and its `end`, if given."""
     folder = directory / job_chain.FOLDER
     folder.mkdir(exist_ok=True)
     begun = {"number": number, "job": "7", "started": f"2026-01-01T00:{minute:02}:00Z", "step": 0,

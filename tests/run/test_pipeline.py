@@ -1,4 +1,4 @@
-"""Test the warnings of a run."""
+"""Test the warning of a run on a host without tcmalloc."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Engine:
 
 
 def data(place: Path) -> DataRecord:
-    """Return the data of a run below `place`."""
+    """Return the record of a data set in the folder `place`."""
     return DataRecord(name="fashion-mnist", path=str(place / "data"), sha256="cd" * 32)
 
 

@@ -126,7 +126,10 @@ def test_no_run_directory_is_a_clear_error(own_place: Path) -> None:
 def test_a_full_disk_does_not_leave_a_run_running(
     recipe: RecipeFile, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the start, the run reserves the space that `run.json` needs at the end."""
+    """A full disk does not prevent a run from recording its end.
+
+    At the start, the run reserves the space that `run.json` needs at the end.
+    """
     directory, write = own_place / "run", run_directory.write_atomic
     record = start(directory, recipe)
     reserve = directory / run_directory.RESERVE

@@ -25,7 +25,7 @@ def axe() -> str:
 
 
 def barriers(page: Page, rules: str = ALL) -> list[str]:
-    """Return the findings of axe-core on the current state of the page."""
+    """Return the accessibility barriers that axe-core finds in the current state of the page."""
     found: list[dict[str, Any]] = page.evaluate(RUN % rules)["violations"]
     return [f"{one['id']}: {node['html'][:200]}:"
             f" {node['any'][0]['message'] if node['any'] else ''}"

@@ -29,7 +29,10 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) -> None:
-    """The drawing for phones has 360 pixels and letters of 13; the drawing for desks has 1,040."""
+    """A phone shows the drawing for phones: 360 pixels wide, with letters of 13 pixels.
+
+    The other drawing, for desktop screens, has a width of 1,040 pixels.
+    """
     picture = visit(phone=True, dark=dark).locator(".hero img:visible")
     shown = picture.evaluate("one => [one.currentSrc.split('/').pop(), one.clientWidth]")
     assert shown[0] == f"way-tall-{'dark' if dark else 'light'}.svg"
@@ -38,7 +41,10 @@ def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) 
 
 @pytest.mark.parametrize("place", KINDS)
 def test_tables_fit_a_desk(visit: Open, place: str) -> None:
-    """Readers would not scroll sideways to the last column, which often contains the source."""
+    """No table needs sideways scrolling on a desktop screen.
+
+    Readers would not scroll sideways to the last column, which often contains the source.
+    """
     page = visit(place)
     page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     widths = page.locator(".md-typeset__scrollwrap").evaluate_all(

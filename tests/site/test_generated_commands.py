@@ -28,7 +28,11 @@ def points(page: str) -> list[RecipeStatus]:
 
 
 def test_a_recipes_page_shows_what_is_tried() -> None:
-    """`test_recipe_commands.py` tries the commands before a submission, the tutorial all others."""
+    """A recipe's page shows only commands that a test executes or tries.
+
+    `test_recipe_commands.py` tries the commands up to the submission, the test of the tutorial on
+    clusters executes all others.
+    """
     [then] = [block.text.strip() for block in blocks("tutorials/cluster.md")
               if block.how == "small" and block.text.startswith("trimaran logs -f")]
     pages = [page for page in made() if page.startswith("recipes/") and points(page)]

@@ -27,7 +27,7 @@ def drawn() -> ET.Element:
 
 
 def with_apps(*names: str) -> list[definition.Image]:
-    """Return the images of the checkout, and more app images on torch-cpu with these names."""
+    """Return all images of the checkout, and for each of `names` an app image on torch-cpu."""
     app = definition.load("resnet-imagenet-torch-cpu")
     more = [app.model_copy() for _ in names]
     for image, name in zip(more, names, strict=True):
@@ -110,7 +110,7 @@ def test_the_table_tells_the_versions_of_the_lock() -> None:
 
 
 def evidence(checkout: Path, image: str, file: str, **changes: object) -> None:
-    """Write evidence about `image` in the form of `trimaran inspect --evidence`."""
+    """Write evidence about `image`, as `trimaran inspect --evidence` would write it."""
     folder = checkout / "site/results/images" / image
     folder.mkdir(parents=True, exist_ok=True)
     found = {

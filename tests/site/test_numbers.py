@@ -1,4 +1,4 @@
-"""How numbers are written on the pages of the built site."""
+"""Test that no page of the built site shows a number in scientific notation."""
 
 from __future__ import annotations
 

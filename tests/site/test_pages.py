@@ -55,7 +55,7 @@ def _marks(text: str) -> list[str]:
 
 
 def test_what_stands_before_a_page_is_yaml() -> None:
-    """The site builder treats an invalid header as text, and reports no error."""
+    """The header of each page is YAML; the site builder would show an invalid header as text."""
     pages = {place: page.text for place, page in made().items()}
     pages |= {str(path): path.read_text() for path in DOCS.rglob("*.md")}
     heads = {place: parse_yaml(text.split("---\n")[1]).content
@@ -260,7 +260,10 @@ def test_the_table_of_results_has_all_runs_of_the_newest_day() -> None:
 
 
 def test_a_run_that_judged_nothing_is_counted_in_no_table() -> None:
-    """Two of the three runs had no bound yet; the bound of the third run was derived from them."""
+    """A run with the verdict NO REFERENCE is not counted in the tables of results.
+
+    Two of the three runs had no bound yet; the bound of the third run was derived from them.
+    """
     name = "resnet-imagenet/cpu-2node-smoke"
     outcomes = [row.outcome for piece in READ.standings[name].own_runs()
                 if (row := piece.content.row("val_top1"))]

@@ -122,7 +122,10 @@ def test_sizes_of_one_machine_are_against_its_own_smallest(root: Path) -> None:
 def test_a_run_of_resnet_50_stands_beside_what_its_recipe_expects(
     root: Path, expected: float | None, label: str
 ) -> None:
-    """If no expectation was judged, the run was on another machine than the recipe's target."""
+    """The plot shows a run of ResNet-50 next to the published value that its recipe expects.
+
+    If no expectation was judged, the run was on another machine than the recipe's target.
+    """
     place = add(root, SINGLE, 1190.4, "dgx", expected)
     plot = rates.throughput(everything.read())
     rows = [row for row in table(plot) if row["recipe"] == f"`{SINGLE}`"]

@@ -1,4 +1,4 @@
-"""Results by framework version: the site shows if a release is slower."""
+"""Results by framework version: the site marks a release that is slower than the one before."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def files(recipe: RecipeFile, checkout: Path, own_place: Path) -> dict[str, Path
 
 
 def boats(checkout: Path, own_place: Path) -> list[Path]:
-    """Create a run of each of two variants of an app."""
+    """Create a run of each of two variants of a made-up app, and return their directories."""
     variantapp.write(checkout)
     return [
         variantapp.leave(own_place / rig, variantapp.recipe(checkout, f"cpu-2core-{rig}-smoke",

@@ -1,4 +1,4 @@
-"""The confirmation: alternating runs, and whether the gain is more than noise."""
+"""The confirmation of a tuning: alternating runs, and whether the gain is more than noise."""
 
 from __future__ import annotations
 

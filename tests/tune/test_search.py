@@ -1,4 +1,4 @@
-"""The search finds the fastest settings of a made-up response, and survives failed trials."""
+"""The search finds the fastest settings if rates are made up, and survives failed trials."""
 
 from __future__ import annotations
 

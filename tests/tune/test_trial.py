@@ -1,4 +1,4 @@
-"""The rate of a short run, and the time of its steps."""
+"""Measurements of a short run: its rate, and the time of its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRIC = CARD.metrics["throughput"].model_copy(update={"factor": 2.0})
 
 
 def events(*rates: float | str, every: int = 10, ms: int = 500) -> list[Event]:
-    """Return a log with one rate for each `every` steps, which take `ms` milliseconds."""
+    """Return a log of the throughputs `rates`: each is for `every` steps, which take `ms` ms."""
     return [Event(1000 + number * ms, "throughput", rate, {"step": number * every})
             for number, rate in enumerate(rates, 1)]
 

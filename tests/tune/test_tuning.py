@@ -35,7 +35,7 @@ from tunedapp import BEST, SPACE, response
 
 
 class Clock:
-    """The time of made-up runs, each of which takes `run` seconds."""
+    """A simulated clock for a tuning, in which each run takes `run` seconds."""
 
     def __init__(self, minutes: float, run: float) -> None:
         self.left = 60 * minutes
@@ -135,7 +135,10 @@ def test_too_little_time_is_an_error_with_the_time_that_is_needed(tmp_path: Path
 
 @pytest.mark.parametrize("load", [2.0, 30.0, 200.0])
 def test_the_time_in_the_hint_is_enough(tmp_path: Path, load: float) -> None:
-    """A run takes `load` seconds to start, and trains as long as the time of the tuning allows."""
+    """If a tuning has too little time, the error names a number of minutes that is enough.
+
+    A run takes `load` seconds to start, and trains as long as the time of the tuning allows.
+    """
     def tuned(minutes: float) -> Session:
         train = 60 * minutes / tuning.TRIALS_AT_LEAST / 2
         made = session(tmp_path, lambda chosen, place: response(chosen), minutes,

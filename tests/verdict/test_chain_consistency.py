@@ -30,7 +30,7 @@ def run(checkout: Path, own_place: Path) -> Path:
 
 
 def sets(name: str, **values: object) -> Change:
-    """Return a function that changes values in the JSON file `name`."""
+    """Return a function that changes values in the file `name`.json of a run directory."""
 
     def change(run: Path) -> None:
         file = run / f"{name}.json"

@@ -187,7 +187,7 @@ def test_the_files_of_a_run_are_hashed_when_it_ends(recipe: RecipeFile, own_plac
 
 
 def rewritten(directory: Path, how: Callable[[list[dict[str, Any]]], object]) -> None:
-    """Change the metrics of a run, and remove their hashes from `run.json`."""
+    """Change the metrics of a run by `how`, and remove the hashes of all files from `run.json`."""
     path = directory / "metrics.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     how(lines)

@@ -101,7 +101,7 @@ def test_a_value_below_its_bound_or_not_reported_fails(
     (899.9, "FAIL"), (900.0, "PASS"), (1000.0, "PASS"), (1500.0, "PASS"), (1500.1, "FAIL"),
 ])
 def test_bounds_belong_to_what_is_accepted(speed: float, outcome: str) -> None:
-    """The accepted range is 1000 img/s, -10 % to +50 %."""
+    """The bounds of a range are accepted, too: 900 and 1500 for 1000 img/s, -10 % to +50 %."""
     events = [event("throughput", speed, epoch_num=2)]
     verdict = judge_metrics(recipe(SPEED), CARD, events, changed=[], unlike=[])
     assert verdict.outcome == outcome

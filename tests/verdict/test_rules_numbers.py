@@ -39,7 +39,7 @@ windows = st.lists(
 def test_a_median_is_of_every_value_of_the_epochs_after(
     found: list[tuple[int, int, int]], first: int
 ) -> None:
-    """The values are selected by epoch, not by step; their order and number are arbitrary."""
+    """A median is taken over all values of the epochs after `first`, in any order and number."""
     events = [
         event("throughput", speed / 7, epoch_num=epoch, step=step) for epoch, speed, step in found
     ]
@@ -52,7 +52,10 @@ def test_a_median_is_of_every_value_of_the_epochs_after(
 
 @pytest.mark.parametrize("count", [3, 4, 25, 200, 201])
 def test_a_median_is_of_a_run_that_grows_faster_and_slower(count: int) -> None:
-    """The values are squares, so that the median differs from the mean and other quantiles."""
+    """The median is right for rising and for falling values.
+
+    The values are squares, so that the median differs from the mean and other quantiles.
+    """
     speeds = [float(at * at) for at in range(count)]
     for told in (speeds, speeds[::-1]):
         events = [event("throughput", speed, epoch_num=2 + at // 7) for at, speed in
@@ -77,7 +80,7 @@ def test_end_and_best_are_of_all_values_in_their_unit(values: list[int], better:
 
 
 def test_only_the_last_value_counts_at_the_end() -> None:
-    """An impossible earlier value does not affect `end`, but it affects `best`."""
+    """An earlier NaN does not affect the last value (`end`), but it affects the best (`best`)."""
     top1 = CARD.metrics["val_top1"]
     events = [event("eval_accuracy", math.nan), event("eval_accuracy", 0.5)]
     assert measure(events, top1, "end") == 50.0
@@ -156,7 +159,10 @@ def test_what_was_another_experiment_is_not_judged_and_says_why(
 
 
 def test_what_the_recipe_does_not_expect_is_shown_at_the_cards_moment() -> None:
-    """The app card shows the median throughput of all epochs, here the median of 1 and 950."""
+    """Without an expectation in the recipe, a metric is measured as its app card says.
+
+    The card shows the median throughput of all epochs, here the median of 1 and 950.
+    """
     assert SPEED.shown == "median-after-epoch-0"
     found = judge_metrics(recipe("val_top1"), CARD, RUN, changed=[], unlike=[])
     assert [(row.metric, row.measured) for row in found.rows[1:]] == [("throughput", 475.5)]

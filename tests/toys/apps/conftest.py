@@ -12,5 +12,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out tests for which a slow machine has no time."""
+    """Register the time limit, after which no test starts on a slow machine."""
     time_limit.register(config)

@@ -24,7 +24,10 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_and_after_the_growth(
         self, program: Program, tmp_path: Path, grows: int, begins: int, steps: int
     ) -> None:
-        """After the growth, the generator has more parts, and its optimizer has more state."""
+        """A training ends with the same bits, whether it resumes before or after the growth.
+
+        After the growth, the generator has more parts, and its optimizer has more state.
+        """
         words = ["--steps", str(steps), "--grow-at", str(grows), "--checkpoint-every", str(begins)]
         whole, out = tmp_path / "whole", tmp_path / "run"
         assert program.main(whole, *words) == 0

@@ -1,1 +1,1 @@
-"""A toy that obeys the app contract in TensorFlow."""
+"""A toy app in TensorFlow that obeys the app contract."""

@@ -9,7 +9,7 @@ Batch = tuple[tf.Tensor, tf.Tensor]
 
 
 def training(seed: int, step: int, batch: int) -> Batch:
-    """Return the global batch of a step, which depends only on seed, step and size."""
+    """Return the `batch` points of a training step; they depend only on the arguments."""
     return _points(batch, [seed, step])
 
 

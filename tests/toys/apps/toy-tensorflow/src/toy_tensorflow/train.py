@@ -1,8 +1,8 @@
 """Train a network of 8 hidden units on the sign of the product of two coordinates (XOR).
 
-Each rank multiplies the gradients of its summed losses by ranks / points of the global batch.
-The average over the ranks is then the gradient of the mean loss over the global batch, for any
-number of ranks.
+Each rank scales the gradients of its summed losses by the number of ranks, divided by the number of
+points of the global batch. The average over the ranks is then the gradient of the mean loss over
+the global batch, for any number of ranks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def identity(settings: TrainSettings, ranks: TensorFlowStrategy) -> dict[str, An
 
 
 class Training:
-    """The training loop, with one epoch of all steps."""
+    """The training loop; all steps of the training are one epoch."""
 
     def __init__(
         self, settings: TrainSettings, ranks: TensorFlowStrategy, out: Outputs, stop: StopFlag
@@ -138,7 +138,7 @@ class Training:
         )
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the objects whose state a checkpoint saves: the network and its optimizer."""
         return {
             "network": Variables(self.network.variables),
             "optimizer": Variables(self.optimizer.variables),
@@ -159,7 +159,7 @@ class Training:
         """Do nothing, because all ranks have the same state."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return no state of its own: the parts and the progress are the whole state."""
+        """Return {}, because a checkpoint needs nothing besides `parts` and the progress."""
         return {}
 
     def own_result(self) -> dict[str, Any]:

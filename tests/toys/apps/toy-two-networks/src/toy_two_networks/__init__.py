@@ -1,1 +1,1 @@
-"""A toy of two networks in PyTorch; see the README."""
+"""A toy app in PyTorch that trains two networks; see the README."""

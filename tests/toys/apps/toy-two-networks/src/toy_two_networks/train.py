@@ -163,7 +163,7 @@ class Training:
     # What a session asks: `trainkit.training.Training`.
 
     def parts(self) -> Parts:
-        """Return everything that changes with the steps."""
+        """Return the objects whose state a checkpoint saves: both networks and their optimizers."""
         return parts.parts(
             **self.networks,
             **{f"{name}_optimizer": one for name, one in self.optimizers.items()},
@@ -181,7 +181,7 @@ class Training:
         """Do nothing, because all ranks have the same state."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return an empty description: the parts and the progress are the whole state."""
+        """Return {}, because a checkpoint needs nothing besides `parts` and the progress."""
         return {}
 
     def own_result(self) -> dict[str, Any]:
