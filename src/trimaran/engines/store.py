@@ -24,6 +24,7 @@ from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
+from trimaran.images.architectures import Architecture
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.reporting import Advance, Reporter
@@ -40,6 +41,8 @@ class History:
         base_digest: digest of the base image.
         origin: `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST` of a pulled image; None: the image was built on
             this machine.
+        architecture: architecture of the image; records of older versions, which do not state it,
+            are of images for amd64.
     """
 
     content: str
@@ -47,6 +50,7 @@ class History:
     base_name: str
     base_digest: str
     origin: str | None = None
+    architecture: Architecture = "amd64"
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))

@@ -171,8 +171,9 @@ def _packages(defined: list[Image]) -> Iterator[Holding]:
 
 def _bases(defined: list[Image]) -> Iterator[Holding]:
     needed: list[str] = []
-    for base in filter(None, (image.base for image in defined)):
-        needed += [assembled_at(base.suite).stem] if base.suite else []
+    for image, base in ((image, image.base) for image in defined if image.base is not None):
+        suite = base.suite
+        needed += [assembled_at(suite, one).stem for one in image.architectures] if suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
     return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
 
