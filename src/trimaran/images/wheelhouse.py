@@ -100,11 +100,16 @@ def _get_all(items: list[Item], title: str, offline: bool, reporter: Reporter) -
 
 
 def locked_hashes(image: Image) -> set[str]:
-    """Return the SHA-256 of every file that the locks of `image` accept, for any Python."""
+    """Return the SHA-256 of every file that the locks of `image` accept.
+
+    The files are for any supported Python and for any architecture of the image.
+    """
     file = definition.wheels_lock(image)
-    return {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes} | {
-        item.sha256 for item in (*_debs(image), *_sources(image))
-    }
+    found = {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes}
+    for architecture in definition.chain(image)[0].architectures:
+        other = definition.on(image, architecture)
+        found |= {item.sha256 for item in (*_debs(other), *_sources(other))}
+    return found
 
 
 class _Quiet(Silent):
