@@ -87,7 +87,8 @@ def _upstream(version: str) -> str:
 def _row(image: Image) -> str:
     folder = image.folder.relative_to(paths.repository() / "containers")
     return "| " + " | ".join([
-        f"[`{image.name}`]({folder}/image.yaml)", _content(image), hardware(image),
+        f"[`{image.name}`]({folder}/image.yaml)", _content(image),
+        f"{hardware(image)} ({', '.join(definition.chain(image)[0].architectures)})",
         *evidence_cells(image),
     ]) + " |"
 

@@ -208,8 +208,12 @@ class Image(strict.Model):
 
     @property
     def tag(self) -> str:
-        """The tag in a registry: version of Trimaran, framework and version of the framework."""
-        return f"{__version__}-{chain(self)[0].short}"
+        """The tag in a registry: version of Trimaran, framework and version of the framework.
+
+        The tag of an image for another architecture than amd64 ends with the architecture.
+        """
+        suffix = "" if self.architecture == "amd64" else f"-{self.architecture}"
+        return f"{__version__}-{chain(self)[0].short}{suffix}"
 
     @property
     def kind(self) -> Literal["framework", "app"]:
@@ -469,6 +473,12 @@ def content_of(image: Image) -> str:
         for package in part.app.packages if part.app else ():
             parts |= _sources(package)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def contents(image: Image) -> dict[Architecture, str]:
+    """Return the result of `content_of` for each architecture of `image`."""
+    supported = chain(image)[0].architectures
+    return {architecture: content_of(on(image, architecture)) for architecture in supported}
 
 
 def _sources(package: str) -> dict[str, str]:
