@@ -14,6 +14,7 @@ from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
+from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node, join
 from trimaran.reporting import Reporter
@@ -74,7 +75,7 @@ class Barge(Container):
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
         Path(made.reference).rename(reference)
 
-    def _pull(self, reference: str, destination: Path) -> None:
+    def _pull(self, reference: str, architecture: Architecture, destination: Path) -> None:
         destination.write_text(reference)
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:

@@ -17,7 +17,7 @@ def check_isolation() -> None:
     """Check that the libraries in LD_PRELOAD are loaded, and no package is from the user's home."""
     maps = Path("/proc/self/maps").read_text()
     for library in filter(None, os.environ.get("LD_PRELOAD", "").split(":")):
-        assert str(Path(library).resolve()) in maps, f"{library} is not preloaded"
+        assert f"/{library}" in maps, f"{library} is not preloaded"  # a name without a folder
     assert not any("/.local/" in entry for entry in sys.path), sys.path
     assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
 

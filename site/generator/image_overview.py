@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 from pydantic import BaseModel
 
 from generator import image_graph
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.images import definition, lock, render
+from trimaran.images import definition, render
 from trimaran.images.definition import Image
-from trimaran.images.lock import file_name
+from trimaran.provenance import sbom
 
 BEGIN = "<!-- images: written by `make generate` -->"
 END = "<!-- end of images -->"
@@ -75,15 +74,8 @@ def table(all_images: list[Image]) -> str:
 
 def packages(image: Image) -> list[str]:
     """Return the main packages of a framework image, each with its locked version."""
-    locked = {entry.name: entry.version for entry in lock.read(image.folder / "requirements.lock")}
-    if (image.folder / "debian.lock").is_file():
-        locked |= {p.name: p.version for p in lock.read_debian(image.folder / "debian.lock")}
-    for source in image.build.sources if image.build else ():
-        try:
-            name, version = parse_sdist_filename(file_name(source))
-        except InvalidSdistFilename:
-            continue  # a wheel, which only the build stage uses
-        locked[name] = str(version)
+    locked = sbom.locked_python(image)
+    locked |= {package.name: package.version for package in sbom.locked_debian(image)}
     return [f"{shown} {_upstream(locked[name])}" for name, shown in SHOWN.items() if name in locked]
 
 
@@ -95,7 +87,8 @@ def _upstream(version: str) -> str:
 def _row(image: Image) -> str:
     folder = image.folder.relative_to(paths.repository() / "containers")
     return "| " + " | ".join([
-        f"[`{image.name}`]({folder}/image.yaml)", _content(image), hardware(image),
+        f"[`{image.name}`]({folder}/image.yaml)", _content(image),
+        f"{hardware(image)} ({', '.join(definition.chain(image)[0].architectures)})",
         *evidence_cells(image),
     ]) + " |"
 

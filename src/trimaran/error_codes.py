@@ -34,6 +34,8 @@ CODES = {
     "stopped": "The user stopped the command.",
     "fault": "An unexpected failure: a fault of Trimaran itself.",
     # engines
+    "architecture-unsupported": "No image is made for this processor architecture.",
+    "emulation-missing": "The machine neither is of the architecture nor emulates it.",
     "engine-unsuitable": "The engine does not support the operation.",
     "image-missing": "The image is not built and not pulled on this machine.",
     "image-damaged": "An image differs from the one that was built or pulled.",

@@ -18,6 +18,7 @@ from trimaran.engines import BuiltImage, commands, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import bases, definition
+from trimaran.images.architectures import Architecture
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.reporting import Silent
@@ -126,15 +127,18 @@ def test_the_date_is_source_date_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert commands.created() == "1970-01-01T00:00:00Z"
 
 
-def resolve(offline: bool, given: str | None = None) -> bases.Base:
-    def pull(reference: str, destination: Path) -> None:
-        pulled.append(reference)
+def resolve(
+    offline: bool, given: str | None = None, architecture: Architecture = "amd64"
+) -> bases.Base:
+    def pull(reference: str, architecture: Architecture, destination: Path) -> None:
+        pulled.append(f"{reference} {architecture}")
         destination.write_text("sif")
 
     pulled: list[str] = []
     assert TINY.base is not None
     return bases.resolve(
-        TINY.base, given=given, offline=offline, pull=pull, suffix=".sif", reporter=Silent()
+        TINY.base, architecture, given=given, offline=offline, pull=pull, suffix=".sif",
+        reporter=Silent(),
     )
 
 
@@ -145,10 +149,15 @@ def test_the_pinned_base_is_pulled_once_and_kept(monkeypatch: pytest.MonkeyPatch
     assert (first.bootstrap, first.digest) == ("localimage", TINY.base.digest)
     assert Path(first.reference).read_text() == "sif"
     assert resolve(offline=True) == first
+    other = resolve(offline=False, architecture="arm64")
+    assert other.reference != first.reference
+    assert resolve(offline=True, architecture="arm64") == other
 
 
 def test_an_assembled_base_says_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def assemble(suite: str, destination: Path, reporter: Silent) -> bases.Base:
+    def assemble(
+        suite: str, architecture: Architecture, destination: Path, reporter: Silent
+    ) -> bases.Base:
         destination.parent.mkdir(parents=True, exist_ok=True)
         made = destination.with_name("made")
         made.write_text("archive")
@@ -178,9 +187,9 @@ def test_the_users_base_is_taken_as_it_is(tmp_path: Path) -> None:
     layer, archive = tmp_path / "layer.tar", tmp_path / "image.tar"
     with tarfile.open(layer, "w") as tar:
         tar.addfile(tarfile.TarInfo("file"), io.BytesIO())
-    digest = bases.pack(layer, archive, 0)
+    digest = bases.pack(layer, archive, "amd64", 0)
     first = archive.read_bytes()
-    assert bases.pack(layer, archive, 0) == digest
+    assert bases.pack(layer, archive, "amd64", 0) == digest
     assert archive.read_bytes() == first
     assert resolve(True, str(archive)).bootstrap == "docker-archive"
     assert resolve(True, "docker://host/a@sha256:1") == bases.Base(

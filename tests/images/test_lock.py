@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import zipfile
@@ -28,8 +29,8 @@ def test_the_committed_lock_serves_every_python(image: definition.Image) -> None
     locked = lock.read(image.folder / "requirements.lock")
     other = image.folder.parent / image.variant.of if image.variant else image.folder
     asked = re.findall(r"^([a-z0-9-]+)==", (other / "requirements.in").read_text(), re.M)
-    for python in PYTHONS:
-        names = [entry.name for entry in locked if entry.applies_to(python)]
+    for python, architecture in itertools.product(PYTHONS, image.architectures):
+        names = [entry.name for entry in locked if entry.applies_to(python, architecture)]
         assert len(names) == len(set(names))
         assert set(asked) <= set(names)
 
@@ -89,7 +90,7 @@ def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> N
         f"colorama==0.4.6 ; sys_platform == 'win32' \\\n    --hash=sha256:{HASH}\n    # via tqdm\n"
         f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32}\n    # via -r requirements.in\n"
     )
-    assert resolve._tidy(text, elsewhere) == (
+    assert resolve._tidy(text, elsewhere, ["amd64"]) == (
         f"x==1.0+cpu \\\n    --hash=sha256:{'11' * 32} \\\n    --hash=sha256:{'12' * 32}\n"
         "    # via -r requirements.in\n"
     )
@@ -149,7 +150,7 @@ def make_wheel(
 def test_the_debian_lock_is_read_as_it_is_written() -> None:
     path = FRAMEWORKS[0].folder / "debian.lock"
     packages = lock.read_debian(path)
-    assert lock.debian_text(packages, FRAMEWORKS[0].name) == path.read_text()
+    assert lock.debian_text(packages, FRAMEWORKS[0].name, "amd64") == path.read_text()
     assert {"python3", "libc6"} <= {package.name for package in packages}
     first, second = packages[0].urls
     assert first.startswith("http://deb.debian.org/debian/pool/")

@@ -15,6 +15,7 @@ from refusals import refused
 from trimaran import paths
 from trimaran.errors import BuildError
 from trimaran.images import definition, indexes, lock, wheelhouse
+from trimaran.images.architectures import Architecture
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -28,9 +29,12 @@ def offered(*names: str) -> list[indexes.File]:
     return [indexes.File(name, f"https://index/{name}", digest(name), None) for name in names]
 
 
-def choose(files: list[indexes.File], locked: list[indexes.File] | None = None) -> wheelhouse.Item:
+def choose(
+    files: list[indexes.File], locked: list[indexes.File] | None = None,
+    architecture: Architecture = "amd64",
+) -> wheelhouse.Item:
     entry = lock.Locked("some-thing", "1.0", None, tuple(f.sha256 for f in locked or files))
-    tags = wheelhouse.supported_tags("3.11")
+    tags = wheelhouse.supported_tags("3.11", architecture)
     return wheelhouse.best(entry, files, tags, indexes.Sources((), ()))
 
 
@@ -45,6 +49,8 @@ def test_the_most_specific_wheel_for_the_image_is_chosen() -> None:
         "some_thing-1.0-cp310-abi3-manylinux_2_28_x86_64.whl",
     )
     assert choose(files).filename == "some_thing-1.0-cp311-cp311-manylinux2014_x86_64.whl"
+    files += offered("some_thing-1.0-cp311-cp311-manylinux_2_28_aarch64.whl")
+    assert choose(files, architecture="arm64").filename == files[-1].filename
 
 
 def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:

@@ -21,8 +21,8 @@ import tinyapp
 from trimaran import hostfacts, paths
 from trimaran.engines import apptainer
 from trimaran.engines.podman import STORAGE
-from trimaran.errors import UsageError
-from trimaran.images import definition
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import architectures, definition
 
 USER_CACHE = paths.cache()
 """The cache outside the tests, from which tests take large files that are verified by hash."""
@@ -47,6 +47,11 @@ def missing(engine: str) -> str | None:
         return "docker-registry is not installed"
     if engine == "openmpi" and shutil.which("mpirun.openmpi") is None:
         return "Open MPI is not installed"
+    if engine == "arm64":
+        try:
+            architectures.require_processor("arm64")
+        except BuildError as error:
+            return error.message
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:
         return "MPICH is not installed"
     if engine.startswith("apps-") and not (paths.repository() / f".venv-{engine}/bin").exists():

@@ -162,7 +162,7 @@ def test_environments_packages_bases_and_data(image: definition.Image) -> None:
     put("wheelhouse", "files", "0" * 64, "b.whl")
     assert image.base is not None
     assert image.base.suite is not None
-    suite, digest = assembled_at(image.base.suite).name, str(image.base.digest)[7:19]
+    suite, digest = assembled_at(image.base.suite, "amd64").name, str(image.base.digest)[7:19]
     for name in (suite, f"{suite}.damaged", f"debian-x-{digest}.sif", "debian-sarge.docker.tar"):
         put("bases", name)
     put("data", "photographs", "packed", "train.tar")

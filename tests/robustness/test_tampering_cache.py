@@ -26,6 +26,7 @@ from trimaran.data.packing.idx import Images
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.host import Host
 from trimaran.images import bases, definition, wheelhouse
+from trimaran.images.architectures import Architecture
 from trimaran.images.wheelhouse import Item
 from trimaran.reporting import Silent
 
@@ -101,7 +102,7 @@ def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
 
 def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
     """Create the downloaded base of an image."""
-    def pull(reference: str, destination: Path) -> None:
+    def pull(reference: str, architecture: Architecture, destination: Path) -> None:
         destination.write_bytes(b"base image" * 100)
 
     monkeypatch.setattr(bases, "unreachable", lambda image: None)
@@ -109,7 +110,7 @@ def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Cas
     assert wanted is not None
 
     def use(told: Silent) -> Any:
-        found = bases.resolve(wanted, given=None, offline=False, pull=pull, suffix=".sif",
+        found = bases.resolve(wanted, "amd64", given=None, offline=False, pull=pull, suffix=".sif",
                               reporter=told)
         return found, Path(found.reference).read_bytes()
 

@@ -101,7 +101,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (
-        definition.content_of(definition.load(image.name)) != image.content
+        image.content not in definition.contents(definition.load(image.name)).values()
     ):
         reporter.warn(
             f"this checkout defines {image.name} differently, so `trimaran run` does not take "

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from trimaran import __version__, process
 from trimaran.engines.selection import AUTO, ENGINES
-from trimaran.errors import Interrupted, TrimaranError
+from trimaran.errors import Interrupted, TrimaranError, UsageError
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -108,15 +108,29 @@ def _options(
     """Handle the options that precede every command."""
 
 
-def load_image(name: str) -> Image:
+def load_image(name: str, architecture: str | None = None) -> Image:
     """Return the definition of the image called `name`.
 
-    Raises:
-        UsageError: no image has this name, or its definition has faults.
-    """
-    from trimaran.images import definition
+    Args:
+        name: name of the image.
+        architecture: value of `--arch`; None: the architecture of this machine.
 
-    return definition.load(name)
+    Raises:
+        UsageError: no image has this name, its definition has faults, or no image is made for the
+            architecture.
+    """
+    from trimaran.images import architectures, definition
+
+    image = definition.load(name)
+    if architecture is None:
+        return image
+    known = next((one for one in architectures.ARCHITECTURES if one == architecture), None)
+    if known is None:
+        raise UsageError(
+            f"--arch {architecture}: not one of {', '.join(architectures.ARCHITECTURES)}",
+            code="argument-invalid",
+        )
+    return definition.on(image, known)
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
@@ -172,6 +186,11 @@ EngineName = Annotated[
         "--engine", envvar="ENGINE", metavar="ENGINE", autocompletion=complete_engine,
         help=f"{', '.join(_MOST)} or {_LAST}; auto is Apptainer where it is on PATH, else host.",
     ),
+]
+Arch = Annotated[
+    str | None,
+    typer.Option("--arch", metavar="ARCH",
+                 help="Image for amd64 or arm64; by default the architecture of this machine."),
 ]
 Base = Annotated[
     str | None,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trimaran.cli.common import (
+    Arch,
     Base,
     EngineName,
     ImageName,
@@ -21,6 +22,9 @@ from trimaran.cli.common import (
 )
 from trimaran.engines import selection
 from trimaran.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from trimaran.images.definition import Image
 
 
 @command(app, "lock", network=True)
@@ -59,6 +63,7 @@ def render_images(
 def fetch(
     image: ImageName,
     offline: Offline = False,
+    arch: Arch = None,
     python: Annotated[
         str | None, typer.Option(help="Download only the wheels for this Python, for the host "
                                       "engine.")
@@ -77,7 +82,7 @@ def fetch(
     from trimaran.images import definition, render, wheelhouse
 
     reporter = terminal()
-    for model in definition.chain(load_image(image)):
+    for model in definition.chain(load_image(image, arch)):
         items = wheelhouse.fetch(model, offline=offline, reporter=reporter, python=python)
         if to is not None:
             render.check(model)
@@ -92,6 +97,7 @@ def build(
     engine: EngineName = "auto",
     base: Base = None,
     offline: Offline = False,
+    arch: Arch = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -104,37 +110,39 @@ def build(
     """Build an image from its locked packages, and test it.
 
     The framework image of an app image is built first. With SOURCE_DATE_EPOCH in the environment,
-    two builds from one lock give equal bytes.
+    two builds from one lock give equal bytes. With --arch, an image for another architecture is
+    built under emulation, if an emulator is registered.
 
     Example: trimaran build resnet-imagenet-torch-cpu --engine apptainer
+    Example: trimaran build torch-cpu --arch arm64
     """
 
     if check:
-        _compare(image, engine, base)
+        _compare(load_image(image, arch), engine, base)
         return
     built = selection.select(engine).build(
-        load_image(image), base=base, offline=offline, reporter=terminal()
+        load_image(image, arch), base=base, offline=offline, reporter=terminal()
     )
     say(built.reference)
 
 
-def _compare(name: str, engine: str, base: str | None) -> None:
+def _compare(image: Image, engine: str, base: str | None) -> None:
     from trimaran.provenance import rebuild
 
     chosen, reporter = selection.select(engine), terminal()
-    result = rebuild.check(chosen, load_image(name), base=base, reporter=reporter)
+    result = rebuild.check(chosen, image, base=base, reporter=reporter)
     for difference in result.differences:
         say(f"  {difference}" + (f" ({difference.reason})" if difference.reason else ""))
     compared = f"{result.packages} packages and {result.files} files compared"
     if not result.equal:
-        say(f"{name}: the second build differs ({compared})")
+        say(f"{image.name}: the second build differs ({compared})")
         raise typer.Exit(ExitCode.BUILD)
     bytes_ = "byte by byte" if result.identical else "in content"
-    say(f"{name}: the second build is equal {bytes_} ({compared})")
+    say(f"{image.name}: the second build is equal {bytes_} ({compared})")
 
 
 @command(app, "test-image")
-def self_test(image: ImageName, engine: EngineName = "auto") -> None:
+def self_test(image: ImageName, engine: EngineName = "auto", arch: Arch = None) -> None:
     """Run the self-test of a built image.
 
     Example: trimaran test-image torch-cpu
@@ -143,7 +151,7 @@ def self_test(image: ImageName, engine: EngineName = "auto") -> None:
 
     chosen, reporter = selection.select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
-        model = load_image(image)
+        model = load_image(image, arch)
         built = require(chosen, model)
     chosen.test(model, built, reporter)
     say(f"{image}: self-test passed")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from trimaran.cli.common import (
+    Arch,
     EngineName,
     ImageName,
     Json,
@@ -78,6 +79,7 @@ def schema() -> None:
 def inspect(
     image: ImageName,
     engine: EngineName = "auto",
+    arch: Arch = None,
     as_json: Json = False,
     evidence: Annotated[
         Path | None,
@@ -95,7 +97,7 @@ def inspect(
 
     with terminal().bar(f"examining {image}", None):
         report = inspection.examine(
-            selection.select(engine), load_image(image), test=evidence is not None
+            selection.select(engine), load_image(image, arch), test=evidence is not None
         )
     if evidence is not None:
         inspection.write_evidence(report, evidence)

@@ -37,7 +37,7 @@ def of_image(image: Image) -> ImageFacts:
     below = definition.chain(image)[0]
     values = {"gpu": below.gpu or "", "gpu-architectures": " ".join(below.gpu_architectures)}
     if below.debian:
-        values |= _debian(below.folder / "debian.lock")
+        values |= _debian(below.folder / definition.lock_name(below, "debian.lock"))
         values |= _wheels(below)
     else:
         values |= _vendor(below)
@@ -58,7 +58,9 @@ def _upstream(version: str) -> str:
 
 def _wheels(image: Image) -> dict[str, str]:
     path = definition.wheels_lock(image)
-    pins = lock.read(path) if path is not None else []
+    python = definition.interpreter(image).version
+    pins = [pin for pin in (lock.read(path) if path is not None else ())
+            if pin.applies_to(python, image.architecture)]
     found = {
         fact: next((pin.version for pin in pins if re.fullmatch(pattern, pin.name)), "")
         for fact, pattern in WHEELS.items()

@@ -18,6 +18,7 @@ from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import check_space, set_aside, sha256
+from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options
@@ -147,9 +148,9 @@ class Apptainer(Container):
             reporter.warn(f"{target} has no record; renamed to {set_aside(target).name}")
         Path(made.reference).rename(target)
 
-    def _pull(self, reference: str, destination: Path) -> None:
-        process.run([self.executable, "pull", str(destination), f"docker://{reference}"],
-                    env=self.environment(), check=BuildError)
+    def _pull(self, reference: str, architecture: Architecture, destination: Path) -> None:
+        process.run([self.executable, "pull", "--arch", architecture, str(destination),
+                     f"docker://{reference}"], env=self.environment(), check=BuildError)
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
         return [self.executable, "--quiet", "test", *ISOLATION, *_namespace(),

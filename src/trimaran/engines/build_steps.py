@@ -18,7 +18,8 @@ from trimaran import hostfacts, locks, process
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition
+from trimaran.images import architectures, bases, definition
+from trimaran.images.architectures import Architecture
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
@@ -117,8 +118,8 @@ class Container(Engine):
         """Give the built and tested image its final path or name `reference`."""
 
     @abstractmethod
-    def _pull(self, reference: str, destination: Path) -> None:
-        """Pull a base image from its registry into the file `destination`."""
+    def _pull(self, reference: str, architecture: Architecture, destination: Path) -> None:
+        """Pull a base image for `architecture` from its registry into the file `destination`."""
 
     @abstractmethod
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:
@@ -179,6 +180,10 @@ class Container(Engine):
                 code="permission-denied",
                 hint="build as an ordinary user (rootless), or use ENGINE=host",
             )
+        definition.require_architecture(image)
+        if architectures.require_processor(image.architecture):
+            reporter.note(f"  building for {image.architecture} under emulation, several times"
+                          " slower than on such a machine")
         below: BuiltImage | None = None
         for part in definition.chain(image):
             # With another base image, the framework image and the app image are both built.
@@ -256,8 +261,8 @@ class Container(Engine):
             return Base(self.beneath, below.reference, below.name, str(below.digest))
         if image.base is None:
             raise BuildError(f"{image.name}: image.yaml names no base image", code="build-failed")
-        return bases.resolve(image.base, given=given, offline=offline, pull=self._pull,
-                             suffix=self.suffix, reporter=reporter)
+        return bases.resolve(image.base, image.architecture, given=given, offline=offline,
+                             pull=self._pull, suffix=self.suffix, reporter=reporter)
 
     def _build_one(
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
@@ -279,6 +284,7 @@ class Container(Engine):
                 name=image.name, engine=self.name, reference=reference, digest=str(made.digest),
                 content=job.content, inputs=job.inputs, built=commands.created(),
                 base_name=job.under.name, base_digest=job.under.digest, size=made.size,
+                architecture=image.architecture,
             )
             store.save(record)
         return record

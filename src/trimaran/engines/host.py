@@ -42,6 +42,7 @@ from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition, wheelhouse
+from trimaran.images.architectures import MACHINES, native
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node
@@ -133,11 +134,16 @@ class Host:
 
         Raises:
             UsageError: no wheels are locked for this Python.
-            BuildError: a base image is given, or a wheel cannot be downloaded or verified.
+            BuildError: a base image or another architecture is given, or a wheel cannot be
+                downloaded or verified.
         """
         if base is not None:
             raise BuildError("--base: the host engine has no base image",
                              code="arguments-conflict", hint="leave out --base")
+        if image.architecture != native():
+            raise BuildError("--arch: the host engine uses the processor of this machine",
+                             code="engine-unsuitable", hint="use --engine apptainer or podman")
+        definition.require_architecture(image)
         planned = self.planned(image)
         place = Path(planned.reference)
         if place.exists() and _damage(place, reporter) is None:
@@ -216,7 +222,7 @@ def tcmalloc() -> Path | None:
 
     The library makes training faster.
     """
-    for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"):
+    for folder in (f"/usr/lib/{MACHINES[native()]}-linux-gnu", "/usr/lib64", "/usr/lib"):
         if (library := Path(folder, TCMALLOC)).exists():
             return library
     return None

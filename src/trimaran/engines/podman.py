@@ -18,6 +18,7 @@ from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.files import check_space
 from trimaran.images import definition, render
+from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.podman import run_options
@@ -159,7 +160,7 @@ class Podman(Storage):
                              hint="give --base an image archive or a reference instead of a SIF")
         base = TRANSPORTS[under.bootstrap] + under.reference
         argv = ["buildah", *STORAGE, "build", *ISOLATION, "--tag", self._aside(job),
-                "--layers=false", "--format", "oci",
+                "--layers=false", "--format", "oci", "--arch", job.image.architecture,
                 "--pull-never" if under.bootstrap == self.beneath else "--pull"]
         for key, value in {"BASE": base, **commands.label_arguments(under)}.items():
             argv += ["--build-arg", f"{key}={value}"]
@@ -178,8 +179,9 @@ class Podman(Storage):
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:
         self._podman("tag", made.reference, reference)
 
-    def _pull(self, reference: str, destination: Path) -> None:
-        for words in (("pull", reference), ("push", reference, f"oci-archive:{destination}")):
+    def _pull(self, reference: str, architecture: Architecture, destination: Path) -> None:
+        pull = ("pull", "--arch", architecture, reference)
+        for words in (pull, ("push", reference, f"oci-archive:{destination}")):
             process.run(["buildah", *STORAGE, *words], env=self.environment(), check=BuildError)
 
     def _self_test(self, image: Image, built: BuiltImage) -> list[str]:

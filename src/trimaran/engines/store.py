@@ -24,8 +24,10 @@ from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
+from trimaran.images.architectures import Architecture
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
+from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Advance, Reporter
 
 
@@ -40,6 +42,8 @@ class History:
         base_digest: digest of the base image.
         origin: `HOST[:PORT]/NAMESPACE/IMAGE@DIGEST` of a pulled image; None: the image was built on
             this machine.
+        architecture: architecture of the image; records of older versions, which do not state it,
+            are of images for amd64.
     """
 
     content: str
@@ -47,6 +51,7 @@ class History:
     base_name: str
     base_digest: str
     origin: str | None = None
+    architecture: Architecture = "amd64"
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -79,9 +84,19 @@ def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
 
 
 def save(record: Record) -> None:
-    """Write the record, which marks the image as complete."""
+    """Write the record, which marks the image as complete, with a checksum of its content."""
     record.path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(record.path, json.dumps(asdict(record), indent=1) + "\n")
+    content = asdict(record)
+    write_atomic(
+        record.path, json.dumps({**content, CHECKSUM: _checksum(content)}, indent=1) + "\n")
+
+
+CHECKSUM = "checksum"
+"""Key of a record: SHA-256 of its other keys; records of older versions do not have it."""
+
+
+def _checksum(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def pulled(
@@ -137,12 +152,18 @@ def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
 
 
 def _read(path: Path) -> Record | None:
-    """Return the record in the file `path`; None if it is unreadable or describes another image."""
+    """Return the record in the file `path`.
+
+    Return None if it is unreadable, was changed, or describes another image.
+    """
     try:
-        record = _RECORD.validate_json(path.read_bytes())
-    except (OSError, ValidationError):
+        content = parse_json(path.read_bytes())
+        checksum = content.pop(CHECKSUM, None) if isinstance(content, dict) else None
+        record = _RECORD.validate_json(json.dumps(content))
+    except (OSError, Malformed, ValidationError):
         return None
-    return record if record.path.name == path.name else None
+    intact = checksum is None or checksum == _checksum(content)
+    return record if intact and record.path.name == path.name else None
 
 
 def broken(image: Image, engine: str) -> list[Path]:

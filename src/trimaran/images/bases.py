@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from trimaran import locks, paths, process, strict
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
+from trimaran.images.architectures import Architecture
 from trimaran.images.lock import ARCHIVES, KEYRING
 from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter
@@ -40,7 +41,7 @@ _LEFT_OUT = (
 API_HOSTS = {"docker.io": "registry-1.docker.io"}
 """A dictionary that maps the name of a registry to the host of its API, if the two differ."""
 
-Pull = Callable[[str, Path], None]
+Pull = Callable[[str, Architecture, Path], None]
 """A function of an engine that pulls an image reference (with digest) into a file."""
 
 
@@ -70,13 +71,14 @@ class _Kept(strict.Model):
 
 
 def resolve(
-    wanted: RegistryBase, *, given: str | None, offline: bool, pull: Pull, suffix: str,
-    reporter: Reporter,
+    wanted: RegistryBase, architecture: Architecture, *, given: str | None, offline: bool,
+    pull: Pull, suffix: str, reporter: Reporter,
 ) -> Base:
     """Return the base image to build on; pull or assemble it if it is not in the cache.
 
     Args:
         wanted: the base image that `image.yaml` pins.
+        architecture: the architecture of the image to build.
         given: the value of `--base`: an archive, a SIF or an image reference. If it is None,
             `wanted` is used.
         offline: use no network.
@@ -96,14 +98,15 @@ def resolve(
             hint=f"choose a digest: --base {wanted.image.rpartition(':')[0]}@sha256:…",
         )
     tag = wanted.image.rpartition("/")[2].replace(":", "-")
-    pinned = paths.cache("bases", f"{tag}-{wanted.digest.removeprefix('sha256:')[:12]}{suffix}")
+    own = f"{wanted.digest.removeprefix('sha256:')[:12]}{_infix(architecture)}{suffix}"
+    pinned = paths.cache("bases", f"{tag}-{own}")
     if (kept := _kept(pinned, reporter)) is not None:
         return kept
     why = "offline" if offline else unreachable(wanted.image)
     if why is not None:
-        return _instead(wanted, why, offline, reporter)
+        return _instead(wanted, architecture, why, offline, reporter)
     agent = "localimage" if suffix == ".sif" else "oci-archive"
-    return _pull(wanted, wanted.digest, agent, pinned, pull, reporter)
+    return _pull(wanted, architecture, agent, pinned, pull, reporter)
 
 
 def _kept(file: Path, reporter: Reporter) -> Base | None:
@@ -135,8 +138,10 @@ def _keep(made: Path, file: Path, base: Base) -> Base:
 
 
 def _pull(
-    wanted: RegistryBase, digest: str, agent: str, place: Path, pull: Pull, reporter: Reporter
+    wanted: RegistryBase, architecture: Architecture, agent: str, place: Path, pull: Pull,
+    reporter: Reporter,
 ) -> Base:
+    digest = str(wanted.digest)
     reporter.note(f"  pulling {wanted.image} ({digest[:19]}…)")
     with (
         locks.making(place, reporter),
@@ -146,11 +151,18 @@ def _pull(
         if (kept := _kept(place, reporter)) is not None:  # another process has pulled it
             return kept
         part = folder / place.name
-        pull(f"{wanted.image.rpartition(':')[0]}@{digest}", part)
+        pull(f"{wanted.image.rpartition(':')[0]}@{digest}", architecture, part)
         return _keep(part, place, Base(agent, place.name, wanted.image, digest))
 
 
-def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) -> Base:
+def _infix(architecture: Architecture) -> str:
+    """Return the part of the name of a cached base image that states its architecture."""
+    return "" if architecture == "amd64" else f".{architecture}"
+
+
+def _instead(
+    wanted: RegistryBase, architecture: Architecture, why: str, offline: bool, reporter: Reporter
+) -> Base:
     """Return an image of the same Debian release, assembled from its packages.
 
     `why` is the reason why the pinned image is not used; it appears in messages.
@@ -158,7 +170,7 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
     if wanted.suite is None:
         raise BuildError(f"{wanted.image}: {why}", code="base-unavailable",
                          hint="give an archive or SIF of this image with --base")
-    assembled = assembled_at(wanted.suite)
+    assembled = assembled_at(wanted.suite, architecture)
     kept = _kept(assembled, reporter)
     if kept is None:
         if offline:
@@ -169,14 +181,15 @@ def _instead(wanted: RegistryBase, why: str, offline: bool, reporter: Reporter) 
             )
         reporter.warn(f"{wanted.image}: {why}; assembling Debian {wanted.suite} instead")
         with locks.making(assembled, reporter):
-            kept = _kept(assembled, reporter) or assemble(wanted.suite, assembled, reporter)
+            kept = _kept(assembled, reporter) or assemble(
+                wanted.suite, architecture, assembled, reporter)
     reporter.note(f"  base: {kept.name} ({why})")
     return kept
 
 
-def assembled_at(suite: str) -> Path:
+def assembled_at(suite: str, architecture: Architecture) -> Path:
     """Return the path of the assembled Debian `suite` in the cache."""
-    return paths.cache("bases", f"debian-{suite}.plain.docker.tar")
+    return paths.cache("bases", f"debian-{suite}{_infix(architecture)}.plain.docker.tar")
 
 
 def from_user(given: str) -> Base:
@@ -216,7 +229,9 @@ def unreachable(image: str) -> str | None:
     return None
 
 
-def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
+def assemble(
+    suite: str, architecture: Architecture, destination: Path, reporter: Reporter
+) -> Base:
     """Write an archive of a minimal Debian `suite` to `destination`, atomically.
 
     Raises:
@@ -237,6 +252,7 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
         epoch = os.environ.get("SOURCE_DATE_EPOCH", str(int(datetime.now().timestamp())))
         argv = [
             program, "--mode=root" if os.geteuid() == 0 else "--mode=unshare",
+            f"--architectures={architecture}",
             "--variant=minbase", "--include=ca-certificates", f"--keyring={KEYRING}",
             # An air-gapped site may have an old copy of the mirror; signatures are verified.
             "--aptopt=Acquire::Check-Valid-Until \"false\"",
@@ -245,14 +261,15 @@ def assemble(suite: str, destination: Path, reporter: Reporter) -> Base:
             suite, str(sparse), ARCHIVES["debian"][0],
         ]
         process.follow(
-            argv, f"assembling Debian {suite}", reporter, what="mmdebstrap", check=BuildError,
+            argv, f"assembling Debian {suite} for {architecture}", reporter, what="mmdebstrap",
+            check=BuildError,
             hint=None if os.geteuid() == 0 else "install newuidmap: apt-get install uidmap",
             env={**os.environ, "SOURCE_DATE_EPOCH": epoch},
         )
         fill_holes(sparse, layer)
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
-        digest = pack(layer, archive, int(epoch))
+        digest = pack(layer, archive, architecture, int(epoch))
         name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
         return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
 
@@ -277,12 +294,12 @@ def fill_holes(sparse: Path, layer: Path) -> None:
             tar.addfile(entry, content)
 
 
-def pack(layer: Path, archive: Path, epoch: int) -> str:
+def pack(layer: Path, archive: Path, architecture: Architecture, epoch: int) -> str:
     """Write a docker-archive with one layer; return the digest of the image's configuration."""
     moment = datetime.fromtimestamp(epoch, timezone.utc).isoformat().replace("+00:00", "Z")
     layer_hash = sha256(layer)
     config = json.dumps({
-        "architecture": "amd64", "os": "linux", "created": moment,
+        "architecture": architecture, "os": "linux", "created": moment,
         "config": {"Env": [f"PATH={SYSTEM_PATH}"], "Cmd": ["bash"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer_hash}"]},
         "history": [{"created": moment, "created_by": "mmdebstrap"}],

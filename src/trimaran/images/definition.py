@@ -25,14 +25,15 @@ from pydantic import Field, PrivateAttr, model_validator
 from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError
 from trimaran.files import sha256
+from trimaran.images.architectures import ARCHITECTURES, Architecture, native
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
     App,
-    Architecture,
     Build,
     Entry,
     Gpu,
+    GpuArchitecture,
     Lines,
     Name,
     Pattern,
@@ -41,6 +42,7 @@ from trimaran.images.parts import (
     Python,
     RegistryBase,
     Relative,
+    Source,
     Variable,
 )
 
@@ -90,6 +92,9 @@ class Image(strict.Model):
         base: framework images only: the image of a registry to build on.
         framework: app images only: name of the framework image to build on.
         short: framework images only: framework and version, for tags (`torch2.13-cpu`).
+        architectures: framework images only: the processor architectures for which the image can
+            be built; an app image can be built for the same ones.
+        lacks: framework images only: for each other architecture, why no image exists.
         debian: Debian packages to install; `debian.lock` also lists their dependencies.
         security: lock Debian's security updates, too (see `resolve.debian` for the drawback).
         python: framework images only: the interpreter.
@@ -112,8 +117,10 @@ class Image(strict.Model):
     base: RegistryBase | None = None
     framework: Name | None = None
     short: Name | None = None
+    architectures: tuple[Architecture, ...] = ()
+    lacks: dict[Architecture, Plain] = Field(default_factory=dict)
     gpu: Gpu | None = None
-    gpu_architectures: tuple[Architecture, ...] = ()
+    gpu_architectures: tuple[GpuArchitecture, ...] = ()
     debian: tuple[Name, ...] = ()
     security: bool = False
     python: Python | None = None
@@ -127,6 +134,7 @@ class Image(strict.Model):
 
     _folder: Path = PrivateAttr(default=Path())
     _variant: VariantOf | None = PrivateAttr(default=None)
+    _architecture: Architecture = PrivateAttr(default_factory=native)
 
     @model_validator(mode="before")
     @classmethod
@@ -163,6 +171,9 @@ class Image(strict.Model):
     def _buildable(self) -> Image:
         if self.base is None or self.python is None:
             return self
+        if sorted([*self.architectures, *self.lacks]) != sorted(ARCHITECTURES):
+            raise ValueError("name each architecture once, in 'architectures' or, with the reason,"
+                             f" in 'lacks': {', '.join(ARCHITECTURES)}")
         debian = self.base.suite is not None
         if self.gpu_architectures and self.gpu is None:
             raise ValueError("'gpu_architectures' needs 'gpu'")
@@ -191,9 +202,18 @@ class Image(strict.Model):
         return self._variant
 
     @property
+    def architecture(self) -> Architecture:
+        """The architecture for which the image is built: that of this machine, or see `on`."""
+        return self._architecture
+
+    @property
     def tag(self) -> str:
-        """The tag in a registry: version of Trimaran, framework and version of the framework."""
-        return f"{__version__}-{chain(self)[0].short}"
+        """The tag in a registry: version of Trimaran, framework and version of the framework.
+
+        The tag of an image for another architecture than amd64 ends with the architecture.
+        """
+        suffix = "" if self.architecture == "amd64" else f"-{self.architecture}"
+        return f"{__version__}-{chain(self)[0].short}{suffix}"
 
     @property
     def kind(self) -> Literal["framework", "app"]:
@@ -202,7 +222,8 @@ class Image(strict.Model):
 
 
 def _only_in_frameworks(image: Image) -> None:
-    keys = ("short", "gpu", "gpu_architectures", "debian", "python", "build", "caches")
+    keys = ("short", "architectures", "lacks", "gpu", "gpu_architectures", "debian", "python",
+            "build", "caches")
     if given := [key for key in keys if getattr(image, key)]:
         raise ValueError(f"{', '.join(given)}: allowed in framework images only")
 
@@ -286,10 +307,52 @@ def chain(image: Image) -> list[Image]:
     # Images of tests are outside `containers/`.
     beside = image.folder.parent / image.framework / "image.yaml"
     below = read(beside) if beside.is_file() else load(image.framework)
+    below._architecture = image.architecture
     if below.kind != "framework":
         raise UsageError(f"{image.folder / 'image.yaml'}: framework: {below.name} is an app image",
                          code="file-invalid", hint="name a framework image")
     return [below, image]
+
+
+def on(image: Image, architecture: Architecture | None) -> Image:
+    """Return `image` for an architecture; None: the architecture of this machine.
+
+    Raises:
+        UsageError: No such image can be built; the message gives the reason.
+    """
+    other = image.model_copy()
+    other._architecture = architecture or native()
+    require_architecture(other)
+    return other
+
+
+def require_architecture(image: Image) -> None:
+    """Raise UsageError if `image` cannot be built for its architecture, with the reason."""
+    wanted, framework = image.architecture, chain(image)[0]
+    if wanted not in framework.architectures:
+        raise UsageError(
+            f"{image.name} has no image for {wanted}: {framework.lacks[wanted]}",
+            code="architecture-unsupported",
+            hint=f"images for {wanted}: " + ", ".join(
+                name for name in names() if wanted in chain(load(name))[0].architectures),
+        )
+
+
+def lock_name(image: Image, name: str) -> str:
+    """Return the file name of the lock `name` of Debian packages for the image's architecture.
+
+    The locks for amd64 are `debian.lock` and `build-debian.lock`; the names of other locks also
+    contain the architecture (`debian.arm64.lock`).
+    """
+    if image.architecture == "amd64":
+        return name
+    return name.replace(".lock", f".{image.architecture}.lock")
+
+
+def build_sources(image: Image) -> list[Source]:
+    """Return the files that the first build stage downloads for the image's architecture."""
+    sources = image.build.sources if image.build else ()
+    return [one for one in sources if one.architecture in (None, image.architecture)]
 
 
 def interpreter(image: Image, version: str | None = None) -> Python:
@@ -386,7 +449,8 @@ def build_files(image: Image) -> list[Path]:
     return [folder / name for name in image.build.files] if image.build else []
 
 
-_LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
+DEBIAN_LOCKS = ("debian.lock", "build-debian.lock")
+"""File names of the locks of Debian packages for amd64 (see `lock_name`)."""
 
 
 def content_of(image: Image) -> str:
@@ -396,18 +460,25 @@ def content_of(image: Image) -> str:
     and the same inputs of its framework image. The base image is not in the checkout; engines add
     its digest.
     """
-    parts: dict[str, str] = {}
+    parts: dict[str, str] = {"architecture": image.architecture}
     for part in chain(image):
-        for name in ("image.def", *_LOCKS, *part.files):
+        locks = (*(lock_name(part, name) for name in DEBIAN_LOCKS), "requirements.lock")
+        for name in ("image.def", *locks, *part.files):
             path = file_of(part, name)
             parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
         for path in build_files(part):
             parts[f"{part.name}/build/{path.name}"] = sha256(path)
-        for source in part.build.sources if part.build else ():
+        for source in build_sources(part):
             parts[f"{part.name}/{source.url}"] = source.sha256
         for package in part.app.packages if part.app else ():
             parts |= _sources(package)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def contents(image: Image) -> dict[Architecture, str]:
+    """Return the result of `content_of` for each architecture of `image`."""
+    supported = chain(image)[0].architectures
+    return {architecture: content_of(on(image, architecture)) for architecture in supported}
 
 
 def _sources(package: str) -> dict[str, str]:

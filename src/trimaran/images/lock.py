@@ -17,6 +17,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from trimaran.errors import UsageError
+from trimaran.images.architectures import MACHINES, Architecture
 from trimaran.images.parts import Source
 from trimaran.net import DEBIAN, SNAPSHOT
 
@@ -40,9 +41,9 @@ class Locked:
     marker: str | None
     hashes: tuple[str, ...]
 
-    def applies_to(self, python: str) -> bool:
-        """Return whether this requirement is installed for `python` ("3.11") on Linux x86_64."""
-        return self.marker is None or Marker(self.marker).evaluate(_linux(python))
+    def applies_to(self, python: str, architecture: Architecture) -> bool:
+        """Return whether this requirement is installed for `python` ("3.11") on Linux."""
+        return self.marker is None or Marker(self.marker).evaluate(_linux(python, architecture))
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,12 @@ def _is_below(path: str) -> bool:
     return ".." not in path.split("/") and re.search("%2f", path, re.IGNORECASE) is None
 
 
-def debian_text(packages: Sequence[DebianPackage], image: str) -> str:
+def debian_text(
+    packages: Sequence[DebianPackage], image: str, architecture: Architecture
+) -> str:
     """Return the text of a `debian.lock` that lists the `packages` of `image`."""
     lines = [
-        f"# Debian packages of {image}, with all that they depend on.",
+        f"# Debian packages of {image} for {architecture}, with all that they depend on.",
         f"# Written by `trimaran lock {image}`; an image has exactly these versions.",
         "# name version archive snapshot path size sha256",
     ]
@@ -177,11 +180,11 @@ def parse(path: Path, number: int, block: str) -> Locked:
     return Locked(canonicalize_name(requirement.name), pins[0], marker, hashes)
 
 
-def _linux(python: str) -> dict[str, str]:
+def _linux(python: str, architecture: Architecture) -> dict[str, str]:
     return {
         "python_version": python, "python_full_version": f"{python}.0",
         "implementation_name": "cpython", "platform_python_implementation": "CPython",
         "os_name": "posix", "sys_platform": "linux", "platform_system": "Linux",
-        "platform_machine": "x86_64", "platform_release": "", "platform_version": "",
+        "platform_machine": MACHINES[architecture], "platform_release": "", "platform_version": "",
         "implementation_version": f"{python}.0", "extra": "",
     }

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from trimaran import strict
+from trimaran.images.architectures import Architecture
 from trimaran.strict import Digest, Sha256
 
 VENV = "/opt/trimaran"
@@ -75,7 +76,7 @@ Pattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*-][A-Za-z0-9._*/+!\[\]-]*$
 Url = Annotated[str, Field(pattern=r"^https?://[^\s\"'\\$`{}]+$")]
 Lines = Annotated[str, Field(pattern=r"^[^\"'\\$`{}%]+$")]
 Suite = Annotated[str, Field(pattern=r"^[a-z]+$")]
-Architecture = Annotated[str, Field(pattern=r"^((sm|compute)_[1-9][0-9]{1,2}|gfx[0-9a-f]+)$")]
+GpuArchitecture = Annotated[str, Field(pattern=r"^((sm|compute)_[1-9][0-9]{1,2}|gfx[0-9a-f]+)$")]
 """Kind of GPU: `sm_90` (NVIDIA's machine code), `compute_90` (code that the driver compiles), or
 `gfx90a` (AMD)."""
 
@@ -96,10 +97,16 @@ class RegistryBase(strict.Model):
 
 
 class Source(strict.Model):
-    """A file to download: its official address and SHA-256."""
+    """A file to download.
+
+    Attributes:
+        url: its official address.
+        architecture: the only architecture that needs the file; None: all need it.
+    """
 
     url: Url
     sha256: Sha256
+    architecture: Architecture | None = None
 
 
 class Python(strict.Model):
@@ -107,7 +114,8 @@ class Python(strict.Model):
 
     Attributes:
         version: minor version of the interpreter in the image, for which wheels are chosen.
-        elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions.
+        elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions,
+            and for each architecture.
         base: interpreter in a vendor's base image; its packages remain importable.
         remove: shell patterns of files in site-packages that a running image does not need.
     """

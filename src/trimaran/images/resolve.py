@@ -13,6 +13,7 @@ the base image.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ from trimaran import paths, process
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition, indexes, lock
+from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.lock import ARCHIVES, KEYRING, DebianPackage
 from trimaran.images.parts import PYTHONS, Source
@@ -58,33 +60,39 @@ def write_locks(image: Image, reporter: Reporter) -> None:
             f" {image.folder / 'requirements.in'}",
         )
     paths.refuse_installed(image.folder)
-    debs = _debian(image, reporter)
+    debs: dict[str, str] = {}
+    for architecture in definition.chain(image)[0].architectures:
+        debs |= _debian(definition.on(image, architecture), reporter)
     reporter.note(f"resolving wheels for Python {', '.join(PYTHONS)}")
     requirements = _resolve(image, reporter)
-    for name, packages in debs.items():
-        write_atomic(image.folder / name, lock.debian_text(packages, image.name))
-        reporter.note(f"{name}: {len(packages)} packages")
+    for name, text in debs.items():
+        write_atomic(image.folder / name, text)
+        reporter.note(f"{name}: {text.count(' pool/')} packages")
     write_atomic(image.folder / "requirements.lock", requirements)
     reporter.note(f"requirements.lock: the wheels of {image.name}")
 
 
-def _debian(image: Image, reporter: Reporter) -> dict[str, list[lock.DebianPackage]]:
-    """Return the packages of each Debian lock, by the name of the lock.
+def _debian(image: Image, reporter: Reporter) -> dict[str, str]:
+    """Return the text of each Debian lock for the image's architecture, by the name of the lock.
 
     `build-debian.lock` has the packages that only the first build stage installs.
     """
     if image.base is None or image.base.suite is None:
         return {}
-    suite, security = image.base.suite, image.security
-    reporter.note(f"resolving Debian packages of {suite}")
-    final = debian(suite, image.debian, security=security)
+    suite, security, processor = image.base.suite, image.security, image.architecture
+    names = [definition.lock_name(image, name) for name in definition.DEBIAN_LOCKS]
+    reporter.note(f"resolving Debian packages of {suite} for {processor}")
+    final = debian(suite, image.debian, processor, security=security)
     if (other := _other(image)) is not None:
-        _check_same(image, final, lock.read_debian(other / "debian.lock"))
-    locks = {"debian.lock": final}
+        _check_same(image, final, lock.read_debian(other / names[0]))
+    locks = [final]
     if image.build and image.build.debian:
-        both = debian(suite, (*image.debian, *image.build.debian), security=security)
-        locks["build-debian.lock"] = [package for package in both if package not in final]
-    return locks
+        both = debian(suite, (*image.debian, *image.build.debian), processor, security=security)
+        locks.append([package for package in both if package not in final])
+    return {
+        name: lock.debian_text(packages, image.name, processor)
+        for name, packages in zip(names, locks, strict=False)
+    }
 
 
 def _other(image: Image) -> Path | None:
@@ -162,7 +170,8 @@ def _resolve(image: Image, reporter: Reporter) -> str:
         f"# Wheels of {image.name}: written by `trimaran lock {image.name}` from requirements.in.\n"
         "# pip refuses any file whose hash is not here.\n"
     )
-    return header + _tidy(result.stdout, python.elsewhere, _below(image))
+    supported = definition.chain(image)[0].architectures
+    return header + _tidy(result.stdout, python.elsewhere, supported, _below(image))
 
 
 def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
@@ -174,17 +183,23 @@ def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Report
     (folder / name).symlink_to(kept)
 
 
-def _tidy(text: str, elsewhere: tuple[Source, ...], below: frozenset[str] = frozenset()) -> str:
+def _tidy(
+    text: str, elsewhere: tuple[Source, ...], supported: Sequence[Architecture],
+    below: frozenset[str] = frozenset(),
+) -> str:
     """Return the requirements of a lock from `text`, the output of uv.
 
     `elsewhere` are the wheels that are not on PyPI; their requirements get only the hashes of these
     wheels. Packages in `below`, which the framework image has locked, are omitted, as are packages
-    that no supported version of Python installs on Linux.
+    that no supported version of Python installs on Linux on a supported architecture.
     """
     kept = []
     for number, block in lock.blocks(text):
         locked = lock.parse(Path("uv's output"), number, block)
-        needed = any(locked.applies_to(python) for python in PYTHONS)
+        needed = any(
+            locked.applies_to(python, architecture)
+            for python, architecture in itertools.product(PYTHONS, supported)
+        )
         if locked.name in below or not needed:
             continue
         hashes = sorted(
@@ -203,7 +218,9 @@ def _same(wheel: Source, name: str, version: str) -> bool:
     return wheel_name == canonicalize_name(name) and str(wheel_version) == version
 
 
-def debian(suite: str, wanted: Sequence[str], *, security: bool) -> list[DebianPackage]:
+def debian(
+    suite: str, wanted: Sequence[str], architecture: Architecture, *, security: bool
+) -> list[DebianPackage]:
     """Return the packages `wanted` and all their dependencies, in their newest version in `suite`.
 
     Args:
@@ -225,7 +242,7 @@ def debian(suite: str, wanted: Sequence[str], *, security: bool) -> list[DebianP
     archives = list(ARCHIVES) if security else ["debian"]
     with tempfile.TemporaryDirectory(prefix="trimaran-apt-") as folder:
         work = Path(folder)
-        config = _private_apt(work, suite, archives)
+        config = _private_apt(work, suite, archives, architecture)
         env = {**os.environ, "APT_CONFIG": str(config), "LC_ALL": "C"}
         process.run(["apt-get", "update", "--quiet"], env=env, check=BuildError)
         found = process.run(
@@ -235,7 +252,9 @@ def debian(suite: str, wanted: Sequence[str], *, security: bool) -> list[DebianP
     return [_package(line, stamps) for line in found.stdout.splitlines() if line.startswith("'")]
 
 
-def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
+def _private_apt(
+    work: Path, suite: str, archives: Sequence[str], architecture: Architecture
+) -> Path:
     """Write an apt configuration that shares only the archive keys with the host."""
     for folder in ("state/lists/partial", "cache/archives/partial", "etc/apt.conf.d",
                    "etc/preferences.d"):
@@ -252,8 +271,8 @@ def _private_apt(work: Path, suite: str, archives: Sequence[str]) -> Path:
         "Dir::Cache": "cache",
         "Dir::Etc": "etc",
         "Dir::Etc::sourceparts": "-",
-        "APT::Architecture": "amd64",
-        "APT::Architectures": "amd64",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "",  # empty: only root can change to the user _apt
         "Acquire::Languages": "none",

@@ -32,6 +32,7 @@ from trimaran import locks, paths, process
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import check_space, link_or_copy, make_folder, set_aside, write_atomic
 from trimaran.images import definition, indexes, lock
+from trimaran.images.architectures import MACHINES, Architecture
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.parts import Python
 from trimaran.net import download
@@ -99,11 +100,16 @@ def _get_all(items: list[Item], title: str, offline: bool, reporter: Reporter) -
 
 
 def locked_hashes(image: Image) -> set[str]:
-    """Return the SHA-256 of every file that the locks of `image` accept, for any Python."""
+    """Return the SHA-256 of every file that the locks of `image` accept.
+
+    The files are for any supported Python and for any architecture of the image.
+    """
     file = definition.wheels_lock(image)
-    return {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes} | {
-        item.sha256 for item in (*_debs(image), *_sources(image))
-    }
+    found = {hash_ for entry in (lock.read(file) if file else ()) for hash_ in entry.hashes}
+    for architecture in definition.chain(image)[0].architectures:
+        other = definition.on(image, architecture)
+        found |= {item.sha256 for item in (*_debs(other), *_sources(other))}
+    return found
 
 
 class _Quiet(Silent):
@@ -180,11 +186,12 @@ def build_wheel(package: str, destination: Path) -> Path:
 
 
 def _debs(image: Image) -> list[Item]:
+    final, building = (definition.lock_name(image, name) for name in definition.DEBIAN_LOCKS)
     locks = {}
     if image.debian:
-        locks["debs"] = "debian.lock"
+        locks["debs"] = final
     if image.build and image.build.debian:
-        locks["build/debs"] = "build-debian.lock"
+        locks["build/debs"] = building
     return [
         Item(folder, package.filename, package.sha256, package.size, package.urls)
         for folder, name in locks.items()
@@ -196,7 +203,7 @@ def _sources(image: Image) -> list[Item]:
     return [
         Item("build", lock.file_name(source), source.sha256, None,
              (*indexes.configured().local(lock.file_name(source)), source.url))
-        for source in (image.build.sources if image.build else ())
+        for source in definition.build_sources(image)
     ]
 
 
@@ -237,8 +244,8 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
     file = definition.wheels_lock(image)
     if file is None:
         return []
-    wanted = _wanted(file, python)
-    known = _choice(file, python)
+    wanted = _wanted(file, python, image.architecture)
+    known = _choice(file, python, image.architecture)
     if os.path.lexists(known):
         try:
             return _read_choice(known, wanted)
@@ -250,7 +257,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
             f"the cache has no wheels of {image.name}, and --offline was given",
             code="download-offline", hint=f"run `trimaran fetch {image.name}` with a network",
         )
-    items = _select(wanted, python, reporter)
+    items = _select(wanted, python, image.architecture, reporter)
     make_folder(known.parent, reporter)
     write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
     return items
@@ -262,7 +269,8 @@ def chosen(image: Image) -> list[Item]:
     if file is None:
         return []
     try:
-        return _read_choice(_choice(file, python), _wanted(file, python))
+        wanted = _wanted(file, python, image.architecture)
+        return _read_choice(_choice(file, python, image.architecture), wanted)
     except (OSError, ValueError):
         return []
 
@@ -278,22 +286,24 @@ def _read_choice(known: Path, wanted: list[lock.Locked]) -> list[Item]:
     return items
 
 
-def _wanted(file: Path, python: Python) -> list[lock.Locked]:
-    """Return the requirements of a lock that apply to `python`."""
-    return [entry for entry in lock.read(file) if entry.applies_to(python.version)]
+def _wanted(file: Path, python: Python, architecture: Architecture) -> list[lock.Locked]:
+    """Return the requirements of a lock that apply to `python` on this architecture."""
+    return [entry for entry in lock.read(file) if entry.applies_to(python.version, architecture)]
 
 
-def _choice(file: Path, python: Python) -> Path:
+def _choice(file: Path, python: Python, architecture: Architecture) -> Path:
     """Return the path of the file that records which wheels were selected for a lock."""
     text = file.read_text(encoding="utf-8")
-    key = hashlib.sha256(f"{python.version}\n{text}".encode()).hexdigest()
+    key = hashlib.sha256(f"{python.version} {architecture}\n{text}".encode()).hexdigest()
     return paths.cache("wheelhouse", "resolved", f"{key[:16]}.json")
 
 
-def _select(wanted: list[lock.Locked], python: Python, reporter: Reporter) -> list[Item]:
+def _select(
+    wanted: list[lock.Locked], python: Python, architecture: Architecture, reporter: Reporter
+) -> list[Item]:
     """Return for each requirement the best wheel with a locked hash, in the order of `wanted`."""
     sources = indexes.configured()
-    tags = supported_tags(python.version)
+    tags = supported_tags(python.version, architecture)
     elsewhere = {
         wheel.sha256: indexes.File(lock.file_name(wheel), wheel.url, wheel.sha256, None)
         for wheel in python.elsewhere
@@ -349,15 +359,16 @@ def best(
     return Item("wheels", same[0].filename, same[0].sha256, same[0].size, urls)
 
 
-def supported_tags(python: str) -> dict[Tag, int]:
+def supported_tags(python: str, architecture: Architecture) -> dict[Tag, int]:
     """Return the rank of each supported wheel tag for CPython `python` ("3.11"); 0 is the best."""
+    machine = MACHINES[architecture]
     version = [int(part) for part in python.split(".")]
     platforms = []
     for minor in range(_GLIBC_MINOR, 4, -1):
-        platforms.append(f"manylinux_2_{minor}_x86_64")
+        platforms.append(f"manylinux_2_{minor}_{machine}")
         if minor in _OLD_NAMES:
-            platforms.append(f"{_OLD_NAMES[minor]}_x86_64")
-    platforms.append("linux_x86_64")
+            platforms.append(f"{_OLD_NAMES[minor]}_{machine}")
+    platforms.append(f"linux_{machine}")
     tags = [*cpython_tags(version, platforms=platforms),
             *compatible_tags(version, platforms=platforms)]
     return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}

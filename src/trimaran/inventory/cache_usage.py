@@ -104,7 +104,7 @@ def _with_user(holding: Holding) -> Holding:
 
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
-    contents = {image.name: definition.content_of(image) for image in defined}
+    contents = {image.name: definition.contents(image).values() for image in defined}
     pinned = {entry.digest for entry in digests.known()} | {
         library.definition(name).image.digest for name in library.names()
     }
@@ -116,7 +116,7 @@ def _images(defined: list[Image]) -> Iterator[Holding]:
         own = [folder / sif.name] if sif.parent.resolve() == folder.resolve() else []
         files = (path, image_contents.place(record), *own)
         known.update(files)
-        needed = contents.get(record.name) == record.content or record.digest in pinned
+        needed = record.content in contents.get(record.name, ()) or record.digest in pinned
         yield Holding(
             "OCI" if record.engine in storages else "SIF",
             f"{record.name}-{record.inputs[:12]}", record.size,
@@ -171,8 +171,9 @@ def _packages(defined: list[Image]) -> Iterator[Holding]:
 
 def _bases(defined: list[Image]) -> Iterator[Holding]:
     needed: list[str] = []
-    for base in filter(None, (image.base for image in defined)):
-        needed += [assembled_at(base.suite).stem] if base.suite else []
+    for image, base in ((image, image.base) for image in defined if image.base is not None):
+        suite = base.suite
+        needed += [assembled_at(suite, one).stem for one in image.architectures] if suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
     return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
 

@@ -101,6 +101,7 @@ def _images() -> list[Row]:
     return [
         {
             "name": model.name, "kind": model.kind, "tag": model.tag, "summary": model.summary,
+            "architectures": list(definition.chain(model)[0].architectures),
             "here": [_local_row(one) for one in local[model.name]],
             "published": [
                 one.model_dump(mode="json") for one in published if one.image == model.name
@@ -116,7 +117,7 @@ def _local_row(found: LocalImage) -> Row:
     return {
         "engine": record.engine, "state": found.state, "current": found.current,
         "reference": record.reference, "digest": record.digest, "size": record.size,
-        "since": record.built, "origin": record.origin,
+        "since": record.built, "origin": record.origin, "architecture": record.architecture,
     }
 
 
@@ -127,7 +128,8 @@ def _image_row(row: Row) -> Row:
     """
     usable = [one for one in row["here"] if one["current"] or one["origin"]]
     states = [
-        f"{one['state']} ({one['engine']})" + ("" if one["current"] else ", for its digest only")
+        f"{one['state']} ({one['engine']}, {one['architecture']})"
+        + ("" if one["current"] else ", for its digest only")
         for one in usable
     ]
     return {
@@ -206,9 +208,10 @@ def local_images(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
             kept[record.name].append(record)
     found = {}
     for model in models:
-        content = definition.content_of(model) if kept[model.name] else ""
+        contents = definition.contents(model) if kept[model.name] else {}
         rows = [
-            _state_of(record, engines[record.engine], record.content == content)
+            _state_of(record, engines[record.engine],
+                      record.content == contents.get(record.architecture))
             for record in kept[model.name]
         ]
         rows.sort(key=lambda row: (row.current, row.record.built), reverse=True)

@@ -117,7 +117,7 @@ def requirements(image: Image) -> str:
     return "".join(
         f"{entry.name}=={Version(entry.version).public}\n"
         for file in map(definition.wheels_lock, definition.chain(image)) if file
-        for entry in lock.read(file) if entry.applies_to(python)
+        for entry in lock.read(file) if entry.applies_to(python, image.architecture)
     )
 
 

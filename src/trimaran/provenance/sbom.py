@@ -74,9 +74,10 @@ def locked(image: Image) -> str:
     accepts several wheels for a package.
     """
     packages = [
-        *(_package(PackageURL("deb", "debian", deb.name, deb.version, {"arch": "amd64"}), [],
-                   deb.sha256, [])
-          for deb in locked_debian(image)),
+        *(_package(
+            PackageURL("deb", "debian", deb.name, deb.version, {"arch": image.architecture}), [],
+            deb.sha256, [],
+        ) for deb in locked_debian(image)),
         *(_package(PackageURL("pypi", None, canonicalize_name(name), version), [], None, [])
           for name, version in locked_python(image).items()),
     ]
@@ -95,8 +96,8 @@ def locked_python(image: Image) -> dict[str, str]:
         file, python = definition.wheels_lock(part), definition.interpreter(part)
         entries = lock.read(file) if file else []
         versions |= {entry.name: entry.version for entry in entries
-                     if entry.applies_to(python.version)}
-        for source in part.build.sources if part.build else ():
+                     if entry.applies_to(python.version, image.architecture)}
+        for source in definition.build_sources(part):
             with suppress(InvalidSdistFilename):  # a wheel; only the first stage uses it
                 name, version = parse_sdist_filename(lock.file_name(source))
                 versions[name] = str(version)
@@ -105,7 +106,7 @@ def locked_python(image: Image) -> dict[str, str]:
 
 def locked_debian(image: Image) -> list[lock.DebianPackage]:
     """Return the locked Debian packages of `image` and its framework image."""
-    file = definition.chain(image)[0].folder / "debian.lock"
+    file = definition.chain(image)[0].folder / definition.lock_name(image, "debian.lock")
     return lock.read_debian(file) if file.is_file() else []
 
 

@@ -1,0 +1,121 @@
+"""Processor architectures of images: names, emulation, and refusals."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refusals import refused
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import architectures, definition, lock, wheelhouse
+from trimaran.images.architectures import Architecture
+
+TINY = definition.read(Path(__file__).parent / "tiny/image.yaml")
+REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"
+
+
+@pytest.fixture
+def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the file of the emulator for arm64, on a machine of amd64; it does not exist."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(architectures, "BINFMT", tmp_path)
+    return tmp_path / "qemu-aarch64"
+
+
+def test_the_processor_of_the_machine_needs_no_emulator(register: Path) -> None:
+    assert architectures.require_processor("amd64") is False
+
+
+def test_a_registered_emulator_serves_containers(register: Path) -> None:
+    register.write_text(REGISTERED.format("PF"))
+    assert architectures.require_processor("arm64") is True
+
+
+@pytest.mark.parametrize("text", [
+    None, REGISTERED.format("P"), REGISTERED.format("F").replace("enabled", "disabled"), "",
+])
+def test_an_emulator_that_does_not_serve_containers_is_refused(
+    register: Path, text: str | None
+) -> None:
+    """It is not registered, not opened at its registration, disabled, or its file is empty."""
+    if text is not None:
+        register.write_text(text)
+    with refused("emulation-missing", "arm64", kind=BuildError) as caught:
+        architectures.require_processor("arm64")
+    assert "qemu-user-static" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("machine", "own"), [
+    ("x86_64", "amd64"), ("aarch64", "arm64"), ("ppc64le", "amd64"),
+])
+def test_a_definition_is_for_the_processor_of_the_machine(
+    machine: str, own: Architecture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    assert definition.load("torch-cpu").architecture == own
+    assert definition.load("resnet-imagenet-torch-cpu").architecture == own
+
+
+def test_an_app_image_is_built_on_a_framework_image_of_its_architecture() -> None:
+    image = definition.on(definition.load("resnet-imagenet-torch-cpu"), "arm64")
+    assert [part.architecture for part in definition.chain(image)] == ["arm64", "arm64"]
+
+
+def test_each_architecture_has_its_own_locks_and_content() -> None:
+    images = [definition.on(TINY, one) for one in architectures.ARCHITECTURES]
+    names = [definition.lock_name(image, "debian.lock") for image in images]
+    assert names == ["debian.lock", "debian.arm64.lock"]
+    assert len({definition.content_of(image) for image in images}) == len(images)
+    debs = [{one.filename for one in lock.read_debian(TINY.folder / name)} for name in names]
+    assert all(name.endswith(("_amd64.deb", "_all.deb")) for name in debs[0])
+    assert all(name.endswith(("_arm64.deb", "_all.deb")) for name in debs[1])
+
+
+def test_the_cache_keeps_the_packages_of_every_architecture() -> None:
+    other = lock.read_debian(TINY.folder / "debian.arm64.lock")
+    assert {package.sha256 for package in other} <= wheelhouse.locked_hashes(TINY)
+
+
+def test_an_image_that_does_not_exist_for_an_architecture_is_refused_with_the_reason() -> None:
+    image = definition.load("tensorflow-cuda")
+    with refused("architecture-unsupported", image.lacks["arm64"], kind=UsageError):
+        definition.on(image, "arm64")
+
+
+def test_a_definition_names_every_architecture_or_the_reason_against_it() -> None:
+    content = TINY.model_dump(exclude={"lacks"}, by_alias=True)
+    for wrong in (
+        {"architectures": ["amd64"]}, {"lacks": {"arm64": "none"}},
+        {"architectures": ["amd64", "amd64"]},
+    ):
+        with pytest.raises(ValueError, match="name each architecture once"):
+            definition.Image.model_validate({**content, **wrong}, strict=False)
+
+
+def said_by(*words: str) -> str:
+    """Return what `trimaran WORDS` writes to standard error."""
+    program = [sys.executable, "-c", "from trimaran.cli import main; main()"]
+    return subprocess.run(
+        [*program, *words], check=False, capture_output=True, text=True, timeout=120
+    ).stderr
+
+
+@pytest.mark.parametrize(("words", "code"), [
+    (("build", "torch-cpu", "--arch", "sparc"), "argument-invalid"),
+    (("build", "torch-cuda12", "--arch", "arm64"), "architecture-unsupported"),
+    (("test-image", "torch-cuda12", "--arch", "arm64"), "architecture-unsupported"),
+    (("inspect", "torch-cuda12", "--arch", "arm64"), "architecture-unsupported"),
+    (("fetch", "torch-cuda12", "--arch", "arm64"), "architecture-unsupported"),
+])
+def test_the_command_line_refuses_an_architecture(words: tuple[str, ...], code: str) -> None:
+    assert f"error[{code}]" in said_by(*words)
+
+
+@pytest.mark.skipif(architectures.native() == "arm64", reason="arm64 is native")
+def test_the_host_engine_does_not_emulate() -> None:
+    said = said_by("build", "torch-cpu", "--engine", "host", "--arch", "arm64")
+    assert "error[engine-unsuitable]" in said
