@@ -22,7 +22,10 @@ from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
 
 BEGINNINGS = ("run_start", "resumed_from_step")
-"""Keys of the events at the start and at each resumption; their metadata has the key `ranks`."""
+"""Keys of events in the metrics log that mark the start of a run, or a resumption.
+
+The metadata of these events contain the number of ranks under the key `ranks`.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Event:
         raise ValueError("the line is not an event")
 
     def number(self, name: str) -> int | None:
-        """Return an integer of the metadata, such as `step` or `epoch_num`, or None."""
+        """Return the integer `name` of the metadata, such as `step`; None if it is no integer."""
         value = self.metadata.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -118,13 +121,13 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 NOT_READABLE = "not_readable"
-"""Key of an event whose value is the reason why a run cannot measure some metrics.
+"""Key of an event by which a run reports that it cannot measure some metrics.
 
-The metadata of the event have the keys of these metrics in `keys`.
+The value of the event is the reason. The metadata contain the keys of the metrics in `keys`.
 """
 
 REASON = 500
-"""Maximum number of characters of a reason that is shown."""
+"""A reason that a run gives for missing metrics is cut to this number of characters."""
 
 
 def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
@@ -229,7 +232,7 @@ class Verdict(BaseModel):
 
 UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
            " not read from the logs")
-"""Note in the verdict on a throughput if the site file does not name the fabric."""
+"""Note beside the verdict on throughput if the site file does not name the cluster's fabric."""
 
 
 def judge_metrics(
@@ -297,7 +300,7 @@ def _other_experiment(
 
 
 def _not_judged(recipe: Recipe) -> list[str]:
-    """Return the reasons why expectations of a recipe judge no run."""
+    """Return why a recipe cannot judge any run, such as that it has no expectations yet."""
     if not recipe.expected:
         return ["the recipe has no expectations yet, because no result has been measured"]
     return [f"{expected.metric} is not judged: {expected.unjudged}"
@@ -396,7 +399,7 @@ def _basis(expected: Expectation) -> str:
 
 
 def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
-    """Return rows for metrics that the run reported but the recipe does not expect."""
+    """Return rows for metrics without an expectation; they do not affect the verdict of the run."""
     judged = {expected.metric for expected in recipe.expected}
     return [
         Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,
