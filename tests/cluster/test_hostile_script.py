@@ -36,7 +36,7 @@ def with_env(job: Job, **env: str) -> Job:
 
 
 def hostile(root: Path, scheduler: str, run: str, value: str) -> Place:
-    """Return a job in which every path and every free value is hostile."""
+    """Return a job in which every path and every freely chosen value is hostile shell text."""
     site = Cluster.model_validate({
         "scheduler": scheduler, "mpi": "none", "env": {"NCCL_NOTE": value}, "stage_data": True,
         "local_storage": root / f"own {run}", "apptainer": root / "bin/apptainer",

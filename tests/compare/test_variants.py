@@ -141,7 +141,10 @@ def test_evidence_with_an_impossible_variant_is_refused(
 def test_the_variant_of_evidence_must_follow_from_a_recipe_that_did_not_change(
     app: Path, checkout: Path, own_place: Path
 ) -> None:
-    """The recipe does not set the option, so the evidence does not contain its value."""
+    """Evidence is refused if its variant contradicts the recipe, unless the recipe has changed.
+
+    The variant may lack an option that the recipe does not set.
+    """
     run = variantapp.leave(own_place / "a", variantapp.recipe(checkout), (0.5,), (3,))
     file = publish(run)
     content = json.loads(file.read_text())

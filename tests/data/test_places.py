@@ -24,7 +24,7 @@ FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 @pytest.fixture
 def small(checkout: Path, own_place: Path) -> AnyContract:
-    """Return the contract of the small data set, whose source files are on this machine."""
+    """Return the contract of the small data set; its sources are files on this machine."""
     tinyapp.write(checkout, own_place / "world")
     return contracts.load("small")
 

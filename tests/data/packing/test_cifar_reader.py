@@ -32,7 +32,7 @@ NAME = "tiny-cifar"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """Return the folder with both archives."""
+    """Return the path of the folder for CIFAR-10's binary and Python archives."""
     return tmp_path / "world"
 
 

@@ -22,7 +22,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use one process, because starting more processes takes longer than packing these images."""
+    """Use one process: starting several takes longer than packing these few images."""
     monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
 
 
@@ -241,7 +241,10 @@ def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar(tars: Path, name: st
 
 @pytest.mark.parametrize("number", ["n01", "n02", "n03"])
 def test_a_tar_without_its_end_is_refused(tars: Path, number: str) -> None:
-    """The tars of n03, n02 and n01 follow one another."""
+    """A tar of a class without its end mark is refused, wherever it is in the outer tar.
+
+    The tars of n03, n02 and n01 follow one another.
+    """
     content = classes(tars)[f"{number}.tar"].rstrip(b"\0")
     rewrite(tars, **{number: content + bytes(-len(content) % 512)})
     with refused("data-damaged", ilsvrc.TRAIN, "byte"):
