@@ -40,7 +40,7 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 PROXIES = ("http_proxy", "https_proxy")
 
 READ_PROXIES = (*PROXIES, "all_proxy")
-"""Environment variables that the Python library `requests` reads, in lower or upper case."""
+"""Names of the proxy variables that the Python library `requests` reads, in either case."""
 
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
 """Regular expression of a registry with a namespace: `HOST[:PORT]/NAMESPACE`."""

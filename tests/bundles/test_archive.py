@@ -29,7 +29,7 @@ CONTENT = {
 
 
 def members(place: Path) -> list[Member]:
-    """Return the members of a small bundle: a text, and files in `place`."""
+    """Return the members of a small bundle: bundle.json, and files that are written to `place`."""
     found = [text_member("bundle.json", "{}\n", 7)]
     for name, content in list(CONTENT.items())[1:]:
         path = place / Path(name).name

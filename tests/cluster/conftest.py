@@ -1,4 +1,4 @@
-"""Fixtures for tests of jobs."""
+"""Define the fixture `place` for tests of jobs of batch systems."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from trimaran.site_file import Cluster
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:
-    """Put commands on PATH that print the text of the file NAME.said in their folder."""
+    """Put stand-ins for the commands in `said` on PATH; each prints its text."""
     for name, text in said.items():
         (folder / f"{name}.said").write_text(text)
         write_program(folder / name, '#!/bin/sh\ncat "$0.said"\n')

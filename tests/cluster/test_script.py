@@ -325,7 +325,7 @@ def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
 
 
 def test_the_script_for_the_largest_machines_is_as_short_as_that_for_two_nodes() -> None:
-    """The script has no line for each node or rank."""
+    """Scripts for 2 and 2048 nodes have equally many lines: no line for each node or rank."""
     wanted = {"tasks_per_node": 8, "cpus_per_task": 7, "gpus_per_task": 1}
     texts = {}
     for nodes in (2, 2048):

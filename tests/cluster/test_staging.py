@@ -24,7 +24,7 @@ SHARD = b"s" * 5000
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Create a Slurm job that copies image and data; the stand-in engine lists a rank's files."""
+    """Create a Slurm job that copies its image and its data to the local disk of the node."""
     site = Cluster(mpi="pmi2", local_storage=tmp_path / "own disk", stage_data=True)
     found = make(tmp_path / "p", cluster=site)
     (found.root / "data/shard-0").write_bytes(SHARD)

@@ -214,7 +214,7 @@ def test_shares_are_equal_and_have_no_core_in_common(
 
 
 def shell(command: str, folder: Path) -> str:
-    """Return the output of a command that uses functions of a job."""
+    """Run a shell command that calls the functions for CPU lists of a job; return its output."""
     functions = script.functions()
     part = functions[functions.index("# numbers LIST"):functions.index("# take COUNT")]
     return subprocess.run(["sh", "-euc", part + command], cwd=folder, capture_output=True,

@@ -115,7 +115,10 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
 
 
 def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
-    """The runs have one process with 1, 2 and 4 GPUs, as in a series over `gpus`."""
+    """Efficiency is computed per GPU, also for runs of one process with 1, 2 and 4 GPUs.
+
+    A series over `gpus` has such runs.
+    """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1900.0], size=1, cores=2),
                              make("four", speeds=[3600.0], size=1, cores=4)])
@@ -136,7 +139,10 @@ def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> No
 def test_a_published_efficiency_is_judged_if_both_throughputs_are(
     make: Make, rate: float, over: int, series: str, judged: bool, outcome: str
 ) -> None:
-    """The published value is 87.5 % for two ranks, with a margin of 10 %: at least 78.75 %."""
+    """A published efficiency is judged only if both throughputs are judged, too.
+
+    The published value is 87.5 % for two ranks, with a margin of 10 %: at least 78.75 %.
+    """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[rate], size=2, cores=2)])
     published = Efficiency(over=over, value=0.875, lower=-0.1, source="a guide")

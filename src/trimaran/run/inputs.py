@@ -161,7 +161,7 @@ INITIAL_INSIDE = "/initial"
 """Path of the initial checkpoint in the container, without its suffix."""
 
 OTHER_RUN = Path("/RUN/checkpoints")
-"""Placeholder in a printed command for the checkpoints of the run that must precede this run."""
+"""Placeholder in a printed command: the checkpoint folder of a run that must be made first."""
 
 
 def check_initial(

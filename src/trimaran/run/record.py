@@ -54,7 +54,7 @@ class SignatureRecord(BaseModel):
 
 
 class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
-    """An image in a record for other machines, with its digest but without its path.
+    """An image as evidence and bundles record it: with its digest, but without its local path.
 
     Attributes:
         digest: as in `ImageReference`; an image without a digest cannot be published.

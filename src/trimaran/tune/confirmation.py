@@ -38,7 +38,7 @@ class Gain:
 
     @property
     def is_real(self) -> bool:
-        """Whether the whole interval is above 0."""
+        """Whether the candidate is really faster: the whole confidence interval is above 0."""
         return self.low > 0
 
 

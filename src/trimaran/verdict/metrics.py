@@ -140,7 +140,10 @@ def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values that `measure` uses, in the metric's unit; NaN if a value is not finite."""
+    """Return the logged values from which `measure` computes its result, in the metric's unit.
+
+    A value that is not finite is returned as NaN.
+    """
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])

@@ -104,7 +104,7 @@ def test_get_checks_and_packs(contract: ImageNet, tars: Path) -> None:
 
 
 def damaged(contract: ImageNet, tars: Path) -> Path:
-    """Return the folder of a packed data set that `verify` has found damaged."""
+    """Pack a data set, damage a shard so that `verify` finds the damage, and return the folder."""
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder / "val-00000.tar").write_bytes(b"")
     assert cache.verify(contract, reporter=Silent(), workers=1)

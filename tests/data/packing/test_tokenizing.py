@@ -112,7 +112,10 @@ def test_a_large_vocabulary_has_four_bytes_a_token() -> None:
 
 
 def test_truncation_and_padding_of_a_file_are_not_used() -> None:
-    """Truncation would lose text, and padding would add tokens that are not in the text."""
+    """Settings for truncation and padding in a tokenizer file are ignored.
+
+    Truncation would lose text, and padding would add tokens that are not in the text.
+    """
     tokenizer = Tokenizer.from_buffer(file("bpe:300"))
     plain = tokenizer.encode("the ship sails").ids
     tokenizer.enable_truncation(2)
