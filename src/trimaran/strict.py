@@ -35,7 +35,7 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 
 HIDDEN = "hidden"
-"""Type of a PydanticCustomError whose message must not contain the input."""
+"""Type of a PydanticCustomError whose message must not quote the input, such as a password."""
 
 CONTRADICTION = "contradiction"
 """Type of a PydanticCustomError for values that are valid alone but contradict each other."""

@@ -23,7 +23,7 @@ def reason(place: Place) -> str:
 
 
 def words(place: Place, program: str) -> list[str]:
-    """Return the arguments of the last call of the stand-in for `program`."""
+    """Return the arguments of all calls of the stand-in for `program`."""
     return (place.root / f"bin/{program}.argv").read_text().splitlines()
 
 

@@ -27,7 +27,7 @@ def below(recipe: Recipe, name: str) -> str:
 
 
 def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
-    """Parse values `[NAME=]PATH` of `--data`; return name of the data set -> its packed folder.
+    """Parse the values `[NAME=]PATH` of `--data`; return name of the data set -> its path.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.

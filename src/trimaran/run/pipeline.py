@@ -69,7 +69,7 @@ class Request:
 
     @property
     def pinned(self) -> str | None:
-        """The digest that the image must have; None: any digest, or a run on the host."""
+        """The digest that the recipe pins; None if it pins none, or if the run is on the host."""
         return self.recipe.recipe.image.digest if self.engine.container else None
 
 
@@ -265,7 +265,7 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
     """Verify the signature of the image, and return a record of it.
 
-    The result is None if neither the recipe nor the site file demands a signature.
+    The result is None if the image needs no signature: the recipe and the site file demand none.
 
     Raises:
         RunError: the image is not signed, changed after it was signed, or signed by another key.

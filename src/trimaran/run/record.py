@@ -160,8 +160,8 @@ class RunRecord(BaseModel):
         launch: the launch specification that `command` was rendered from; None in records of
             older versions.
         site: the additions of the site file; None in records of older versions.
-        fabric: networks that the job used; None: the job had one node, or the site file names no
-            fabric of the cluster.
+        fabric: networks between the nodes that the job used; None if the job had one node, or if
+            the site file names no fabric of the cluster.
         nodes: the machines in addition to `host`.
         seconds: duration of the training command, summed over the first start and all
             resumptions. A start that was killed together with Trimaran is not counted.

@@ -132,7 +132,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
-    """Create the run directory; return its path, and False if an empty directory existed before."""
+    """Create the run directory if needed; return its path, and whether this call created it."""
     while True:
         directory = new_directory(recipe, out)
         with writing(f"make the run directory {directory}", directory, hint="choose another --out"):

@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Trial:
-    """A measured configuration."""
+    """One trial: a configuration, and the result of its run."""
 
     number: int
     configuration: dict[str, Value]

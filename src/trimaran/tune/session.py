@@ -161,8 +161,8 @@ class Session:
     def run(self) -> Trial | None:
         """Search and confirm; return the best trial if it is confirmed as faster than the recipe.
 
-        The outcome is recorded in any case. Return None if no trial is faster, or if the user
-        stopped the tuning.
+        The outcome is also recorded. Return None if no trial is faster, or if the user stopped the
+        tuning.
         """
         try:
             with self.reporter.step(3, STEPS, f"search: {', '.join(self.space.default)}"):

@@ -264,8 +264,8 @@ def judge_metrics(
         other_data: how the data differ from the data of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
-        fabric: networks that the job used; None: the job had one node, or the site file names no
-            fabric of the cluster.
+        fabric: networks between the nodes that the job used; None if the job had one node, or if
+            the site file names no fabric of the cluster.
         several_nodes: whether the run had more than one node.
     """
     slow, unseen = carriers.fault(fabric), carriers.unseen(fabric)

@@ -37,7 +37,7 @@ from trimaran.verdict.metrics import Event, Verdict
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A completed run whose files agree, and its verdict."""
+    """A completed run and its verdict; the files of the run agree with each other."""
 
     directory: Path
     record: RunRecord
