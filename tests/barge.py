@@ -1,4 +1,7 @@
-"""Define a made-up container engine in one module; a test adds it to the list of engines."""
+"""Define `Barge`, a made-up container engine: a new engine needs only one module.
+
+A test adds `Barge` to the list of engines.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ ROW = Row("barge:Barge", "barge:render", ("barge",))
 
 
 def render(spec: LaunchSpec) -> CommandLine:
-    """Return the command of a run."""
+    """Return the command line that runs the app of `spec` with the made-up program `barge`."""
     shown = [join(mount.source, ":", mount.target) for mount in spec.mounts]
     node = spec.node
     return CommandLine((node.program, "run", *shown, node.image, *spec.arguments), spec.environment)
 
 
 class Barge(Container):
-    """An engine whose images are single files, written by a short Python command."""
+    """A made-up engine for tests; each of its images is one file, written by a Python command."""
 
     name = "barge"
     form = "sif"
@@ -41,12 +44,12 @@ class Barge(Container):
 
     @classmethod
     def condition(cls) -> Condition:
-        """Return that the engine works."""
+        """Report that the engine can be used on this machine."""
         return Condition("ok", "afloat")
 
     @classmethod
     def present(cls, records: Iterable[Record]) -> list[Record]:
-        """Return the records whose image file exists."""
+        """Return the records of images whose file exists."""
         return [record for record in records if os.path.lexists(record.reference)]
 
     def push(
@@ -82,7 +85,7 @@ class Barge(Container):
         return [sys.executable, "-c", f"open({built.reference!r})"]
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:
-        """Return the command that runs Python with `words`; the image is not used."""
+        """Return the command `barge python WORDS`, which runs Python without naming the image."""
         env = self.environment(network=setting.network)
         return Command((self.executable, "python", *words), env)
 
@@ -91,5 +94,5 @@ class Barge(Container):
         return Node(self.executable, built.reference)
 
     def described(self, built: BuiltImage) -> Description:
-        """Return a description without labels."""
+        """Return an image description that has no labels."""
         return Description({}, "")

@@ -28,7 +28,7 @@ Member = tuple[tarfile.TarInfo, bytes]
 
 
 def request(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """Return the request for a run of a recipe on the small data set, with a built image."""
+    """Return a request to run a recipe with a small data set and an image that is already built."""
     monkeypatch.setattr(hostfacts, "root_lacks_capabilities", lambda: False)
     shutil.copytree(
         Path(__file__).with_name("images") / "tiny", checkout / "containers/frameworks/tiny"
@@ -63,7 +63,10 @@ def image() -> definition.Image:
 def rewrite(
     source: Path, target: Path, change: Callable[[str, Member], Member | None], *, forge: bool
 ) -> None:
-    """Copy a bundle with changed or omitted members; `forge`: update their hashes, too."""
+    """Copy a bundle; `change` returns the new content of each member, or None to leave it out.
+
+    If `forge` is true, `SHA256SUMS` gets the hashes of the changed members.
+    """
     with tarfile.open(source) as tar:
         folder = tar.getnames()[0].partition("/")[0]
         members = []

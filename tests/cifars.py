@@ -1,4 +1,4 @@
-"""Create small data sets in both forms of CIFAR-10, and pickles as Python 2 wrote them."""
+"""Create small data sets in the formats of CIFAR-10: binary files, and pickles of Python 2."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 
 
 def images(name: str) -> tuple[bytes, bytes]:
-    """Return the classes of a file, and the pixels of its images."""
+    """Return made-up images for the file `name`: a label byte each, and the bytes of all pixels."""
     count = COUNTS[name]
     seed = sum(name.encode())
     labels = bytes((seed + 3 * number) % 10 for number in range(count))
@@ -30,7 +30,7 @@ def images(name: str) -> tuple[bytes, bytes]:
 
 
 def binary(labels: bytes, pixels: bytes) -> bytes:
-    """Return images in the binary form."""
+    """Return images in CIFAR-10's binary format: a label byte before the pixels of each image."""
     return b"".join(
         bytes([label]) + pixels[number * PIXELS :][:PIXELS] for number, label in enumerate(labels)
     )
@@ -78,7 +78,10 @@ def batch(entries: Mapping[bytes, bytes]) -> bytes:
 
 
 def python(labels: bytes, pixels: bytes, *, by_columns: bool = False) -> bytes:
-    """Return images in the Python form."""
+    """Return images in CIFAR-10's Python format: a pickled dictionary, as Python 2 wrote it.
+
+    If `by_columns` is true, the array of pixels is stored column by column.
+    """
     rows = len(labels)
     values = pixels
     if by_columns:
@@ -93,12 +96,12 @@ def python(labels: bytes, pixels: bytes, *, by_columns: bool = False) -> bytes:
 
 
 def contents() -> dict[str, bytes]:
-    """Return the files of the small set in the binary form: file name -> content."""
+    """Return the files of the small data set in CIFAR-10's binary format: file name -> content."""
     return {name: binary(*images(name)) for name in COUNTS}
 
 
 def tar_gz(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
-    """Return a .tar.gz with files (path -> content) and symbolic links (path -> destination)."""
+    """Return a .tar.gz archive of files (path -> content) and symbolic links (path -> target)."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, to in (links or {}).items():
@@ -113,7 +116,7 @@ def tar_gz(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -
 
 
 def folders() -> dict[str, dict[str, bytes]]:
-    """Return the files of each archive: path -> content."""
+    """Return the files of the archives `binary` and `python`: for each archive, path -> content."""
     pickles = {name.removesuffix(".bin"): python(*images(name)) for name in COUNTS}
     return {
         "binary": {f"{BINARY}/{name}": content for name, content in contents().items()},
@@ -122,7 +125,7 @@ def folders() -> dict[str, dict[str, bytes]]:
 
 
 def document(root: Path) -> dict[str, Any]:
-    """Write both archives below `root`; return the contract that refers to them."""
+    """Write the binary and the Python archive below `root`; return the contract that names both."""
     root.mkdir(parents=True, exist_ok=True)
     return {
         "schema": 1, "name": "tiny-cifar", "title": "A small CIFAR-10", "citation": "nobody, 2009",
@@ -138,7 +141,7 @@ def document(root: Path) -> dict[str, Any]:
 
 
 def source(root: Path, kind: str, archive: bytes) -> dict[str, Any]:
-    """Write an archive below `root`; return the source that refers to it."""
+    """Write `archive` below `root`; return the entry for it under `sources` in the contract."""
     path = f"cifar-10-{kind}.tar.gz"
     (root / path).write_bytes(archive)
     end = ".bin" if kind == "binary" else ""

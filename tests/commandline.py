@@ -1,4 +1,4 @@
-"""Compose the command that an engine executes from the few parts that a test needs."""
+"""Build the exact command of a run from only those values that a test sets."""
 
 from __future__ import annotations
 

@@ -31,15 +31,15 @@ OPEN = re.compile(r"[A-Z][A-Z-]*(?:/[A-Z-]+)?|.*\$.*|.*\.sif")
 
 
 def lines(script: str) -> list[str]:
-    """Return the arguments of each `trimaran` command in a shell script."""
+    """Return the arguments of each `trimaran` command in the text of a shell script."""
     return [line.strip() for line in COMMAND.findall(script.replace("\\\n", " "))]
 
 
 def fault(line: str, made: Collection[str] = ()) -> str | None:
-    """Return the error message for `trimaran LINE`; None: the line is valid.
+    """Return the error message for `trimaran LINE`, or None if the command is valid.
 
-    The line is parsed and its names are looked up, but the command is not executed. Names in `made`
-    are not looked up, because earlier commands of the document define them.
+    The command is parsed but not executed. Names in it, such as recipes, must exist. Names in
+    `made` need not exist, because earlier commands of the document define them.
     """
     words = shlex.split(line, comments=True)
     kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
@@ -62,7 +62,11 @@ def fault(line: str, made: Collection[str] = ()) -> str | None:
 
 
 def _names(command: str | None, given: Mapping[str, Any]) -> None:
-    """Raise UsageError if an argument of a command names something that does not exist."""
+    """Check that the recipes, images, data sets and so on that a command names exist.
+
+    Raises:
+        UsageError: one of them does not exist.
+    """
     for key, known in (("engine", (AUTO, *ENGINES)), ("form", (docker.FORM,))):
         if given.get(key) and given[key] not in known:
             raise unknown_name(key, given[key], known)
@@ -79,9 +83,12 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
 
 
 def _of_recipe(file: library.RecipeFile, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for an argument that the app lacks, or a data set that the recipe lacks.
+    """Check that the app has each option in `--set`, and the recipe each data set in `--data`.
 
     Values that are shell variables or placeholders are not checked.
+
+    Raises:
+        UsageError: an option or a data set does not exist.
     """
     inputs.given(file, given.get("data") or [])
     recipe = file.recipe

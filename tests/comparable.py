@@ -31,7 +31,10 @@ def leave(
     size: int | None, cores: int | None, changed: dict[str, Argument],
     joules: float | None = None,
 ) -> Path:
-    """Create a completed run: one step per second, an evaluation after every ten steps."""
+    """Create a completed run whose metrics have one step per second.
+
+    The run has an evaluation after every ten steps.
+    """
     record = start(directory, recipe, changed, image=SIF)
     if cores is not None:
         host = record.host.model_copy(update={"cores": cores})
@@ -81,7 +84,10 @@ def publish(directory: Path) -> Path:
 def noise(
     seed: int, level: float, *, scale: float = 5.0, memory: float = 0.0, count: int = 100
 ) -> list[float]:
-    """Return an AR(1) series around `level`; `memory` is its coefficient."""
+    """Return a simulated series around `level`, an AR(1) process with the coefficient `memory`.
+
+    `scale` is the standard deviation of its Gaussian innovations.
+    """
     source, state, found = random.Random(seed), 0.0, []  # noqa: S311 - no secret
     for _ in range(count):
         state = memory * state + source.gauss(0, scale)

@@ -30,7 +30,7 @@ if "PYTHONPATH" in os.environ:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Leave out tests for which a slow machine has no time."""
+    """Leave out tests that would take too long on a slow machine."""
     time_limit.register(config)
 
 

@@ -1,4 +1,4 @@
-"""Damage files in different ways."""
+"""Damage files in the ways that `WAYS` lists, such as by truncation or a flipped bit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ WAYS = ("cut", "flipped", "emptied", "link", "folder", "removed")
 
 
 def spoil(file: Path, how: str) -> None:
-    """Damage `file` in one of `WAYS`: `link` is a dangling link, `flipped` inverts one bit."""
+    """Damage `file` in the way `how`, one of `WAYS`.
+
+    The way `link` makes it a dangling link, and `flipped` inverts one bit.
+    """
     content = file.read_bytes()
     middle = len(content) // 2
     if how == "cut":

@@ -32,7 +32,7 @@ OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin",
               "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",
               "/opt/trimaran", "/opt/rocm", "/out", "/proc", "/root", "/sbin", "/singularity",
               "/sys", "/tmp", "/usr", "/var", "/venv")  # noqa: S108 - a path in the container
-"""Folders in a container that no bind may hide: folders of the image, and mounts of every run."""
+"""Folders in a container that a bind must not hide: the image's folders, and the run's mounts."""
 
 CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 """Environment variables with the trusted certificates for downloads by Trimaran and the engines."""
@@ -40,7 +40,7 @@ CERTIFICATES = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
 PROXIES = ("http_proxy", "https_proxy")
 
 READ_PROXIES = (*PROXIES, "all_proxy")
-"""Environment variables that the Python library `requests` reads, in lower or upper case."""
+"""Names of the proxy variables that the Python library `requests` reads, in either case."""
 
 REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+$"
 """Regular expression of a registry with a namespace: `HOST[:PORT]/NAMESPACE`."""
@@ -52,7 +52,11 @@ def _fingerprint(value: object) -> object:
 
 
 def _split(address: str) -> SplitResult:
-    """Return the parts of the address of a proxy; raise ValueError if its host is invalid."""
+    """Split the address of a proxy into host, port and so on.
+
+    Raises:
+        ValueError: the host or the port is not valid.
+    """
     parts = urlsplit(address)
     host = parts.hostname or ""
     host.encode("idna")
@@ -77,9 +81,9 @@ def _proxy(value: str) -> str:
 
 
 def hides(place: str) -> str | None:
-    """Return the folder of the container that a bind to `place` would hide, or None.
+    """Return the folder of the container that a bind to the path `place` would hide, or None.
 
-    If `place` is not an absolute path below /, the result is "/".
+    Return "/" if `place` is not allowed: a relative path, a path with "..", or / itself.
     """
     path = PurePosixPath(place)
     if not path.is_absolute() or ".." in path.parts or not path.name:
@@ -127,7 +131,10 @@ class Signatures(strict.Model):
 
 
 OWN_VARIABLES = re.compile(r"(APPTAINER|SINGULARITY|SLURM|PMI|PMIX|TRIMARAN)_?|LD_|PATH$|HOME$")
-"""Prefixes of variables that batch system, engine or Trimaran set; `env` must not have them."""
+"""Matches the beginnings of variable names that `env` of a cluster must not set.
+
+The batch system, the engine or Trimaran sets these variables.
+"""
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:+-]*$")]
 """Name of a partition or account in a batch system, without blanks and quotes."""

@@ -35,14 +35,14 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 
 HIDDEN = "hidden"
-"""Type of a PydanticCustomError whose message must not contain the input."""
+"""Type of a PydanticCustomError whose message must not quote the input, such as a password."""
 
 CONTRADICTION = "contradiction"
-"""Type of a PydanticCustomError for values that have the right form but contradict each other."""
+"""Type of a PydanticCustomError for values that are valid alone but contradict each other."""
 
 
 class Problem(NamedTuple):
-    """A fault of a content: its key path, its text, and the type of pydantic's error."""
+    """A fault in the content of a file: its key path, its message, and pydantic's error type."""
 
     where: Location
     text: str
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 def contradiction(text: str) -> PydanticCustomError:
-    """Return the error of a validator that found values which contradict each other."""
+    """Return the error that a validator raises if values contradict each other."""
     return PydanticCustomError(CONTRADICTION, "{text}", {"text": text})
 
 
@@ -78,7 +78,7 @@ def refuse(path: Path, faults: Mapping[Location, str], hint: str | None = None) 
 
     Args:
         path: the file.
-        faults: key path -> problem; no error is raised if it is empty.
+        faults: key path in the file -> message about the fault; {} raises no error.
         hint: hint of the error.
 
     Raises:
@@ -105,7 +105,7 @@ def load_json(model: type[M], path: Path) -> M:
 
 
 def problems(model: type[M], content: object) -> list[Problem]:
-    """Return the faults of a parsed content; [] if `model` accepts it."""
+    """Return the faults that `model` finds in `content`, a parsed file; [] if it is valid."""
     try:
         model.model_validate(content)
     except ValidationError as error:
@@ -137,7 +137,7 @@ def refuse_json(path: Path, faults: Sequence[tuple[Location, str]]) -> NoReturn:
 
 
 def lines_of_json(path: Path) -> dict[Location, int] | None:
-    """Return the line of each key of a JSON file; None if the YAML parser cannot read the file."""
+    """Return key path -> line number for a JSON file; None if the YAML parser cannot read it."""
     try:
         return parsing.parse_yaml(_read(path, parsing.JSON_BYTES)).lines
     except parsing.Malformed:
@@ -190,7 +190,10 @@ def _line(path: Path, lines: dict[Location, int] | None, where: Location, proble
 
 
 def _allowed_keys(model: type[Model], where: Location) -> list[str]:
-    """Return the keys that `model` allows at the key path `where`; [] if the type is complex."""
+    """Return the keys that `model` allows below the key path `where`.
+
+    Return [] if `where` does not lead to a single inner model, for example because of a union.
+    """
     current: object = model
     for part in where:
         if not (isinstance(current, type) and issubclass(current, BaseModel)):

@@ -10,7 +10,10 @@ import reprlib
 import unicodedata
 
 LONGEST = 2000
-"""Maximum number of characters in a line of a message; commands and paths are far shorter."""
+"""Maximum number of characters in a line of a message; longer lines are shortened.
+
+Commands and paths are usually far shorter.
+"""
 
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories of invisible characters: controls, formats, surrogates, separators."""

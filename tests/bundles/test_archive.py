@@ -29,7 +29,7 @@ CONTENT = {
 
 
 def members(place: Path) -> list[Member]:
-    """Return the members of a small bundle: a text, and files in `place`."""
+    """Return the members of a small bundle: bundle.json, and files that are written to `place`."""
     found = [text_member("bundle.json", "{}\n", 7)]
     for name, content in list(CONTENT.items())[1:]:
         path = place / Path(name).name
@@ -48,7 +48,7 @@ def bundle(tmp_path: Path) -> Path:
 
 
 def unpack(file: Path, to: Path) -> dict[str, bytes]:
-    """Check `file` while unpacking it; return path -> content, without the list of hashes."""
+    """Check a bundle while unpacking it; return path -> content of all files but SHA256SUMS."""
     to.mkdir()
     with archive.opened(file) as found:
         found.check(to, Silent())
@@ -161,7 +161,10 @@ def test_a_changed_byte_names_its_file(bundle: Path, tmp_path: Path) -> None:
 
 
 def craft(file: Path, change: Callable[[tarfile.TarFile], None], *, whole: bool = True) -> Path:
-    """Write a bundle of one text, to which `change` adds members."""
+    """Write a bundle with the text a.txt and its hash; `change` can add further members.
+
+    If `whole` is false, the bundle lacks a.txt.
+    """
     text = b"hello\n"
     sums = f"{hashlib.sha256(text).hexdigest()}  a.txt\n".encode()
     with tarfile.open(file, "w") as tar:

@@ -32,7 +32,7 @@ SHARDS = ["data/train-00000.tar", "data/train-00000.idx", "data/test-00000.tar",
 
 @pytest.fixture
 def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Request:
-    """Return the request of a recipe with a small data set and an existing image."""
+    """Return a request to run a recipe whose data set is small and whose image is built."""
     return bundles.request(checkout, tmp_path, monkeypatch)
 
 
@@ -108,7 +108,7 @@ def test_an_image_that_changed_in_the_cache_is_not_packed(
 
 
 def spoil(request: Request):
-    """Return a stand-in for `prepare_image` that finds the image, and then changes its file."""
+    """Return a stand-in for `prepare_image` that damages the image file after finding the image."""
     def prepare(*_: object):
         built = request.engine.find(image())
         assert built is not None

@@ -47,7 +47,7 @@ echo "to the log"
 
 @dataclass
 class Place:
-    """A folder with a bundle of small stand-ins, and an `apptainer` beside it."""
+    """A folder with a small bundle, and a stand-in for `apptainer` in its subfolder `bin`."""
 
     root: Path
 

@@ -26,7 +26,7 @@ def trimaran(*words: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Told:
-    """Return a function that runs `trimaran data`, and returns exit code and standard error."""
+    """Return a function that runs `trimaran data WORDS`, and returns exit code and stderr."""
     def call(*words: object) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["trimaran", "data", *map(str, words)])
         with pytest.raises(SystemExit) as ended:
@@ -62,7 +62,7 @@ def test_pack_and_verify(source: Path, tmp_path: Path) -> None:
 def test_packing_onto_a_full_disk_says_so_and_goes_on_when_there_is_space(
     source: Path, tmp_path: Path, name: str, limit: int
 ) -> None:
-    """A limit on the size of files simulates the full disk."""
+    """Packing fails at a limit on the size of files, as on a full disk, and later continues."""
     out, whole = tmp_path / "out", tmp_path / "whole"
     words = ["--format", name, "--workers", "1"]
     with files_up_to(limit):

@@ -1,4 +1,4 @@
-"""`trimaran data pack --format tokens`: a text from the files to the verified data set."""
+"""Test `trimaran data pack --format tokens`: from text files to a verified data set."""
 
 from __future__ import annotations
 

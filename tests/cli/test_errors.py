@@ -22,7 +22,7 @@ MAIN = [sys.executable, "-c", "from trimaran.cli import main; main()"]
 
 
 def outcome(monkeypatch: pytest.MonkeyPatch, command: Callable[[], object], *words: str) -> int:
-    """Return the exit code of `trimaran WORDS` with `command` in place of the application."""
+    """Run `trimaran WORDS`, with `command` in place of the application; return the exit code."""
     monkeypatch.setattr(sys, "argv", ["trimaran", *words])
     monkeypatch.setattr(cli, "app", command)
     with pytest.raises(SystemExit) as ended:

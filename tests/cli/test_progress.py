@@ -67,7 +67,7 @@ def test_lines_of_progress_become_rarer() -> None:
 
 
 def test_who_hears_something_else_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training that prints its steps needs no lines of progress between them."""
+    """While a training prints its steps, Trimaran prints no lines of progress between them."""
     monkeypatch.setattr(terminal, "SILENT_SECONDS", 0.5)
     out = io.StringIO()
     shown = reporter_on(out, tty=False)
@@ -102,7 +102,10 @@ def test_a_terminal_gets_a_bar_that_leaves_one_line() -> None:
 
 
 def test_a_terminal_without_columns_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Open MPI gives its ranks a terminal of 0 columns, on which no bar can be drawn."""
+    """On a terminal of 0 columns, lines are printed, because no bar can be drawn.
+
+    Open MPI gives its ranks such a terminal.
+    """
     monkeypatch.setattr(terminal, "SILENT_SECONDS", QUICK)
     leader, follower = os.openpty()
     with os.fdopen(leader, "rb"), os.fdopen(follower, "w") as out:
@@ -146,8 +149,10 @@ LONG = {
     "cli/runs.py": ["run"],
     "cli/supply_chain.py": ["list_materials", "audit_image", "verify"],
 }
-"""File -> functions that take long, each of which opens a progress bar. `process.stream` and
-`process.follow` open the bars of child processes: builds, self-tests, pushes, pulls, trainings.
+"""Source file -> its functions that can take long; each of them must open a progress bar.
+
+`process.stream` and `process.follow` open the bars of child processes: builds, self-tests, pushes,
+pulls, trainings.
 """
 
 

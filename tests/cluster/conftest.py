@@ -1,4 +1,4 @@
-"""Fixtures for tests of jobs."""
+"""Define the fixture `place` for tests of jobs of batch systems."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from jobplaces import Place, make
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Create a run directory with a job of Slurm, and return it."""
+    """Create a run directory with a Slurm job, and return it with its stand-ins for commands."""
     return make(tmp_path / "a place")

@@ -23,7 +23,7 @@ def reason(place: Place) -> str:
 
 
 def words(place: Place, program: str) -> list[str]:
-    """Return the arguments with which a stand-in was called."""
+    """Return the arguments of all calls of the stand-in for `program`."""
     return (place.root / f"bin/{program}.argv").read_text().splitlines()
 
 
@@ -70,7 +70,10 @@ def test_what_was_cancelled_after_its_warning_is_not_queued_again(
 def test_a_job_that_its_batch_system_ends_and_queues_by_itself_ends_without_progress(
     place: Place,
 ) -> None:
-    """Examples are preemption by Slurm without grace time, and a node that fails repeatedly."""
+    """After two starts without progress, a job starts no rank, until the user resumes the run.
+
+    Examples are preemption by Slurm without grace time, and a node that fails repeatedly.
+    """
     for _ in range(2):
         place.run("exit 9")
     assert place.run(f"{CHECKPOINT.format(step=8)}; exit 9")[0] == 75
@@ -90,7 +93,10 @@ def test_progress_in_either_of_two_links_lets_the_next_one_begin(place: Place) -
 
 
 def test_a_warning_while_nodes_are_looked_at_anew_is_not_lost(tmp_path: Path) -> None:
-    """After the loss of a node, the search for the others takes up to half a minute."""
+    """The warning before the time limit is not lost while a job searches for usable nodes.
+
+    After the loss of a node, this search takes up to half a minute.
+    """
     place = make(tmp_path / "p")
     place.install(script.render(shaped(place.job, min_nodes=1)))
     write_program(place.root / "bin/scontrol", '#!/bin/sh\ncase $1 in\n'

@@ -23,7 +23,7 @@ from trimaran.site_file import Cluster
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:
-    """Put commands on PATH that print the text of the file NAME.said in their folder."""
+    """Put stand-ins for the commands in `said` on PATH; each prints its text."""
     for name, text in said.items():
         (folder / f"{name}.said").write_text(text)
         write_program(folder / name, '#!/bin/sh\ncat "$0.said"\n')
@@ -51,7 +51,10 @@ SAID = [
     ("lsf", "Quota <5> of <9>\nJob <77> is submitted to default queue <q>.\nbye <3>\n", "77"),
     ("lsf", "<77>\n", None), ("lsf", "Job <x> is submitted to queue <77>.\n", None),
 ]
-"""Batch system, its output, and the job number; None: the output contains no clear number."""
+"""Batch system, its answer to a submission, and the job number in it.
+
+None as the number means that the answer contains no unambiguous number.
+"""
 
 
 @pytest.mark.parametrize(("name", "said", "number"), SAID)

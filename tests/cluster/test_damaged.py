@@ -36,7 +36,7 @@ CALLS: dict[str, Callable[[Path], object]] = {
     "resume": jobs.again,
     "logs": lambda run: watch.follow(run, lambda line: None, on=False),
 }
-"""Command -> the call of the library that it makes."""
+"""Name of a `trimaran` command -> the library function that the command calls."""
 
 
 def latin(file: Path) -> None:
@@ -103,18 +103,21 @@ READ: dict[str, tuple[str, ...]] = {
     "recipe.yaml": ("report", "compare"),
     "app.yaml": ("report", "compare"),
 }
-"""File of a run -> commands that read it."""
+"""File of a run directory -> the `trimaran` commands that read the file."""
 
 HARMLESS = {
     ("latin", "log.txt"), ("latin", "metrics.jsonl", "status"),
     ("huge", "metrics.jsonl", "status"),
 }
-"""Damage that is no error: a log may have any bytes, and `status` reads the last metrics only."""
+"""Kind of damage and file, or also the command, for which no error is expected.
+
+A log can contain any bytes, and `status` reads only the last lines of the metrics.
+"""
 
 
 @pytest.fixture
 def run(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a run of two ended jobs; the squeue stand-in prints the file `bin/queue`."""
+    """Create a run of two ended jobs, with a stand-in for `squeue` that prints `bin/queue`."""
     directory = own_place / "run"
     chain(directory, checkout)
     (directory / "log.txt").write_text("job.sh: said\n")
@@ -130,7 +133,10 @@ def run(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def slurm(run: Path, state: str) -> None:
-    """Set the state of the last job in the stand-in, and make its recorded end an interruption."""
+    """Let the stand-in for `squeue` report `state` for the last job.
+
+    The record of the last job's end is changed as well: exit status 75, an interrupted run.
+    """
     (run.parent / "bin/queue").write_text(f"42|{state}|None\n")
     end = run / "job/link-0002.end.json"
     if end.is_file() and not end.is_symlink() and end.stat().st_size < SMALL:

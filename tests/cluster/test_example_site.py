@@ -20,7 +20,7 @@ SITE = site_file.load(paths.repository() / "site/docs/tutorials/example-site.yam
 
 
 def recipes() -> Iterator[str]:
-    """Yield the recipes, and the points of series, that need several nodes."""
+    """Yield the names of recipes that need several nodes; NAME@POINT names one run of a series."""
     for name in library.names():
         for point, recipe in library.definition(name).variants():
             if recipe.resources.nodes > 1:
@@ -30,7 +30,7 @@ def recipes() -> Iterator[str]:
 MANY = list(recipes())
 
 LONGEST = 120
-"""Largest number of lines of a script."""
+"""Maximum number of lines of a batch script."""
 
 
 def preview(name: str, cluster: str, initial: Path | None = None) -> str:

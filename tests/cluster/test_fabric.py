@@ -27,11 +27,11 @@ n1:7:7 [0] NCCL INFO Using network IB
 n1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
 END
 """
-"""What a rank writes in the format of NCCL's issues 952 and 1814, with other values."""
+"""Log lines of NCCL as a rank prints them; the format is from NCCL's issues 952 and 1814."""
 
 
 def at_place(tmp_path: Path, cluster: Cluster, **variables: str) -> Place:
-    """Return a run directory of a job, in whose script `variables` have other values."""
+    """Return a run directory with a job whose script sets shell variables to other values."""
     place = make(tmp_path / "p", cluster=cluster)
     text = (place.out / script.SCRIPT).read_text()
     for name, value in variables.items():

@@ -41,7 +41,10 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "linked": (linked, "is a link", "path-outside"),
     "a fifo": (fifo, "is not there", "path-outside"),
 }
-"""Kind of damage -> function that damages the file, message of the job, error code of `resume`."""
+"""Kind of damage -> how job/functions.sh is damaged, and the expected reactions.
+
+The reactions are the message of the job, and the error code of `trimaran resume`.
+"""
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -96,7 +99,10 @@ def test_functions_that_change_while_nodes_are_looked_at_start_no_rank(place: Pl
 def test_they_are_found_whoever_has_the_script_and_wherever(
     tmp_path: Path, scheduler: str, how: str
 ) -> None:
-    """PBS runs a copy of the script; under LSF a shell reads it from standard input."""
+    """A job finds functions.sh, although PBS runs a copy of the script elsewhere.
+
+    LSF passes the script to a shell by standard input.
+    """
     place = make(tmp_path / "p", cluster=Cluster(scheduler=scheduler, mpi="pmi2"))
     own = place.root / "spool"
     if how == "as a copy":
@@ -110,7 +116,10 @@ def test_they_are_found_whoever_has_the_script_and_wherever(
 
 @pytest.fixture
 def queued(place: Place, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the file with the arguments of `sbatch`, which exists after a job was queued."""
+    """Return the file into which the stand-in for `sbatch` writes its arguments.
+
+    The file exists only after a job was queued.
+    """
     write_program(place.root / "bin/sbatch", noting(said="8"))
     monkeypatch.setenv("PATH", f"{place.root / 'bin'}:/usr/bin:/bin")
     return place.root / "bin/sbatch.argv"

@@ -29,14 +29,14 @@ FOLDERS = NAMES.map(lambda name: name.replace(":", ""))  # a folder in PATH cann
 
 
 def with_env(job: Job, **env: str) -> Job:
-    """Return the job of a recipe that sets these variables."""
+    """Return a copy of `job` whose recipe also sets the environment variables `env`."""
     file = job.request.recipe
     recipe = file.recipe.model_copy(update={"env": {**file.recipe.env, **env}})
     return replace(job, request=replace(job.request, recipe=replace(file, recipe=recipe)))
 
 
 def hostile(root: Path, scheduler: str, run: str, value: str) -> Place:
-    """Return a job in which every path and every free value is hostile."""
+    """Return a job in which every path and every freely chosen value is hostile shell text."""
     site = Cluster.model_validate({
         "scheduler": scheduler, "mpi": "none", "env": {"NCCL_NOTE": value}, "stage_data": True,
         "local_storage": root / f"own {run}", "apptainer": root / "bin/apptainer",
@@ -65,7 +65,7 @@ def test_nothing_of_a_path_or_value_is_executed(
 
 
 def lines(scheduler: str, **more: str) -> list[str]:
-    """Return the lines of a script for a cluster with these settings."""
+    """Return the lines of the job script for a cluster with `more` in its site file."""
     site = Cluster.model_validate({"scheduler": scheduler, **more})
     text = script.render(describe(Path("/example"), "run", {}, site))
     return text.splitlines()

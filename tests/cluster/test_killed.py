@@ -70,7 +70,7 @@ def ask(*words: object) -> Any:
 
 
 def listed(place: Place) -> list[list[str]]:
-    """Return the jobs of the batch system: number, name, state and reason of each."""
+    """Return number, name, state and reason of each job that the Slurm stand-in has in its list."""
     return [line.split("|") for line in (place.root / "bin/jobs").read_text().splitlines()]
 
 
@@ -172,7 +172,10 @@ def test_a_job_that_has_ended_meanwhile_has_told_of_itself(place: Place) -> None
 def test_a_job_that_is_there_is_queued_whatever_the_command_says(
     place: Place, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A real sbatch can fail in this way with "Socket timed out on send/recv operation"."""
+    """A job that exists counts as queued, although `sbatch` reports a failure.
+
+    A real sbatch can fail in this way with "Socket timed out on send/recv operation".
+    """
     monkeypatch.setattr("trimaran.cluster.scheduler.ANSWER_SECONDS", 2.0)
     (place.root / "bin/after").write_text(f"{end}\n")
     assert jobs.again(place.out).job == "101"

@@ -1,4 +1,7 @@
-"""Copies that jobs left on the disk of this node, with `cache list`, `cache prune` and `cancel`."""
+"""Copies of images and data that jobs left on the local disk of a node.
+
+`cache list` shows these copies; `cache prune` and `cancel` remove them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from trimaran.site_file import Cluster, Site
 
 @pytest.fixture
 def disk(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a local disk with copies of the jobs 40 to 43; in Slurm 41 runs, and 43 has failed."""
+    """Create a disk with copies of the jobs 40 to 43; in Slurm, job 41 runs, and 43 has failed."""
     disk = own_place / "own disk"
     for job in range(40, 44):
         folder = disk / f"trimaran-{job}-n1"

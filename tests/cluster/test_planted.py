@@ -1,4 +1,4 @@
-"""Links, FIFOs and foreign files in a run directory: a job does not write or read through them."""
+"""Links, FIFOs and foreign files in a run directory: a job never reads or writes through them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = (
     "job/link-0001.json", "job/link-0001.0", "job/link-0001.1", "job/link-0001.part",
     "job/link-0001.end.json", "job/ids", "job/cancelled", "job/job.sh", "log.txt",
 )
-"""Names that the current script, or the script of an older version, writes or reads."""
+"""Files in a run directory that job scripts write or read, including those of older versions."""
 
 PRECIOUS = "precious\n"
 
@@ -102,7 +102,10 @@ def test_a_link_within_the_run_is_its_own_business(place: Place) -> None:
 def test_a_link_that_comes_while_the_nodes_are_looked_at_is_replaced(
     place: Place, precious: Path
 ) -> None:
-    """The names of the files `.step` and `link-NNNN.end.json` can be predicted."""
+    """If a link is planted while the job checks its nodes, the job replaces it.
+
+    Another user can predict the names of the files `.step` and `link-NNNN.end.json`.
+    """
     names = " ".join(("job/.step", "job/link-0001.end.json", "job/.end.part"))
     write_program(place.root / "bin/srun", SRUN.replace(
         "for word; do", f'case " $* " in *" node "*) for name in {names}; do'
@@ -124,7 +127,10 @@ def test_what_the_job_writes_can_be_read_by_whom_the_user_lets(place: Place) -> 
 
 @pytest.mark.parametrize("change", ["edited", "of another run", "no hash", "no run.json"])
 def test_another_script_than_the_submitted_one_starts_no_rank(place: Place, change: str) -> None:
-    """The batch system runs a copy of the script, but the tasks run the file in the run."""
+    """If `job.sh` differs from the submitted script, no rank starts.
+
+    The batch system runs a copy of the script, but the tasks run the file in the run directory.
+    """
     own = place.root / "spool"
     own.write_text((place.out / SCRIPT).read_text())
     file, record = place.out / SCRIPT, place.out / "run.json"
@@ -146,7 +152,7 @@ def test_another_script_than_the_submitted_one_starts_no_rank(place: Place, chan
 
 
 def test_a_node_that_sees_another_script_starts_no_rank(place: Place) -> None:
-    """The file system of the node may still have an older script in its cache."""
+    """If a node reads an older script, for example from a file system cache, no rank starts."""
     write_program(place.root / "bin/srun", SRUN.replace(
         "for word; do", 'case " $* " in *" node "*) echo : >>job/job.sh ;; esac\nfor word; do', 1
     ))

@@ -67,7 +67,7 @@ def test_another_last_step_is_refused(last: int) -> None:
 
 
 def linked(root: Path, scheduler: str = "slurm") -> tuple[Place, Place]:
-    """Return two runs of which the second starts from step 12 of the first."""
+    """Create two runs; the second starts from the checkpoint at step 12 of the first."""
     place = make(root / "a place", cluster=Cluster.model_validate(
         {"mpi": "pmi2", "scheduler": scheduler}))
     write_program(place.root / "bin" / QUEUES[scheduler], noting(said=NUMBER[scheduler]))

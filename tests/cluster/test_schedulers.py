@@ -29,7 +29,7 @@ SUMMIT = Shape(256, 6, 7, 6, "00:59:30", ranks_told=True)
 
 
 def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **said: str) -> Path:
-    """Put commands on PATH that print a text and record their arguments and standard input."""
+    """Put commands on PATH that print the texts in `said`, and record arguments and stdin."""
     for name, text in said.items():
         (folder / f"{name}.said").write_text(text)
         program = folder / name

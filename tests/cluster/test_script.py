@@ -51,7 +51,10 @@ VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
     "fabric": (SLURM.model_copy(update={"fabric": "slingshot"}), {}, "srun"),
     "staged": (SLURM.model_copy(update={"stage_data": True}), {}, "srun"),
 }
-"""Name -> cluster, resources and launcher of a script, beginning with the golden files."""
+"""Name -> settings of the cluster, resources and launcher for which a script is rendered.
+
+The first entries have golden files.
+"""
 
 
 @pytest.mark.parametrize("name", [*JOBS, *TOGETHER, *CHAINED])
@@ -61,7 +64,7 @@ def test_the_script_is_the_golden_file(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*VARIANTS, *TOGETHER, *CHAINED])
 def test_shellcheck_finds_nothing(name: str, tmp_path: Path) -> None:
-    """With both files, shellcheck finds variables that one file uses and the other does not set."""
+    """Shellcheck reads script and functions together, and so finds variables that are never set."""
     (tmp_path / "job.sh").write_text(variant(name))
     (tmp_path / "functions.sh").write_text(script.functions())
     done = shellcheck(tmp_path, "--external-sources", "job.sh")
@@ -158,7 +161,10 @@ def test_another_end_is_told_and_not_gone_on_with(place: Place, code: int, statu
 
 
 def test_the_first_rank_that_ended_badly_is_the_cause(place: Place) -> None:
-    """srun exits with the highest status, which belongs to a rank that srun killed later."""
+    """The recorded cause is the rank that failed first, not the exit status of srun.
+
+    srun exits with the highest status, which belongs to a rank that srun killed later.
+    """
     code, said = place.run("""
         echo 'srun: error: n1: task 0: Exited with exit code 3'
         echo 'srun: error: n2: task 1: Exited with exit code 143'
@@ -306,7 +312,10 @@ def test_a_second_job_of_a_run_that_goes_on_ends_at_once(place: Place) -> None:
 def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
     scheduler: str, seconds: int, walltime: str
 ) -> None:
-    """LSF warns a job whole minutes before its time limit."""
+    """A job is refused if its batch system would warn it at once: `signal_seconds` is too large.
+
+    LSF rounds the time of the warning before the limit up to whole minutes.
+    """
     cluster = Cluster(scheduler=scheduler, signal_seconds=seconds)
     job = shaped(describe(Path("/example"), "run", {}, cluster), walltime=walltime)
     with refused("walltime-too-short", "signal_seconds", walltime, kind=UsageError):
@@ -316,7 +325,7 @@ def test_a_job_that_would_be_told_of_its_limit_at_once_is_refused(
 
 
 def test_the_script_for_the_largest_machines_is_as_short_as_that_for_two_nodes() -> None:
-    """The script has no line for each node or rank."""
+    """Scripts for 2 and 2048 nodes have equally many lines: no line for each node or rank."""
     wanted = {"tasks_per_node": 8, "cpus_per_task": 7, "gpus_per_task": 1}
     texts = {}
     for nodes in (2, 2048):

@@ -41,7 +41,7 @@ def test_without_the_service_no_rank_is_started(tmp_path: Path) -> None:
 
 @pytest.fixture
 def loading(tmp_path: Path) -> Place:
-    """Create a job of a cluster where only a module puts Apptainer on PATH."""
+    """Create a job that finds Apptainer on PATH only after it has loaded a module."""
     place = make(tmp_path / "p", cluster=Cluster(mpi="pmi2", modules=("a/1", "apptainer/1.4")))
     (place.root / "sw").mkdir()
     for name in ("apptainer", "act"):
@@ -64,7 +64,10 @@ def test_a_module_that_is_a_program_is_loaded_on_each_node_and_for_each_rank(
 
 
 def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
-    """The stand-in for Lmod's profile sets PATH, and reads variables that are not set."""
+    """A job can load modules if `module` is a shell function of the site's profile.
+
+    The stand-in for Lmod's profile sets PATH, and reads variables that are not set.
+    """
     profile = loading.root / "lmod.sh"
     (loading.root / "bin/apptainer").rename(loading.root / "sw/apptainer")
     profile.write_text(
@@ -81,7 +84,10 @@ def test_modules_are_a_function_of_the_sites_profile(loading: Place) -> None:
 
 
 def test_what_starts_the_tasks_may_be_in_a_module_itself(tmp_path: Path) -> None:
-    """A cluster with PBS may provide Open MPI as a module; the stand-in replaces Lmod."""
+    """`mpirun` can come from a module, such as Open MPI on a cluster with PBS.
+
+    A job that cannot load the module is refused. The stand-in replaces Lmod.
+    """
     cluster = Cluster(scheduler="pbs", modules=("apptainer/1.4", "openmpi/4.1"))
     place = make(tmp_path / "p", cluster=cluster)
     (place.root / "sw").mkdir()

@@ -1,4 +1,4 @@
-"""Settings of the site file reach the ranks and `run.json`, and the environment adds nothing."""
+"""Settings of the site file reach the ranks and `run.json`; the user's environment does not."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trimaran.run.record import ImageRecord
 from trimaran.site_file import Cluster, Site
 
 FABRICS = re.compile(r"(?m)^fabrics='[^']*'$")
-"""The table of network cards and devices in the functions of every job."""
+"""Matches the table of network cards and their devices in `functions.sh`."""
 
 CLUSTER = Cluster(
     mpi="pmi2", flags=("--no-mount=bind-paths", "--bind=/w:/usr/lib"),
@@ -46,7 +46,10 @@ def test_the_command_in_the_record_is_that_of_the_ranks(tmp_path: Path) -> None:
 
 
 def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: Path) -> None:
-    """`Place.start` sets APPTAINER_BIND and similar variables in the environment of the job."""
+    """Variables such as APPTAINER_BIND in the user's environment do not affect the ranks.
+
+    `Place.start` sets them in the environment of the job.
+    """
     place = make(tmp_path / "p")
     code, said = place.run()
     assert code == 0, said

@@ -24,7 +24,7 @@ SHARD = b"s" * 5000
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    """Create a Slurm job that copies image and data; the stand-in engine lists a rank's files."""
+    """Create a Slurm job that copies its image and its data to the local disk of the node."""
     site = Cluster(mpi="pmi2", local_storage=tmp_path / "own disk", stage_data=True)
     found = make(tmp_path / "p", cluster=site)
     (found.root / "data/shard-0").write_bytes(SHARD)
@@ -38,7 +38,7 @@ def staged(place: Place) -> Path:
 
 
 def run(place: Place) -> tuple[int, str, list[str]]:
-    """Run the job; return its exit status, its output, and the files that its ranks see."""
+    """Run the job; return its exit status, its output, and the copied files that its ranks see."""
     seen, there = place.root / "seen", staged(place)
     code, said = place.run(
         f"cd '{there}'; find . ! -name '.*' ! -type d | sort >'{seen}'\n"
@@ -61,7 +61,7 @@ def test_ranks_have_copies_which_are_gone_afterwards(place: Place) -> None:
 
 
 def test_copies_are_gone_before_the_job_is_queued_again(place: Place) -> None:
-    """Slurm starts no further step of a job after it has requeued the job."""
+    """A job removes its copies before it is requeued; later, Slurm starts no further step of it."""
     write_program(place.root / "bin/srun", SRUN.replace(
         "#!/bin/sh\n", '#!/bin/sh\n[ ! -e "${0%/*}/requeued" ] || exit 1\n', 1
     ))
@@ -73,7 +73,10 @@ def test_copies_are_gone_before_the_job_is_queued_again(place: Place) -> None:
 
 @pytest.mark.parametrize("left", ["half", "whole", "other"])
 def test_what_a_killed_link_left_is_made_whole(place: Place, left: str) -> None:
-    """A requeued job keeps its number, and may run on the same node again."""
+    """A requeued job completes the copies that its killed predecessor left on the node.
+
+    It keeps its number, and may run on the same node again.
+    """
     copy = staged(place) / "data1"
     copy.mkdir(parents=True)
     (staged(place) / "image.sif").write_text("s")
@@ -105,7 +108,10 @@ def test_linked_data_are_copied_and_not_their_links(place: Place) -> None:
 def test_a_full_disk_starts_no_rank_and_leaves_nothing(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The stand-in for cp runs the real cp with a limit of 2 KiB on the size of files."""
+    """If the local disk is full, the job starts no rank and leaves no copies.
+
+    The stand-in for cp runs the real cp with a limit of 2 KiB on the size of files.
+    """
     write_program(
         place.root / "bin/cp", "#!/bin/sh\ntrap '' XFSZ\nulimit -f 2\nexec /bin/cp \"$@\"\n"
     )
@@ -123,7 +129,10 @@ def test_a_full_disk_starts_no_rank_and_leaves_nothing(
 
 
 def test_a_copy_that_is_another_one_starts_no_rank(place: Place) -> None:
-    """The stand-in for cp changes the copy, as a defective disk would."""
+    """If a copy differs from the original, the job starts no rank.
+
+    The stand-in for cp changes the copy, as a defective disk would.
+    """
     write_program(
         place.root / "bin/cp",
         '#!/bin/sh\n/bin/cp "$@" || exit\nfor to; do :; done\n'
@@ -136,7 +145,7 @@ def test_a_copy_that_is_another_one_starts_no_rank(place: Place) -> None:
 
 
 def leave(place: Place, job: str, node: str = "node", *, number: str | None = None) -> Path:
-    """Return a folder of copies that a job has left on the node."""
+    """Create a folder of copies, as an earlier job leaves it on the node; return its path."""
     folder = staged(place).with_name(f"trimaran-{job}-{node}")
     folder.mkdir(parents=True)
     (folder / "image.sif").write_text("s")
@@ -183,7 +192,10 @@ def test_a_folder_without_the_number_of_a_job_stays(place: Place, number: str) -
 
 
 def test_what_is_not_of_this_user_or_no_folder_stays(place: Place) -> None:
-    """The stand-in for stat reports that the folder belongs to another user."""
+    """A job does not remove folders of other users, or the target of a link.
+
+    The stand-in for stat reports that a folder belongs to another user.
+    """
     theirs, elsewhere = leave(place, "5"), place.root / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / ".job").write_text("6\n")
@@ -246,7 +258,7 @@ def test_a_job_that_is_cancelled_while_it_copies_leaves_nothing(place: Place) ->
 
 
 def test_a_job_that_is_cancelled_while_it_trains_leaves_nothing(place: Place) -> None:
-    """The rank first writes its checkpoint, and reads the copies until then."""
+    """A cancelled job removes its copies, but only after its rank has written the checkpoint."""
     data = staged(place) / "data1/shard-0"
     with place.start(
         f"trap 'sleep 1; cp \"{data}\" \"{place.root}/read\"; exit 75' TERM; touch up;"
@@ -287,7 +299,7 @@ ANSWERS = {
     ("lsf", "bjobs", "Job <6> is not found"): False,
     ("lsf", "bjobs", "LSF is down. Please wait ..."): True,
 }
-"""Batch system, command, and its output about a job -> whether the copies of the job stay."""
+"""Batch system, its command, and the answer about a job -> whether the job's copies are kept."""
 
 
 @pytest.mark.parametrize(("scheduler", "program", "answer"), ANSWERS)

@@ -1,4 +1,4 @@
-"""Requests with the defaults of a cluster, and recipes with another number of nodes."""
+"""Requests of `trimaran submit`: defaults of the cluster, and other numbers of nodes."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ from trimaran.site_file import Cluster
 
 Trainings = Callable[..., tuple[Place, list[Path]]]
 SEEN = 'env >env.txt; sed -n "s/^Cpus_allowed_list:[[:blank:]]*//p" /proc/self/status >cpus.txt\n'
-"""Commands by which a training writes its variables and the CPUs that it may use."""
+"""Shell commands of a training: write its environment variables, and the CPUs that it may use."""
 
 
 @pytest.fixture
 def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainings:
-    """Return a function that submits trainings as job 7; it returns the job and the runs."""
+    """Return a function that submits trainings together as job 7, and returns job and runs."""
 
     def submitted(count: int, gpus: int = 0, **site: object) -> tuple[Place, list[Path]]:
         cluster = Cluster.model_validate({"mpi": "pmi2", **site})
@@ -45,7 +45,7 @@ def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainings:
 
 
 def ends(run: Path) -> list[int]:
-    """Return the exit status of each link of a run."""
+    """Return the exit status of each start of a run by a job."""
     return [link.end.exit_status for link in job_chain.read(run) if link.end]
 
 
@@ -199,7 +199,10 @@ DIVIDED = [
     ("0 0 0,0 0 1", 2, ["0", "1"]),
     ("0 0 0,0 0 1", 3, []),
 ]
-"""Processor, core and CPU of each thread; number of shares; expected CPUs of each share."""
+"""Threads of a node, number of trainings, and the expected CPUs of each training.
+
+Each thread has its numbers of processor, core and CPU; [] means that no division is possible.
+"""
 
 
 @pytest.mark.parametrize(("threads", "count", "shares"), DIVIDED)
@@ -211,7 +214,7 @@ def test_shares_are_equal_and_have_no_core_in_common(
 
 
 def shell(command: str, folder: Path) -> str:
-    """Return the output of a command that uses functions of a job."""
+    """Run a shell command that calls the functions for CPU lists of a job; return its output."""
     functions = script.functions()
     part = functions[functions.index("# numbers LIST"):functions.index("# take COUNT")]
     return subprocess.run(["sh", "-euc", part + command], cwd=folder, capture_output=True,

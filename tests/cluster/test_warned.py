@@ -15,13 +15,16 @@ from trimaran.site_file import Cluster
 
 STEP = SRUN.replace("for word; do", "SLURM_STEP_ID=5; export SLURM_STEP_ID\nfor word; do", 1)
 SIGNALLED = 'case " $* " in *" task "*) kill -USR1 "$PPID"; sleep 1 ;; esac\n'
-"""First line of an srun stand-in, which sends the warning while it starts the ranks."""
+"""First line of a stand-in for srun; it sends the job the warning while srun starts the ranks."""
 
 SCANCEL = """#!/bin/sh
 echo "$*" >>"$0.argv"
 if [ "$*" = "--signal=URG 7.5" ] && [ -e listening ]; then touch told; fi
 """
-"""Stand-in: Slurm signals step 5 of job 7; a rank without a signal handler does not react."""
+"""Stand-in for `scancel`, which signals the ranks of step 5 of job 7.
+
+Only a rank that handles the signal (file `listening`) gets it (file `told`).
+"""
 
 LISTENS = f"""
 sleep {{late}}
@@ -43,7 +46,7 @@ def ended(place: Place) -> str:
 
 @pytest.fixture
 def slurm(place: Place) -> Place:
-    """Create a job whose ranks are a step that Slurm's stand-ins can signal."""
+    """Create a job whose ranks can be signalled by the stand-ins for Slurm's commands."""
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)
     return place
@@ -67,7 +70,10 @@ def test_ranks_that_are_being_started_are_told_when_they_listen(
 
 
 def test_what_is_announced_between_the_nodes_and_the_ranks_is_told(tmp_path: Path) -> None:
-    """The stand-in for sleep sends the warning after the start of MPS, before the ranks start."""
+    """A warning between the check of the nodes and the start of the ranks is not lost.
+
+    The stand-in for sleep sends it after the start of MPS, before the ranks start.
+    """
     place = sharing(tmp_path / "p")
     write_program(place.root / "bin/srun", STEP)
     write_program(place.root / "bin/scancel", SCANCEL)
@@ -116,7 +122,10 @@ def test_an_end_that_is_told_while_nodes_are_looked_at_starts_no_rank(slurm: Pla
 
 
 def test_the_status_of_ranks_is_known_though_a_signal_came_with_their_end(slurm: Place) -> None:
-    """The shell returns the status of an ended process once; a second `wait` returns 127."""
+    """The exit status of the ranks is recorded, although a signal arrives as they end.
+
+    The shell returns the status of an ended process once; a second `wait` returns 127.
+    """
     for number in range(5):
         slurm.run(f"kill -USR1 $(ps -o ppid= $PPID); kill -9 $$; exit {number}", str(number + 1))
         last = job_chain.read(slurm.out)[-1].end

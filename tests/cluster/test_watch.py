@@ -21,7 +21,7 @@ def on_path(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def known(place: Place, text: str) -> None:
-    """Set the jobs that the Slurm stand-in lists: number, state, reason."""
+    """Set the jobs that the stand-in for squeue prints: lines of number, state and reason."""
     (place.root / "bin/queue").write_text(text)
 
 

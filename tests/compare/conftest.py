@@ -14,7 +14,7 @@ from trimaran.recipes.library import RecipeFile
 
 @pytest.fixture
 def make(recipe: RecipeFile, own_place: Path) -> comparable.Make:
-    """Return a function that creates a run in a folder of this name."""
+    """Return a function that creates a completed run in a folder with the given name."""
 
     def leave(
         name: str, accuracies: Sequence[float] = (0.9,), speeds: Sequence[float] = (1000.0,),

@@ -79,7 +79,7 @@ def test_other_machines_make_other_groups_unless_they_are_pooled(make: Make) -> 
 
 
 def test_when_a_level_was_reached_is_told_over_steps_and_time(make: Make) -> None:
-    """The level is 89.1 %, the lower bound in the recipe."""
+    """The level to reach is 89.1 %, the lower bound of the accuracy in the recipe."""
     found, _ = compare([make("a", (0.5, 0.895, 0.9)), make("b", (0.5, 0.6, 0.9), seed=2),
                         make("c", (0.8,), seed=3)])
     reach = next(one for one in found.reached if one.metric == "val_top1")
@@ -115,7 +115,10 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
 
 
 def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
-    """The runs have one process with 1, 2 and 4 GPUs, as in a series over `gpus`."""
+    """Efficiency is computed per GPU, also for runs of one process with 1, 2 and 4 GPUs.
+
+    A series over `gpus` has such runs.
+    """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1900.0], size=1, cores=2),
                              make("four", speeds=[3600.0], size=1, cores=4)])
@@ -136,7 +139,10 @@ def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> No
 def test_a_published_efficiency_is_judged_if_both_throughputs_are(
     make: Make, rate: float, over: int, series: str, judged: bool, outcome: str
 ) -> None:
-    """The published value is 87.5 % for two ranks, with a margin of 10 %: at least 78.75 %."""
+    """A published efficiency is judged only if both throughputs are judged, too.
+
+    The published value is 87.5 % for two ranks, with a margin of 10 %: at least 78.75 %.
+    """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[rate], size=2, cores=2)])
     published = Efficiency(over=over, value=0.875, lower=-0.1, source="a guide")
@@ -162,7 +168,10 @@ def test_a_published_efficiency_is_judged_if_both_throughputs_are(
 def test_a_published_efficiency_is_over_a_point_of_its_own_series(
     make: Make, others: tuple[str, str]
 ) -> None:
-    """Another recipe with as many devices does not matter, in any order of the runs."""
+    """The published efficiency is relative to a run of the same series.
+
+    Another recipe with as many devices is not used, in whatever order the runs are given.
+    """
     found, groups = compare([
         make("one", speeds=[1000.0], size=1, cores=1),
         make("first", speeds=[1000.0], size=1, cores=1, epochs=3),
@@ -178,7 +187,10 @@ def test_a_published_efficiency_is_over_a_point_of_its_own_series(
 
 
 def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
-    """The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900."""
+    """The published efficiency is relative to two devices, and the measured one becomes 80 %.
+
+    The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900.
+    """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1800.0], size=2, cores=2),
                              make("four", speeds=[2880.0], size=4, cores=4)])
@@ -233,7 +245,7 @@ def test_percents_are_of_the_first_and_go_its_way(
 
 
 class Falling:
-    """A run whose metric has these values at steps 1, 2 and so on."""
+    """A stand-in for a run: the curve of each metric has `values` at the steps 1, 2 and so on."""
 
     def __init__(self, *values: float) -> None:
         self.points = [(step, step / 2, value) for step, value in enumerate(values, start=1)]

@@ -37,7 +37,10 @@ def test_welch_as_worked_out_by_hand() -> None:
 
 
 def test_one_run_against_several_is_a_prediction() -> None:
-    """The margin of a recipe's note: t(0.975, 2) = 4.303 times 0.1559 times sqrt(1 + 1/3)."""
+    """The expected margin is that in a recipe's note, computed by hand.
+
+    It is t(0.975, 2) = 4.303 times 0.1559 times sqrt(1 + 1/3).
+    """
     seeds = [90.15, 90.42, 90.15]
     found = between(seeds, [89.0])
     assert found.method == ONE_NEW
@@ -160,7 +163,10 @@ def test_less_is_as_different_as_more_and_the_end_of_the_interval_is_within(
 
 
 def test_a_difference_is_of_means_and_a_stretch_has_a_median() -> None:
-    """The values are skewed, so that means and medians differ."""
+    """Differences are of means, but a stretch of windows is summarized by its median.
+
+    The values are skewed, so that means and medians differ.
+    """
     assert between([0.0, 0.0, 9.0], [1.0, 1.0, 1.0]).value == pytest.approx(1 - 3)
     windows = [1.0, 1.0, 1.0, 100.0, 50.0, 2.0, 2.0, 2.0, 3.0] * 4  # 36: six stretches of six
     cut = [windows[6 * place : 6 * place + 6] for place in range(6)]

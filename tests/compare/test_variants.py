@@ -29,9 +29,10 @@ def variants(found: Comparison) -> Variants:
 
 @pytest.fixture
 def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
-    """Create three runs of a sloop, two of a ketch on two ranks, and one of a ketch with spinnaker.
+    """Create three runs of the variant "sloop", two of "ketch", and one of "ketch, spinnaker".
 
-    Medians of the laps after the first: 40, 50 and 60; 20 and 30; 100.
+    The runs of "ketch" have two ranks. Medians of the metric `lap` without its first value: 40, 50
+    and 60; 20 and 30; 100.
     """
     sloop = variantapp.recipe(checkout)
     ketch = variantapp.recipe(checkout, "cpu-2core-ketch-smoke", rig="ketch", masts=2)
@@ -53,7 +54,7 @@ def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
 
 
 def test_the_numbers_of_variants(runs: list[Path]) -> None:
-    """Computed by hand: 50 / 25 = 2; 50 / 100 = 0.5; (3 + 5) / 2 = 4 MB."""
+    """The speed-ups are 50 / 25 = 2 and 50 / 100 = 0.5, and (3 + 5) / 2 = 4 MB are sent."""
     found = variants(comparison.compare(runs)[0])
     assert [(one.group, one.name, one.ranks) for one in found.groups] == [
         ("A", "sloop", 1), ("B", "ketch", 2), ("C", "ketch, spinnaker", 2)]
@@ -141,7 +142,10 @@ def test_evidence_with_an_impossible_variant_is_refused(
 def test_the_variant_of_evidence_must_follow_from_a_recipe_that_did_not_change(
     app: Path, checkout: Path, own_place: Path
 ) -> None:
-    """The recipe does not set the option, so the evidence does not contain its value."""
+    """Evidence is refused if its variant contradicts the recipe, unless the recipe has changed.
+
+    The variant may lack an option that the recipe does not set.
+    """
     run = variantapp.leave(own_place / "a", variantapp.recipe(checkout), (0.5,), (3,))
     file = publish(run)
     content = json.loads(file.read_text())

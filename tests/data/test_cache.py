@@ -131,7 +131,10 @@ def test_tampered_download_is_refused_and_kept(get: Get, place: Path, told: Sile
 def test_archive_with_other_content_is_refused_although_its_own_hash_is_right(
     place: Path, contract: Images, told: Silent
 ) -> None:
-    """The contract names the changed archive; the hash of each file in it detects the change."""
+    """An archive is refused if a file in it has the wrong hash, even if its own hash is right.
+
+    The contract of this test has the hash of the changed archive.
+    """
     changed = datasets.contents() | {"test-labels": datasets.idx_bytes((5,), b"\0\0\0\0\0")}
     document = contract.model_dump(by_alias=True)
     deb = datasets.deb(changed)

@@ -77,5 +77,8 @@ def test_fault_is_named(checkout: Path, tmp_path: Path, edit: Edit, fault: str) 
 
 
 def test_the_pinned_packing_is_that_of_the_locked_encoder() -> None:
-    """Another Pillow may compress to other bytes; then renew the hashes in the contract."""
+    """The contract's hashes of packed shards were made with the locked Pillow version.
+
+    Another Pillow may compress to other bytes; then renew the hashes in the contract.
+    """
     assert pictures.ENCODER == "Pillow 13.0.0", "see `packed` in recipes/data/fashion-mnist.yaml"

@@ -19,7 +19,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return the empty folder for the user's copy."""
+    """Create an empty folder, in which tests put the user's own copy of a data set."""
     folder = tmp_path / "copy"
     folder.mkdir()
     return folder
@@ -47,7 +47,7 @@ def raw(contract: AnyContract) -> Path:
 
 
 def unpack(folder: Path, kind: str) -> Path:
-    """Write the files of an archive below `folder`, and return the folder that contains them."""
+    """Write the files of the archive `kind` below `folder`; return the folder with the files."""
     files = cifars.folders()[kind]
     for path, content in files.items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -135,7 +135,10 @@ def test_an_unpacked_file_that_differs_is_refused(
 def test_the_data_set_is_packed_after_the_copy_is_whole(
     contract: AnyContract, copy: Path, tmp_path: Path
 ) -> None:
-    """Files that were copied before are kept, like the files of an interrupted download."""
+    """After the fault in the user's copy is mended, the data set is packed.
+
+    Files that were copied before are kept, like the files of an interrupted download.
+    """
     inner = unpack(copy, "binary")
     last = (inner / "test_batch.bin").read_bytes()
     (inner / "test_batch.bin").write_bytes(b"x")
@@ -195,7 +198,10 @@ def test_damaged_raw_files_are_taken_from_the_copy_without_a_download(
 def test_the_error_of_a_folder_that_cannot_be_written_is_the_first_one(
     contract: AnyContract, copy: Path
 ) -> None:
-    """The unfinished file does not exist, so its removal must not cause a second error."""
+    """If a folder cannot be written, its error is reported, and no second error follows from it.
+
+    The unfinished file does not exist, so its removal must not fail.
+    """
     unpack(copy, "binary")
     assert isinstance(contract, Contract)
     content = contract.files["test_batch.bin"]

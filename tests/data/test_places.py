@@ -24,7 +24,7 @@ FORMATS: tuple[ImageFormat, ...] = get_args(ImageFormat)
 
 @pytest.fixture
 def small(checkout: Path, own_place: Path) -> AnyContract:
-    """Return the contract of the small data set, whose source files are on this machine."""
+    """Return the contract of the small data set; its sources are files on this machine."""
     tinyapp.write(checkout, own_place / "world")
     return contracts.load("small")
 
@@ -151,6 +151,6 @@ def test_a_published_recipe_says_its_own_format_everywhere(
 
 
 def test_the_cache_of_an_older_version_is_found(small: AnyContract) -> None:
-    """The data in the default format of the contract keep the path that older versions used."""
+    """Data in the contract's default format keep the cache folder that older versions used."""
     assert cache.folder(small) == paths.cache("data", "small", "packed")
     assert cache.folder(small, "lmdb") == paths.cache("data", "small", "packed-lmdb")

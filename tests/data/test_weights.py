@@ -16,7 +16,7 @@ CONTENT = b"numbers of a network"
 
 
 def described(checkout: Path, source: Path, **changes: object) -> None:
-    """Write the description of weights whose file is `source`/w.pth."""
+    """Write a definition of published weights; their only file is w.pth in the folder `source`."""
     digest = hashlib.sha256(CONTENT).hexdigest()
     content = {
         "schema": 1, "name": "small", "title": "small weights",

@@ -19,12 +19,15 @@ from trimaran.run.record import DataRecord, InitialRecord
 
 
 def below(recipe: Recipe, name: str) -> str:
-    """Return the subfolder of a data set in `INSIDE`; "" if the recipe has only one data set."""
+    """Return the subfolder of the data set `name` below `INSIDE`, the data folder in the container.
+
+    Return "" if the recipe has only one data set, which is mounted at `INSIDE` itself.
+    """
     return "" if len(recipe.data) == 1 else f"/{name}"
 
 
 def given(recipe: RecipeFile, words: Sequence[str]) -> dict[str, Path]:
-    """Return the paths of packed data sets in `--data [NAME=]PATH`, by the name of the data set.
+    """Parse the values `[NAME=]PATH` of `--data`; return name of the data set -> its path.
 
     Raises:
         UsageError: a path lacks the name of its data set, or a name is unknown or given twice.
@@ -80,7 +83,10 @@ def check(recipe: RecipeFile, folders: Mapping[str, Path], engine: Engine) -> No
 
 
 def places(recipe: RecipeFile, folders: Mapping[str, Path]) -> dict[str, Path]:
-    """Return the path of each data set: the path in `folders`, or else its path in the cache."""
+    """Return name -> path of each data set of the recipe.
+
+    The path is the user's path in `folders` (from `--data`), or else the path in the cache.
+    """
     return {
         name: (folders.get(name) or cache.folder(contracts.load(name), use.format)).absolute()
         for name, use in recipe.recipe.data.items()
@@ -98,7 +104,7 @@ def missing(recipe: RecipeFile, folders: Mapping[str, Path]) -> list[str]:
 
 
 def title(recipe: RecipeFile) -> str:
-    """Return the title of the step that prepares the data."""
+    """Return the title of the step that prepares the data; it lists the names of the data sets."""
     return "data: " + (", ".join(recipe.recipe.data) or "none")
 
 
@@ -155,7 +161,7 @@ INITIAL_INSIDE = "/initial"
 """Path of the initial checkpoint in the container, without its suffix."""
 
 OTHER_RUN = Path("/RUN/checkpoints")
-"""Placeholder in a printed command for the checkpoints of the run that must precede this run."""
+"""Placeholder in a printed command: the checkpoint folder of a run that must be made first."""
 
 
 def check_initial(
@@ -166,9 +172,9 @@ def check_initial(
     Args:
         recipe: the recipe.
         given: value of `--initial`.
-        to_print: whether the command is only printed. `given` may then be None, because
-            `planned_initial` uses a placeholder.
-        to_come: whether another run writes the file later.
+        to_print: whether the command is only printed. Then `given` can be None, and the printed
+            command contains a placeholder.
+        to_come: whether another run writes the file later, so that it need not exist yet.
 
     Raises:
         UsageError: the file is missing or not the right file, or the recipe starts from no file.
@@ -218,7 +224,11 @@ def prepare_initial(
 
 
 def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None, list[str]]:
-    """Return the file that the run would start from, and the steps that must precede the run."""
+    """Return the file that the run would start from, and lines that name what is still missing.
+
+    The file is `given`, published weights, or a placeholder; None if the recipe starts from no
+    file. Missing is, for example, a run of another recipe, which writes the file.
+    """
     asked = recipe.recipe.initial
     if given is not None or asked is None:
         return given, []

@@ -25,10 +25,13 @@ FOLDER = "job"
 SCRIPT = f"{FOLDER}/job.sh"
 
 FUNCTIONS = f"{FOLDER}/functions.sh"
-"""File with the functions of the job script; scripts of older versions contain their functions."""
+"""File with the shell functions that `job.sh` calls.
+
+Older versions of Trimaran wrote no such file; their `job.sh` contains the functions itself.
+"""
 
 QUEUED, CANCELLED = "ids", "cancelled"
-"""Files in `FOLDER` with the numbers of the submitted and of the cancelled jobs.
+"""Files in `FOLDER` with job numbers: of all submitted jobs, and of the cancelled jobs.
 
 The numbers are stored because batch systems do not list old jobs.
 """
@@ -44,7 +47,10 @@ def submitted_files(job: JobRecord) -> dict[str, str]:
 
 
 class End(BaseModel):
-    """The end of a link; `step` is the step of the newest checkpoint at that time."""
+    """The end of one start of a run by a batch system.
+
+    `step` is the training step of the newest checkpoint at the end; 0 means no checkpoint.
+    """
 
     ended: AwareDatetime
     exit_status: ExitStatus
@@ -54,7 +60,7 @@ class End(BaseModel):
 
 
 class Refusal(BaseModel):
-    """The reason why the newest job of a run started no rank, and therefore has no link."""
+    """The reason why the newest job of a run ended before it started any rank."""
 
     job: str
     exit_status: ExitStatus
@@ -62,7 +68,7 @@ class Refusal(BaseModel):
 
 
 class Link(BaseModel):
-    """One start of the run; `hosts` lists all nodes, the node of rank 0 first."""
+    """One start of the run by a job; `hosts` lists all nodes, beginning with the node of rank 0."""
 
     number: Annotated[int, Field(strict=True, ge=1)]
     job: str
@@ -89,7 +95,7 @@ def place(directory: Path) -> Path:
 
 
 _NUMBER = re.compile(r"\d[\w.@\[\]-]*", re.ASCII)
-"""Matches a job number, which may end with the server's name, but no option of a command."""
+"""Matches a job number, with or without the server's name; a text such as `-rf` does not match."""
 
 
 def numbers(directory: Path, file: str = QUEUED) -> list[str]:

@@ -175,7 +175,10 @@ def differences(spec: LaunchSpec, wanted: LaunchSpec) -> list[str]:
 
 
 def _first(found: object, wanted: object) -> str:
-    """Return the first difference as text: the first unequal elements, or both whole values."""
+    """Return the first difference of two values of a field as text, such as "1, not 2".
+
+    Lists and mappings are compared element by element; other values are shown whole.
+    """
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         found, wanted = list(found.items()), list(wanted.items())
     if isinstance(found, list | tuple) and isinstance(wanted, list | tuple):

@@ -27,7 +27,7 @@ from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Site
 
 STEPS = 4
-"""Number of steps of a run: data, image, training, and the verdict, which the caller makes."""
+"""Number of steps that a run shows: data, image, training, and the verdict (by the caller)."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def pinned(self) -> str | None:
-        """The digest that the image must have; None: any digest, or a run on the host."""
+        """The digest that the recipe pins; None if it pins none, or if the run is on the host."""
         return self.recipe.recipe.image.digest if self.engine.container else None
 
 
@@ -81,7 +81,7 @@ class Plan:
         command: the command of the run.
         built: the image of the run.
         directory: the run directory.
-        missing: the steps that must be done before the run.
+        missing: a line for each thing that must be done before the run, such as a missing data set.
         unchecked: why the arguments of the app could not be checked; None: they were checked.
         initial: the file that the run would start from.
     """
@@ -152,7 +152,14 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
 
 
 class Ready(NamedTuple):
-    """A prepared request, its data sets, its image, and the entry of the image in `run.json`."""
+    """A request whose data and image are prepared, so that the training can start.
+
+    Attributes:
+        request: the request.
+        data: the data sets of the run.
+        built: the image of the run.
+        used: the entry of the image in `run.json`.
+    """
 
     request: Request
     data: list[DataRecord]
@@ -258,7 +265,7 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
     """Verify the signature of the image, and return a record of it.
 
-    The result is None if neither the recipe nor the site file demands a signature.
+    The result is None if the image needs no signature: the recipe and the site file demand none.
 
     Raises:
         RunError: the image is not signed, changed after it was signed, or signed by another key.
@@ -273,14 +280,18 @@ def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | No
 
 
 def _accepted(request: Request) -> list[list[str]]:
-    """Return lists of keys: at least one key of each list must have signed the image."""
+    """Return lists of accepted keys: the image needs a signature by one key of each list.
+
+    The recipe has one list. The site file has another, if it requires signatures. Empty lists are
+    left out.
+    """
     site = request.site.signatures
     asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
     return [keys for keys in asked if keys]
 
 
 def needs_batch_system(recipe: Recipe) -> bool:
-    """Return whether only a batch system can start a recipe, and `trimaran run` refuses it."""
+    """Return whether only a batch system can start a recipe, so that `trimaran run` refuses it."""
     return recipe.resources.nodes > 1 or recipe.launcher == "srun"
 
 
@@ -342,7 +353,14 @@ def specification(
 
 
 def specify(request: Request, built: BuiltImage, node: Node, places: Places) -> LaunchSpec:
-    """Return the launch specification of `request`; `node` has the values of the machine."""
+    """Return the launch specification of `request`.
+
+    Args:
+        request: the request.
+        built: the image of the run.
+        node: the values that depend on the machine, such as the path of the engine.
+        places: the files that the run reads and writes.
+    """
     site, entry = site_settings(request), definition.entry(request.image)
     return launch_spec.specification(
         request.recipe.recipe, request.changes, built.image, node, places,
@@ -359,7 +377,7 @@ def site_settings(request: Request) -> SiteSettings:
 
 
 def script(planned: Plan) -> str:
-    """Return `planned` as shell lines, which start the same run when they are pasted."""
+    """Return shell lines that start the run `planned` when a user pastes them into a shell."""
     lines = [f"# {planned.unchecked}"] if planned.unchecked else []
     lines += [f"# first: {what}" for what in planned.missing]
     lines.append(process.shell_line(["mkdir", "-p", str(planned.directory)]))

@@ -1,4 +1,4 @@
-"""Model `run.json`, the record of a run and of the origin of its parts."""
+"""Model `run.json`: the record of a run, with its recipe, image, data, command and machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SignatureRecord(BaseModel):
 
 
 class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
-    """An image in a record for other machines, with its digest but without its path.
+    """An image as evidence and bundles record it: with its digest, but without its local path.
 
     Attributes:
         digest: as in `ImageReference`; an image without a digest cannot be published.
@@ -125,7 +125,8 @@ class JobRecord(BaseModel):
             versions, whose scripts contain the functions.
         name: unique name of the jobs of this run; None in records of older versions.
         together: name of the job, if several runs were submitted as one job.
-        before: directory of the run that must complete first; its job then queues this run.
+        before: directory of the run that must complete first. The last job of that run then submits
+            this run to the batch system.
     """
 
     scheduler: str
@@ -138,7 +139,7 @@ class JobRecord(BaseModel):
 
 
 class ResumptionRecord(BaseModel):
-    """One resumption of a run; `nodes` lists the machines in addition to `host`."""
+    """One resumption of a run, on the machine `host` and the further machines in `nodes`."""
 
     started: AwareDatetime
     trimaran: str
@@ -159,11 +160,11 @@ class RunRecord(BaseModel):
         launch: the launch specification that `command` was rendered from; None in records of
             older versions.
         site: the additions of the site file; None in records of older versions.
-        fabric: networks that the job used; None: the job had one node, or the site file names no
-            fabric of the cluster.
+        fabric: networks between the nodes that the job used; None if the job had one node, or if
+            the site file names no fabric of the cluster.
         nodes: the machines in addition to `host`.
-        seconds: duration of the training command over all parts of the run, except a part that
-            was killed together with Trimaran.
+        seconds: duration of the training command, summed over the first start and all
+            resumptions. A start that was killed together with Trimaran is not counted.
         files: SHA-256 of the files that the app has written; empty until the app has ended.
     """
 
@@ -199,5 +200,5 @@ class RunRecord(BaseModel):
 
     @property
     def site_changes(self) -> list[str]:
-        """The additions of the site file that change the experiment."""
+        """The additions of the site file that change the experiment, as text for messages."""
         return self.site.changes if self.site else []

@@ -19,7 +19,7 @@ from trimaran.run.record import RunRecord
 from trimaran.site_file import Site
 
 OPTION = "--resume=auto"
-"""Option with which an app resumes from its newest checkpoint, if it has written any."""
+"""Option by which an app resumes from its newest checkpoint, or from step 0 without one."""
 
 
 def resume(directory: Path, site: Site, reporter: Reporter) -> None:

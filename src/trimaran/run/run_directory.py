@@ -132,7 +132,7 @@ def claim(recipe: RecipeFile, out: Path | None) -> Iterator[tuple[Path, int]]:
 
 
 def _made(recipe: RecipeFile, out: Path | None) -> tuple[Path, bool]:
-    """Return the run directory, and whether this call created it."""
+    """Create the run directory if needed; return its path, and whether this call created it."""
     while True:
         directory = new_directory(recipe, out)
         with writing(f"make the run directory {directory}", directory, hint="choose another --out"):
@@ -213,7 +213,10 @@ def _copy(source: Path, to: Path) -> None:
 
 
 def go_on(directory: Path, record: RunRecord) -> RunRecord:
-    """Record in `run.json` that a stopped run resumes now, and return the new record."""
+    """Record in `run.json` that a stopped run is running again, with an entry for this resumption.
+
+    Return the new content of `run.json`.
+    """
     part = ResumptionRecord(
         started=datetime.now(timezone.utc), trimaran=__version__,
         git=git_state(paths.repository()), host=host_facts(),
@@ -235,9 +238,10 @@ def _reserve(directory: Path) -> None:
 
 
 def alone(directory: Path) -> AbstractContextManager[int]:
-    """Return a context manager that holds the lock of a run and yields the descriptor of the lock.
+    """Lock a run, so that no other process starts or resumes it at the same time.
 
-    An app that inherits the descriptor keeps the run locked if this process ends first.
+    The returned context manager yields the file descriptor of the lock. An app that inherits the
+    descriptor keeps the run locked if this process ends first.
 
     Raises:
         UsageError: another process holds the lock.
@@ -323,7 +327,9 @@ def load(directory: Path, *, chain: bool = True) -> RunRecord:
 
 
 def keep_fabric(directory: Path, record: RunRecord) -> None:
-    """Add the networks that the job used to `run.json`, because the job script cannot do it.
+    """Write `record.fabric`, the networks between the nodes of the job, into `run.json`.
+
+    The job script cannot update `run.json`, and so Trimaran does it afterwards.
 
     The file of another user is not changed, because the new file would have another owner.
     `verdict.json` and the report contain the networks in any case.

@@ -13,10 +13,13 @@ FLAGS = frozenset({
     "--ipc", "--no-privs", "--nv", "--nvccli", "--pid", "--rocm", "--underlay", "--unsquash",
     "--userns", "--uts", "--writable-tmpfs",
 })
-"""Flags of Apptainer that only make GPUs available or determine how a container is started."""
+"""Flags of Apptainer that do not change the experiment.
+
+They only make GPUs available, or determine how the container is started.
+"""
 
 LEFT_OUT = frozenset({"bind-paths", "cwd", "devpts", "home", "hostfs", "tmp"})
-"""Values of `--no-mount` that only exclude folders of the host."""
+"""Values of `--no-mount` that do not change the experiment: they only exclude host folders."""
 
 BINDS = ("--bind", "--mount")
 
@@ -29,14 +32,17 @@ VARIABLES = re.compile(
     r"|STALL_CHECK_(DISABLE|TIME_SECONDS)|THREAD_AFFINITY)"
     r"|GOMP_CPU_AFFINITY|KMP_AFFINITY|OMP_(DISPLAY_AFFINITY|PLACES|PROC_BIND)"
 )
-"""Matches environment variables of network libraries, and variables that bind threads to cores.
+"""Matches names of environment variables that do not change the experiment.
 
-Variables of launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, are not included, because
-apps read them.
+These are variables of network libraries, and variables that bind threads to cores. Variables of
+launchers, such as `OMPI_COMM_WORLD_RANK` and `HOROVOD_RANK`, do not match, because apps read them.
 """
 
 READ_ONLY = frozenset({"NCCL_GRAPH_FILE", "NCCL_TOPO_FILE", "NCCL_DEBUG_FILE"})
-"""Variables whose value may be a path, because the library loads no code from this path."""
+"""Variables of NCCL with paths of data files; NCCL loads no code from these paths.
+
+Other variables with a path count as a change of the experiment.
+"""
 
 _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target)=([^,]+)(?:,ro)?")
 
@@ -75,7 +81,10 @@ class SiteSettings(BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changes(self) -> list[str]:
-        """Names of the site file's additions that change the experiment; values may be private."""
+        """The site file's additions that change the experiment: names without values.
+
+        The values are left out because they can be private.
+        """
         return [
             *(f"the flag {_named(flag)}" for flag in self.flags if not _is_neutral(flag)),
             *(f"the variable {name}" for name, value in self.env.items()
@@ -85,7 +94,7 @@ class SiteSettings(BaseModel):
 
     @property
     def words(self) -> list[str]:
-        """All additions as text, for reports."""
+        """All additions with their values, one text for each, for reports."""
         return [
             *([f"fabric {self.fabric}"] if self.fabric else []),
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),
@@ -100,7 +109,8 @@ class SiteSettings(BaseModel):
         with an address or a key, and all binds.
 
         Returns:
-            Field -> indices (`flags`), or names (`env`, `binds`), of the additions.
+            Name of a field -> the additions to leave out: indices in `flags`, names of variables
+            in `env`, paths in the container in `binds`.
         """
         return {
             "flags": {at for at, flag in enumerate(self.flags)
@@ -129,7 +139,7 @@ def _is_neutral(flag: str) -> bool:
 
 
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """Yield the source and target of each bind; the target is "" if the bind cannot be parsed."""
+    """Yield source and target of each bind in the option `name`; ("", "") if it is not parsed."""
     if name == "--mount":
         # Fields in another order, or with quotes, are not parsed.
         found = _MOUNT.fullmatch(value)
@@ -142,7 +152,10 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind hides no folder of the container; a device must keep its own path."""
+    """Return whether a bind leaves all of the image's folders visible.
+
+    A bind below /dev must have the same path on the host and in the container.
+    """
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:
         return source == target

@@ -16,15 +16,21 @@ PLANNED = 4
 """Number of pairs of runs for which the search leaves enough time."""
 
 MOST = 8
-"""Maximum number of pairs of runs in a confirmation, even if time is left."""
+"""Maximum number of pairs of runs in a confirmation, even if time for more pairs is left."""
 
 Pair = tuple[float, float]
-"""Rates of two consecutive runs: the rate of the recipe, and the rate of the candidate."""
+"""Rates of two consecutive runs in the same unit, such as samples per second.
+
+The first rate was measured with the recipe, and the second with the faster settings to confirm.
+"""
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The mean relative gain of the candidate, with its confidence interval."""
+    """The mean relative gain in speed by the tuned settings, such as 0.05 for 5 % more.
+
+    `low` and `high` are the bounds of the confidence interval.
+    """
 
     value: float
     low: float
@@ -32,7 +38,7 @@ class Gain:
 
     @property
     def is_real(self) -> bool:
-        """Whether the whole interval is above 0."""
+        """Whether the candidate is really faster: the whole confidence interval is above 0."""
         return self.low > 0
 
 
@@ -57,10 +63,11 @@ def alternate(
     Every second pair begins with the candidate. The result is empty if a run failed.
 
     Args:
-        default: function that runs the recipe for the pair with the number in its argument, and
+        default: function that runs the recipe; it gets the number of the pair, counted from 1, and
             returns the rate of the run, or None if the run failed.
-        candidate: function that runs the candidate in the same way.
-        may_go_on: function that returns whether time is left for a pair after the first `LEAST`.
+        candidate: the same function for the candidate, the settings to confirm.
+        may_go_on: function that returns whether time is left for another pair. It is called
+            only after the first `LEAST` pairs.
     """
     pairs: list[Pair] = []
     for number in range(1, MOST + 1):

@@ -46,7 +46,12 @@ def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
 
 
 def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int) -> None:
-    """Raise RefusedError if the cores or the samples cannot be divided as requested."""
+    """Check the settings of a configuration against the cores and the batch size.
+
+    Raises:
+        RefusedError: the threads of all ranks exceed the cores of the recipe, or the samples of a
+            rank cannot be divided into the requested number of parts.
+    """
     changed, every = within.changed(configuration).keys(), within.cores
     threads, parts = configuration.get(space.THREADS), configuration.get(space.PARTS)
     if isinstance(threads, int) and threads * ranks > every and (
@@ -59,7 +64,11 @@ def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int
 
 
 def _set_ranks(content: dict[str, Any], base: Recipe, within: Space, ranks: int) -> None:
-    """Set the number of ranks of a node, and adapt cores, launcher, strategy and batch to it."""
+    """Set the number of ranks of a node in the recipe `content`.
+
+    The launcher and the strategy are adapted, too. The cores and the batch size of a rank are
+    changed so that the cores of the node and the global batch stay the same.
+    """
     tuning, batch = within.tuning, space.global_batch(base, within.tuning)
     content["resources"].update(tasks_per_node=ranks, cpus_per_task=within.cores // ranks)
     if ranks == 1:
@@ -112,7 +121,7 @@ def text(of: Recipe, comment: str) -> str:
 
 
 def shown(configuration: Mapping[str, space.Value]) -> str:
-    """Return a configuration as one line, such as `threads 2, precision bf16`."""
+    """Return the settings in one line, such as `threads 2, precision bf16`, for a table."""
     words = (f"{name} {'of the app' if value is None else value}"
              for name, value in configuration.items())
     return ", ".join(words) or "as in the recipe"

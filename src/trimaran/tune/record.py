@@ -35,7 +35,11 @@ class TrialRecord(BaseModel):
 
 
 class Confirmation(BaseModel):
-    """The confirmation: pairs of rates, and the mean relative gain with its confidence interval."""
+    """The result of the confirmation: rates of pairs of runs, and the mean relative gain.
+
+    Each pair has the recipe's rate and the rate with the tuned settings. `gain_low` and `gain_high`
+    are the bounds of the confidence interval.
+    """
 
     pairs: list[tuple[float, float]]
     gain: float
@@ -50,7 +54,7 @@ class TuningRecord(BaseModel):
         steps: number of steps of a trial.
         parameters: values that the search could choose, the recipe's value first.
         best: number of the trial that the search selected.
-        failure: the run of the confirmation that failed, and why; None: none failed.
+        failure: which run of the confirmation failed, and why; None if all runs succeeded.
         written: name of the derived recipe in the subfolder `recipes`; None: no recipe was written.
     """
 
@@ -80,12 +84,12 @@ class TuningRecord(BaseModel):
         write_atomic(folder / FILE, self.model_dump_json(indent=2) + "\n")
 
     def text(self, rate: float) -> str:
-        """Return the text of a rate with its unit."""
+        """Return a rate as text with its unit, such as samples/s."""
         return f"{charts.number(rate)} {self.unit}"
 
 
 def host_words(host: HostFacts) -> str:
-    """Return a short description of the machine `host`, without its name."""
+    """Return cores, processor, memory and GPUs of the machine `host` as text, without its name."""
     gpus = f", {len(host.accelerators)} x {host.accelerators[0]}" if host.accelerators else ""
     return f"{host.cores} cores of {host.processor}, {host.memory_gib:.0f} GiB{gpus}"
 

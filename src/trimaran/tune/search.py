@@ -18,7 +18,7 @@ FIRST = 8
 """Number of trials after which the sampler uses their results instead of random values."""
 
 REPEATS = 50
-"""Number of consecutive proposals without a new configuration after which the search ends."""
+"""The search ends after this number of consecutive proposals without a new configuration."""
 
 CLOSE = 0.02
 """Largest relative difference in rate at which two configurations count as equally fast.
@@ -46,7 +46,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Trial:
-    """A measured configuration."""
+    """One trial: a configuration, and the result of its run."""
 
     number: int
     configuration: dict[str, Value]
@@ -76,11 +76,11 @@ class Search:
     interrupted: bool = False
 
     def run(self) -> None:
-        """Measure the configurations of `Space.first`, then a combination, then proposals.
+        """Measure the first configurations, then a combination, then proposals of the sampler.
 
-        The combination has all changes that were faster than the recipe (`_combined`). The
-        proposals come from the sampler. The search ends when no time is left, or when the sampler
-        proposes no new configuration.
+        The first configurations (`Space.first`) change one setting of the recipe each. The
+        combination (`_combined`) has all changes that were faster than the recipe. The search ends
+        when no time is left, or when the sampler proposes no new configuration.
 
         Raises:
             UsageError: Optuna is not installed.

@@ -18,7 +18,7 @@ STEPS = 4
 """Number of steps of a tuning: data, image, search, confirmation."""
 
 SLOWER = 3.0
-"""Multiple of the recipe's time after which a slow trial is stopped."""
+"""A trial is stopped after this multiple of the duration of the unchanged recipe's run."""
 
 TRIALS = "trials"
 """Subfolder with the run directories of the trials."""
@@ -27,13 +27,16 @@ SPARE = 10.0
 """Seconds that are added to the time limit of a trial."""
 
 RUNS = 2 * confirmation.PLANNED + 4
-"""Number of runs of the recipe's duration that a tuning needs at least: the measurement of the time
-of a step, the recipe's trial, two other trials, and the planned confirmation."""
+"""Minimum number of runs, each as long as a run of the recipe, for which a tuning needs time.
+
+These are the measurement of the time of a step, the recipe's trial, two other trials, and the
+planned confirmation.
+"""
 
 Measure = Callable[[Configuration, str, float], Measured]
 """A function that runs a configuration and returns the result.
 
-Its other arguments are the subfolder of the run and the time limit of the run in seconds.
+Its arguments are the configuration, the subfolder for the run, and the time limit in seconds.
 """
 
 
@@ -156,9 +159,10 @@ class Session:
         return seen.is_real
 
     def run(self) -> Trial | None:
-        """Search, confirm, and record the outcome; return the confirmed trial.
+        """Search and confirm; return the best trial if it is confirmed as faster than the recipe.
 
-        Return None if no trial is faster than the recipe, or if the user stopped the tuning.
+        The outcome is also recorded. Return None if no trial is faster, or if the user stopped the
+        tuning.
         """
         try:
             with self.reporter.step(3, STEPS, f"search: {', '.join(self.space.default)}"):
@@ -185,10 +189,10 @@ class Session:
 
 
 def _more_time(wall: float) -> str:
-    """Return the hint for a tuning whose time is too short.
+    """Return the hint for a tuning whose time limit is too short: the minutes that it needs.
 
-    A longer time makes a run longer by the same factor, up to a limit: a run trains for a fixed
-    share of the time. Thus each further minute adds at most a second to each of the `RUNS` runs.
+    A run trains for a fixed fraction of the time limit, and at most for a fixed time. Thus each
+    further minute makes each of the `RUNS` runs at most one second longer.
 
     Args:
         wall: duration of a run of the recipe in seconds.

@@ -12,7 +12,7 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 
 Value = int | str | None
-"""A value of a parameter; None: the recipe sets no value, and the app uses its default."""
+"""A value of a parameter; None means that the app's default is used."""
 
 Configuration = Mapping[str, Value]
 """The settings of one trial: name of each parameter -> its value."""
@@ -22,7 +22,7 @@ PARTS, PRECISION = "batch-parts", "precision"
 ALLOCATOR, FUSION = "allocator", "fusion-threshold"
 
 NAMES = (RANKS, THREADS, INPUT, PARTS, PRECISION, ALLOCATOR, FUSION)
-"""All parameters, in the order in which they are shown."""
+"""Names of all settings that `trimaran tune` can change, in the order in which they are shown."""
 
 EXACT = frozenset({THREADS, INPUT, ALLOCATOR, FUSION})
 """Parameters that do not change the formulas of the training; expected accuracies stay valid.
@@ -44,7 +44,7 @@ PLAIN_GLIBC = {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024), "MALLOC_MMAP_MAX_": "6
 """The defaults of M_TRIM_THRESHOLD and M_MMAP_MAX, see mallopt(3)."""
 
 TCMALLOC, GLIBC, KEEPING = "tcmalloc", "glibc", "glibc-keeping"
-"""Names of memory allocators; `glibc-keeping` does not return freed memory to the kernel."""
+"""Names of memory allocators to try; `glibc-keeping` is glibc that keeps freed memory."""
 
 _FOR_GPUS = frozenset({"tf32", "fp16", "fp8"})
 _MOST_PARTS = 8
@@ -82,9 +82,10 @@ class Space:
         return {one.name: one.default for one in self.parameters}
 
     def first(self) -> list[dict[str, Value]]:
-        """Return the recipe's configuration, and configurations with one changed value each.
+        """Return the first configurations to measure: the recipe's own, then one per other value.
 
-        If the number of ranks changes, the number of threads is adapted to the cores of a rank.
+        Each differs from the recipe in one setting; but with another number of ranks, the number of
+        threads is adapted to the cores of a rank.
         """
         found = [self.default]
         for one in self.parameters:
@@ -96,7 +97,10 @@ class Space:
         return found
 
     def _threads(self, most: int) -> Value:
-        """Return the largest number of threads to try that is at most `most`, or the smallest."""
+        """Return the largest number of threads to try that is at most `most`.
+
+        If all numbers exceed `most`, return the smallest number.
+        """
         values = next(one.values for one in self.parameters if one.name == THREADS)
         numbers = sorted(value for value in values if isinstance(value, int))
         return max((n for n in numbers if n <= most), default=numbers[0])
@@ -134,7 +138,7 @@ def of(
 
 def _parameter(name: str, default: Value, values: Sequence[Value] | Mapping[str, object]) -> (
         Parameter):
-    """Return a parameter whose first value is `default`; repeated values are removed."""
+    """Return a parameter with `default` as its first value, then `values`, without duplicates."""
     return Parameter(name, default, tuple(dict.fromkeys((default, *values))))
 
 
@@ -144,12 +148,12 @@ def cores(recipe: Recipe) -> int:
 
 
 def doubling(most: int) -> list[int]:
-    """Return the powers of two below `most`, followed by `most`."""
+    """Return 1, 2, 4, ... below `most`, and `most` itself as the last value."""
     return [*(2**power for power in range(most.bit_length()) if 2**power < most), most]
 
 
 def several(recipe: Recipe, tuning: Tuning, options: Mapping[str, Option]) -> bool:
-    """Return whether the number of ranks can be changed with the same global batch."""
+    """Return whether the number of ranks can be changed without changing the global batch."""
     option, given = tuning.strategy, recipe.args
     if option is None or not tuning.launchers or recipe.resources.gpus_per_task:
         return False

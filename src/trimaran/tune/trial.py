@@ -32,7 +32,7 @@ MAX_STEPS, LOG_EVERY, EVAL_EVERY = "max-steps", "log-every", "eval-every"
 PROBE_STEPS = 8
 LEAST_STEPS = 8
 WINDOWS = 12
-"""Number of log lines of a trial; each line has the rate of the steps since the last line."""
+"""Number of times that a trial logs its rate: each time the rate since the previous log line."""
 
 WARM_UP = 0.25
 """Fraction of the steps at the start whose rates are ignored, because these steps are slower."""
@@ -44,14 +44,14 @@ SERIOUS = frozenset({"disk-full", "file-unwritable"})
 
 
 class _Quiet(Silent):
-    """A reporter that shows the output of a run beside the progress bar of the search."""
+    """A reporter that shows the newest output line of a run beside the search's progress bar."""
 
     def __init__(self, outer: Reporter) -> None:
         super().__init__()
         self._outer = outer
 
     def line(self, text: str) -> None:
-        """Show a line of output of the training until the next line."""
+        """Show an output line of the training; the next line replaces it."""
         self._outer.detail(text)
 
 
@@ -62,7 +62,7 @@ class Runner:
     Attributes:
         ready: the request of the recipe, with prepared data and image.
         space: the parameters.
-        metric: the metric of the rate.
+        metric: the metric that the search maximizes, such as the throughput.
         folder: folder of the tuning.
         reporter: shows the output of the runs.
         steps: number of steps of a run.
@@ -133,7 +133,7 @@ class Runner:
 
 
 def short(steps: int) -> dict[str, Argument]:
-    """Return the arguments by which an app trains `steps` steps without evaluation."""
+    """Return the arguments with which an app trains for `steps` steps and makes no evaluation."""
     return {MAX_STEPS: steps, LOG_EVERY: max(1, steps // WINDOWS), EVAL_EVERY: 0}
 
 

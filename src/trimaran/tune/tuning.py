@@ -27,9 +27,9 @@ from trimaran.tune.space import Configuration, Space, Value
 from trimaran.verdict import metrics
 
 TRIALS_AT_LEAST = 30
-"""Number of runs, including the confirmation, that must fit into the time of a tuning.
+"""Number of runs, including the confirmation, for which the time of a tuning must be sufficient.
 
-This number determines the training time of a run.
+The training time of a run follows from this number and the time of the tuning.
 """
 
 SHORTEST, LONGEST = 3.0, 60.0
@@ -152,7 +152,7 @@ def _write(
     request: Request, within: Space, configuration: Configuration, record: TuningRecord,
     folder: Path,
 ) -> None:
-    """Write the derived recipe into `folder`, so that the option `--recipes` accepts `folder`."""
+    """Write the derived recipe below `folder`, so that `--recipes FOLDER` makes it available."""
     seen = record.confirmation
     assert seen is not None  # noqa: S101 - only a confirmed configuration is written
     file = request.recipe
@@ -175,7 +175,7 @@ def _write(
 
 
 def command_line(request: Request, options: Options) -> str:
-    """Return the command for the record: the options that can change rates or trials.
+    """Return the command line for `tuning.json`, with the options that affect rates or trials.
 
     Files are named without their folders. The command has no option `--data`, because packed data
     have the same content in any folder.

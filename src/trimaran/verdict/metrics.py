@@ -22,7 +22,10 @@ from trimaran.run import carriers
 from trimaran.run.carriers import FabricRecord
 
 BEGINNINGS = ("run_start", "resumed_from_step")
-"""Keys of the events at the start and at each resumption; their metadata has the key `ranks`."""
+"""Keys of events in the metrics log that mark the start of a run, or a resumption.
+
+The metadata of these events contain the number of ranks under the key `ranks`.
+"""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Event:
         raise ValueError("the line is not an event")
 
     def number(self, name: str) -> int | None:
-        """Return an integer of the metadata, such as `step` or `epoch_num`, or None."""
+        """Return the integer `name` of the metadata, such as `step`; None if it is no integer."""
         value = self.metadata.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else None
 
@@ -118,13 +121,13 @@ def measure(events: Sequence[Event], metric: Metric, at: str) -> float | None:
 
 
 NOT_READABLE = "not_readable"
-"""Key of an event whose value is the reason why a run cannot measure some metrics.
+"""Key of an event by which a run reports that it cannot measure some metrics.
 
-The metadata of the event have the keys of these metrics in `keys`.
+The value of the event is the reason. The metadata contain the keys of the metrics in `keys`.
 """
 
 REASON = 500
-"""Maximum number of characters of a reason that is shown."""
+"""A reason that a run gives for missing metrics is cut to this number of characters."""
 
 
 def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
@@ -137,7 +140,10 @@ def not_readable(events: Sequence[Event], metric: Metric) -> str | None:
 
 
 def readings(events: Sequence[Event], metric: Metric, at: str) -> list[float]:
-    """Return the values that `measure` uses, in the metric's unit; NaN if a value is not finite."""
+    """Return the logged values from which `measure` computes its result, in the metric's unit.
+
+    A value that is not finite is returned as NaN.
+    """
     found = [event for event in events if event.key == metric.key]
     if at.startswith("median-after-epoch-"):
         first = int(at.rsplit("-", 1)[1])
@@ -229,7 +235,7 @@ class Verdict(BaseModel):
 
 UNNAMED = ("the site file names no `fabric` of the cluster, so the network between the nodes was"
            " not read from the logs")
-"""Note in the verdict on a throughput if the site file does not name the fabric."""
+"""Note beside the verdict on throughput if the site file does not name the cluster's fabric."""
 
 
 def judge_metrics(
@@ -258,8 +264,8 @@ def judge_metrics(
         other_data: how the data differ from the data of the recipe; None: they do not differ.
         image_digest: digest of the image; None: the run was not in a container.
         checked: one line for each comparison of files that preceded the judgement.
-        fabric: networks that the job used; None: the job had one node, or the site file names no
-            fabric of the cluster.
+        fabric: networks between the nodes that the job used; None if the job had one node, or if
+            the site file names no fabric of the cluster.
         several_nodes: whether the run had more than one node.
     """
     slow, unseen = carriers.fault(fabric), carriers.unseen(fabric)
@@ -297,7 +303,7 @@ def _other_experiment(
 
 
 def _not_judged(recipe: Recipe) -> list[str]:
-    """Return the reasons why expectations of a recipe judge no run."""
+    """Return why a recipe cannot judge any run, such as that it has no expectations yet."""
     if not recipe.expected:
         return ["the recipe has no expectations yet, because no result has been measured"]
     return [f"{expected.metric} is not judged: {expected.unjudged}"
@@ -396,7 +402,7 @@ def _basis(expected: Expectation) -> str:
 
 
 def _extra_rows(recipe: Recipe, card: Card, events: Sequence[Event]) -> list[Row]:
-    """Return rows for metrics that the run reported but the recipe does not expect."""
+    """Return rows for metrics without an expectation; they do not affect the verdict of the run."""
     judged = {expected.metric for expected in recipe.expected}
     return [
         Row(metric=name, unit=metric.unit, digits=metric.digits, at=metric.shown,

@@ -37,7 +37,7 @@ from trimaran.verdict.metrics import Event, Verdict
 
 @dataclass(frozen=True)
 class JudgedRun:
-    """A completed run whose files agree, and its verdict."""
+    """A completed run and its verdict; the files of the run agree with each other."""
 
     directory: Path
     record: RunRecord
@@ -133,7 +133,7 @@ def check(
 
 
 def other_data(record: RunRecord) -> str | None:
-    """Return how the data of a run differ from the hashes in their contracts, or None."""
+    """Return which data sets of a run differ from the pinned hashes; None if all agree."""
     others = [
         f"the data set {data.name} of the run is not the one that its contract pins (dataset.json"
         f" {data.sha256[:12]}…)"
@@ -206,10 +206,11 @@ def _command(record: RunRecord, recipe: Recipe) -> Iterator[str]:
 
 
 def _expected(record: RunRecord, launch: LaunchSpec, recipe: Recipe) -> LaunchSpec:
-    """Return the specification that follows from the recipe and the other records of the run.
+    """Return the launch specification that the run should have had, for comparison with `launch`.
 
-    Values that depend on the machine are copied from `launch`: the path of the run directory, the
-    use of file system images for data sets, and options of the engine.
+    It is built again from the recipe and the other records of the run. Values that depend on the
+    machine are copied from `launch`: the path of the run directory, the use of file system images
+    for data sets, and options of the engine.
     """
     images = {mount.source for mount in launch.mounts if mount.image}
     added = {modification.kind: Path(modification.path) for modification in record.modified}
@@ -329,11 +330,11 @@ def chain_faults(
 
 
 def chain_notes(directory: Path) -> list[str]:
-    """Return a note for each job that began at an earlier step than its predecessor had reached.
+    """Return a note for each job that began at an earlier step than the previous job had reached.
 
-    The jobs are the links of the job chain in `directory`: each continues the training of the
-    previous one. The cause may be that the user removed checkpoints. The training is complete
-    nevertheless, so that this is a note and not a fault.
+    Each job of the run in `directory` continues the training of the previous job. It begins
+    earlier, for example, if the user removed checkpoints. The training is complete nevertheless, so
+    that this is a note and not a fault.
     """
     return [
         f"link {link.number} began at step {link.step}, but the previous link ended at step"
@@ -376,5 +377,5 @@ def _initial(initial: InitialRecord, links: Sequence[Link]) -> Iterator[str]:
 
 
 def _sequence(number: str) -> str:
-    """Return the number of a job without the name of the server, which some commands append."""
+    """Return a job number without the server's name: `7` for `7.server`."""
     return re.split(r"[.;]", number, maxsplit=1)[0]

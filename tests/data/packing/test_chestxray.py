@@ -24,7 +24,7 @@ PATIENTS = 20
 
 
 def rows() -> list[str]:
-    """Return the lines of a table: two images of each patient."""
+    """Return the lines of NIH's table for made-up patients, with two images of each patient."""
     findings = ["No Finding", "Effusion|Mass", "Hernia", "Infiltration"]
     return [
         f"{patient:08d}_{follow:03d}.png,{findings[(patient + follow) % 4]},{follow},{patient},50"
@@ -34,7 +34,7 @@ def rows() -> list[str]:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Return a folder with the table and twelve archives of its images, two of which are empty."""
+    """Return a folder with the table and twelve archives; two archives contain no images."""
     folder = tmp_path / "nih"
     folder.mkdir()
     (folder / TABLE).write_text("\n".join([HEAD, *rows()]) + "\n")

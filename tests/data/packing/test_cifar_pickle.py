@@ -122,7 +122,10 @@ def test_an_array_without_its_state_has_no_images() -> None:
 
 
 def test_a_bomb_ends_soon() -> None:
-    """Nested lists of references double in size with each operation, but are never expanded."""
+    """A pickle that would expand without limit is refused at once.
+
+    Nested lists of references double in size with each operation, but are never expanded.
+    """
     doubling = b"\x80\x02]q\x00" + b"".join(b"](h%ch%ceq%c" % (at, at, at + 1) for at in range(99))
     with pytest.raises(NotABatchError, match="does not end with one dictionary"):
         records(doubling + b".")

@@ -32,7 +32,7 @@ NAME = "tiny-cifar"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """Return the folder with both archives."""
+    """Return the path of the folder for CIFAR-10's binary and Python archives."""
     return tmp_path / "world"
 
 
@@ -176,7 +176,7 @@ def test_a_fault_of_the_contract_is_named(
 def test_a_link_in_the_archive_is_not_followed(
     checkout: Path, described: dict[str, Any], world: Path, own_place: Path
 ) -> None:
-    """Only members that the contract names are read; no other member is written."""
+    """An archive is refused if a needed file in it is a link, and no other member is written."""
     files = cifars.folders()["binary"]
     secret = files.pop(f"{cifars.BINARY}/test_batch.bin")
     (world / "secret").write_bytes(secret)

@@ -20,7 +20,7 @@ from trimaran.data.packing.pictures import BadImage
 
 
 def xray(**more: object) -> bytes:
-    """Return the content of a DICOM file of pydicom with changed attributes."""
+    """Return pydicom's file CT_small.dcm with changed attributes; None deletes an attribute."""
     dataset = pydicom.dcmread(str(get_testdata_file("CT_small.dcm")))
     for key, value in more.items():
         if value is None:

@@ -23,7 +23,7 @@ COLOURS = {"r": (255, 0, 0), "g": (0, 255, 0), "b": (0, 0, 255), "w": (255, 255,
 
 
 def affine(a: float, b: float, c: float, d: float, x: int = 0, y: int = 0) -> tuple[int, ...]:
-    """Return an affine matrix in the fixed-point format of a video file."""
+    """Return an affine matrix in the fixed-point format of a video file's header."""
     return (round(a * ONE), round(b * ONE), 0, round(c * ONE), round(d * ONE), 0, x, y, LAST)
 
 
@@ -61,7 +61,10 @@ NONE = {
 
 
 def film(path: Path, matrix: tuple[int, ...]) -> Path:
-    """Write a video of two frames with four coloured quarters; the header has this matrix."""
+    """Write a video of two frames with four coloured quarters, and `matrix` in its header.
+
+    The display matrix in a header turns or flips the video when it is shown.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.repeat(np.repeat(
         np.array([COLOURS[one] for one in "rgbw"], np.uint8).reshape(2, 2, 3), 24, 0), 32, 1)
@@ -114,7 +117,7 @@ def test_a_part_is_cut_out_of_what_is_shown(tmp_path: Path) -> None:
 
 
 def into(path: Path, other: Path) -> Path:
-    """Copy the packets of a video, and its matrix, into a file of another container format."""
+    """Copy a video without decoding, and with its display matrix, into another container format."""
     with av.open(str(path)) as source, av.open(str(other), "w") as target:
         stream = target.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):

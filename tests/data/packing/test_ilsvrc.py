@@ -22,7 +22,7 @@ from trimaran.reporting import Silent
 
 @pytest.fixture(autouse=True)
 def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use one process, because starting more processes takes longer than packing these images."""
+    """Use one process: starting several takes longer than packing these few images."""
     monkeypatch.setattr("trimaran.pool.cores", lambda: 1)
 
 
@@ -104,7 +104,7 @@ def test_get_checks_and_packs(contract: ImageNet, tars: Path) -> None:
 
 
 def damaged(contract: ImageNet, tars: Path) -> Path:
-    """Return the folder of a packed data set that `verify` has found damaged."""
+    """Pack a data set, damage a shard so that `verify` finds the damage, and return the folder."""
     folder = cache.get(contract, offline=True, reporter=Silent(), source=tars)
     (folder / "val-00000.tar").write_bytes(b"")
     assert cache.verify(contract, reporter=Silent(), workers=1)
@@ -241,7 +241,10 @@ def test_a_damaged_header_is_not_taken_for_the_end_of_a_tar(tars: Path, name: st
 
 @pytest.mark.parametrize("number", ["n01", "n02", "n03"])
 def test_a_tar_without_its_end_is_refused(tars: Path, number: str) -> None:
-    """The tars of n03, n02 and n01 follow one another."""
+    """A tar of a class without its end mark is refused, wherever it is in the outer tar.
+
+    The tars of n03, n02 and n01 follow one another.
+    """
     content = classes(tars)[f"{number}.tar"].rstrip(b"\0")
     rewrite(tars, **{number: content + bytes(-len(content) % 512)})
     with refused("data-damaged", ilsvrc.TRAIN, "byte"):

@@ -46,7 +46,7 @@ def clips(tmp_path: Path) -> Path:
 
 
 class Told(Silent):
-    """A reporter that keeps the warnings."""
+    """A reporter that keeps the warnings in a list, so that tests can read them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ MOTION = Motion(side=9, frames=6, items=2, speed=2, seed=1)
 
 @pytest.fixture
 def documents(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Return the contract of the data set `moved`, whose items come from the data set `small`."""
+    """Return the contract of the data set `moved`, made from images of the data set `small`."""
     world = tmp_path / "world"
     datasets.write(checkout / "recipes/data/small.yaml", datasets.document(world))
     for variable in ("DEBIAN", "SNAPSHOT", "PYPI"):

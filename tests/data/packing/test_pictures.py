@@ -19,7 +19,7 @@ TURNED = (0x112, 3, 1, b"\0\6")
 
 
 def exif(*tags: tuple[int, int, int, bytes]) -> bytes:
-    """Return EXIF data with these tags: number, type, count, and the four bytes of the value."""
+    """Return EXIF data with `tags`; each tag has number, type, count and four bytes of value."""
     entries = b"".join(struct.pack(">HHI4s", *tag) for tag in tags)
     return b"Exif\0\0MM\0*" + struct.pack(">IH", 8, len(tags)) + entries + bytes(4)
 
@@ -75,7 +75,10 @@ def test_grey_stays_grey() -> None:
 
 
 def test_an_image_is_turned_as_its_exif_says() -> None:
-    """DALI applies the orientation, too; therefore the packed image has no EXIF data."""
+    """An image is rotated as its EXIF data demand, and packed without EXIF data.
+
+    With EXIF data, DALI would rotate the packed image again.
+    """
     source = with_exif(jpeg(1, (60, 40)), exif(TURNED))
     image = opened(pictures.scaled(source, 20, 95))
     assert image.size == (20, 30)

@@ -262,7 +262,7 @@ def out(source: Path, tmp_path: Path) -> Path:
 
 
 def described(out: Path, change: Callable[[dict[str, dict[str, object]]], object]) -> list[str]:
-    """Change the parsed `dataset.json`, and return the faults that `verify` finds."""
+    """Apply `change` to the content of `dataset.json`; return the faults that `verify` reports."""
     document = json.loads((out / DATASET).read_text())
     change(document)
     (out / DATASET).write_text(json.dumps(document))

@@ -57,7 +57,10 @@ def about(content: bytes) -> dict[str, Any]:
 def described(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., DownloadedText]:
-    """Return a function that writes a changed contract of a small dictionary, and loads it."""
+    """Return a function that writes a contract of a small dictionary, and loads it.
+
+    The arguments of the function replace keys of the contract.
+    """
     made = dictionary()
     deb = datasets.package({f"{FOLDER}/{name}": content for name, content in made.items()})
     path = tmp_path / "mirror/debian/pool/small.deb"

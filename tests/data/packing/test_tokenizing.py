@@ -54,7 +54,10 @@ def test_tokens_become_the_same_text_again(made: str, texts: list[str]) -> None:
 @settings(deadline=None)
 @given(TEXT)
 def test_bytes_are_the_tokens_that_the_library_gives(text: str) -> None:
-    """The packer makes byte tokens itself, because the library takes much longer for them."""
+    """Byte tokens of the packer are equal to the tokens of the library.
+
+    The packer computes them itself, because the library takes much longer.
+    """
     reader = Tokenizer.from_buffer(file("bytes"))
     (tokens,) = Encoder(file("bytes"), PLACE).encode([text.encode()])
     assert tokens[:-1].tolist() == reader.encode(text).ids == list(text.encode())
@@ -82,7 +85,10 @@ def test_a_small_text_gives_a_smaller_vocabulary() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_a_bpe_is_the_same_for_any_number_of_threads(threads: int) -> None:
-    """Each run has its own process, because the library sets threads and hash seeds only once."""
+    """A BPE tokenizer is the same for any number of threads with which it is trained.
+
+    Each training has its own process, because the library sets threads and hash seeds only once.
+    """
     program = (
         "import sys, writtentexts; from trimaran.data.packing import tokenizing\n"
         f"tokenizing.use_threads({threads})\n"
@@ -106,7 +112,10 @@ def test_a_large_vocabulary_has_four_bytes_a_token() -> None:
 
 
 def test_truncation_and_padding_of_a_file_are_not_used() -> None:
-    """Truncation would lose text, and padding would add tokens that are not in the text."""
+    """Settings for truncation and padding in a tokenizer file are ignored.
+
+    Truncation would lose text, and padding would add tokens that are not in the text.
+    """
     tokenizer = Tokenizer.from_buffer(file("bpe:300"))
     plain = tokenizer.encode("the ship sails").ids
     tokenizer.enable_truncation(2)
@@ -126,14 +135,17 @@ def test_what_is_no_tokenizer_is_refused(content: bytes) -> None:
 
 
 def test_an_end_that_is_not_special_is_refused() -> None:
-    """The library would also find such an end token within a text."""
+    """A tokenizer is refused if its end token is not a special token.
+
+    The library would also find such an end token within a text.
+    """
     token = {**json.loads(file("bpe:300"))["added_tokens"][0], "special": False}
     with refused("tokenizer-invalid", END):
         Encoder(changed(added_tokens=[token]), PLACE)
 
 
 def unigram(*more: tuple[str, float]) -> bytes:
-    """Return a tokenizer file with a Unigram model, to whose vocabulary `more` is added."""
+    """Return a tokenizer file with a Unigram model; `more` adds tokens to its vocabulary."""
     pieces = [("<unk>", 0.0), ("a", -1.0), ("<", -5.0), ("/", -5.0), ("s", -3.0), (">", -5.0)]
     tokenizer = Tokenizer(models.Unigram([*pieces, *more], unk_id=0))
     tokenizer.add_special_tokens(["</s>"])

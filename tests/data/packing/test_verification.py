@@ -24,7 +24,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def refused_in(name: str, real: Callable[[Path], bool]) -> Callable[[Path], bool]:
-    """Return `real`, changed to raise PermissionError for paths that contain `name`."""
+    """Return `real`, wrapped to raise PermissionError for paths that contain `name`."""
     def asked(path: Path) -> bool:
         if name in str(path):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
@@ -104,7 +104,10 @@ def test_a_description_that_cannot_be_is_found(
 
 
 def test_one_png_among_jpegs_is_no_fault(source: Path, tmp_path: Path) -> None:
-    """ImageNet has such a file; decoders detect the format from the first bytes."""
+    """A PNG file with the name of a JPEG is no fault, because ImageNet has such a file.
+
+    Decoders detect the format from the first bytes.
+    """
     (source / "train/cat/one.jpg").write_bytes(photos.png(1))
     pack(source, tmp_path / "other", samples=20)
     assert faults(tmp_path / "other") == []

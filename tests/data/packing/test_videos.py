@@ -123,7 +123,10 @@ def test_what_is_cut_off_is_a_fault_and_not_the_end(
 def test_every_file_that_is_cut_off_is_a_fault_even_if_they_are_cut_alike(
     ending: str, codec: str, count: int, tmp_path: Path
 ) -> None:
-    """For files that are truncated at the same byte, FFmpeg may not repeat its message."""
+    """Every truncated file is a fault, even if several files are truncated at the same byte.
+
+    FFmpeg may not repeat its message for such files.
+    """
     for number in range(count):
         path = cut(film(tmp_path / f"{number}.{ending}", codec), 0.8)
         with pytest.raises(BadImage, match=r"is damaged after frame \d+: File ended prematurely"):
