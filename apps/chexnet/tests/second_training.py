@@ -175,7 +175,8 @@ class Second:
 def close(ours: Arrays, theirs: Arrays, first: Arrays, names: Sequence[str] = ()) -> None:
     """Assert that the arrays `ours` and `theirs` are nearly equal.
 
-    The difference is at most 1 percent of the largest change since `first`, plus 2e-6.
+    The difference is at most 1 percent of the largest change of `theirs` from the initial values
+    in `first`, plus 2e-6.
     """
     assert ours.keys() == theirs.keys()
     for name in names or ours:

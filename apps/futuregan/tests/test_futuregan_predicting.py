@@ -24,7 +24,7 @@ from futuregan.settings import EvaluateSettings
 PAST, FUTURE = plain_future.PAST, plain_future.FUTURE
 CPU = torch.device("cpu")
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""Frames of the validation sequences of the fixture `colours`."""
+"""The validation sequences of the fixture `colours`, (frames, H, W, C) each."""
 
 
 def seen(frames: NDArray[Any]) -> NDArray[np.float64]:
