@@ -37,7 +37,7 @@ COUNTS = {"train": 3, "val": 7, "test": 5}
 
 @pytest.fixture(scope="module")
 def model() -> Restored:
-    """A network with random weights and random statistics."""
+    """A network with random weights and random statistics of batch normalization."""
     tf.keras.utils.set_random_seed(1)
     built, draw = network.build("small", 32, 3, "fp32"), np.random.default_rng(2)
     for part in (built.body, built.head):

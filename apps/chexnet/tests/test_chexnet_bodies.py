@@ -35,7 +35,7 @@ its own."""
 def test_a_body_is_given_the_colours_that_its_weights_were_trained_with(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expected colours follow Keras's `preprocess_input` in its modes `torch` and `caffe`.
+    """The first layer gets colours as from Keras's `preprocess_input`, mode `torch` or `caffe`.
 
     Only the first layers are built.
     """

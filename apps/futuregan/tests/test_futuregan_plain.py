@@ -94,7 +94,10 @@ def test_a_layer_is_scaled_once_whether_it_or_its_inputs_are_the_larger(
 
 
 def test_all_weights_begin_as_normal_numbers_and_all_biases_at_0() -> None:
-    """Only the output layers of a residual generator have initial weights of 0."""
+    """Weights begin with mean 0 and standard deviation 1, biases with 0.
+
+    Only the output layers of a residual generator have initial weights of 0.
+    """
     torch.manual_seed(3)
     shape = Shape(16, 3, 2, 3, 32, residual=True, skip=4)
     stddev = MinibatchStddev(4, batch_sizes("8"), ALONE)
