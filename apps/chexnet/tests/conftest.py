@@ -9,10 +9,10 @@ from written_findings import image, pack
 
 
 def pytest_collection_modifyitems() -> None:
-    """Limit TensorFlow to one thread, as the trainings of the contract's tests require.
+    """Limit TensorFlow to one thread, as the tests of the app contract require.
 
-    TensorFlow accepts the number of threads only before its first operation, and some of these
-    trainings run in this process after other tests.
+    TensorFlow accepts the number of threads only before its first operation, and some trainings
+    of these tests run in this process after other tests.
     """
     import tensorflow as tf  # the process that only hands out tests does not need it
 

@@ -71,7 +71,7 @@ def ten_parts() -> list[Box]:
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> None:
-    """Assert that pixels differ by at most 1, and by less than 0.01 on average."""
+    """Assert that the pixels of two images differ by at most 1, on average by less than 0.01."""
     difference = np.abs(found.astype(float) - expected)
     assert difference.max() <= 1
     assert difference.mean() < 0.01

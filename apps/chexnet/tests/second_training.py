@@ -16,13 +16,13 @@ MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])  # 
 EPSILON, MOMENTUM = 1e-3, 0.9  # of batch normalization
 LAYERS = range(3)
 Arrays = dict[str, np.ndarray]
-"""Name of a weight or of a statistic -> its values."""
+"""Name of a weight, or of a running statistic of batch normalization -> its values."""
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """Function from logits and labels to the loss of each image."""
 
 
 def weights_of(found: Any) -> Arrays:
-    """Return copies of the weights and statistics of a network of the app."""
+    """Return copies of the weights and batch normalization statistics of a network of the app."""
     values = {}
     for at in LAYERS:
         values[f"kernel.{at}"] = found.body.get_layer(f"small.{at}").kernel
@@ -35,7 +35,7 @@ def weights_of(found: Any) -> Arrays:
 
 
 def features(values: Mapping[str, Any], images: Any, *, training: bool) -> tuple[tf.Tensor, Arrays]:
-    """Return the features of images with values 0..255, and the updated statistics."""
+    """Return the features of images of 0..255, and the new batch normalization statistics."""
     found = tf.cast(images, tf.float64) / 255
     if found.shape[-1] == 1:
         found = tf.concat([found] * 3, -1)
@@ -90,7 +90,7 @@ def of_classes(found: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 def gradients(
     values: Arrays, images: Any, labels: Any, loss: Loss, *, training: bool
 ) -> tuple[np.ndarray, Arrays, Arrays]:
-    """Return the loss of each image, the gradients of the summed loss, and the new statistics."""
+    """Return the loss of each image, the gradients of their sum, and the new running statistics."""
     given = {name: tf.constant(value) for name, value in values.items()}
     learned = [name for name in given if not name.startswith(("mean", "variance"))]
     with tf.GradientTape() as tape:
@@ -175,7 +175,8 @@ class Second:
 def close(ours: Arrays, theirs: Arrays, first: Arrays, names: Sequence[str] = ()) -> None:
     """Assert that the arrays `ours` and `theirs` are nearly equal.
 
-    The difference is at most 1 percent of the largest change since `first`, plus 2e-6.
+    The difference is at most 1 percent of the largest change of `theirs` from the initial values
+    in `first`, plus 2e-6.
     """
     assert ours.keys() == theirs.keys()
     for name in names or ours:

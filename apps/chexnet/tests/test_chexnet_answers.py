@@ -37,7 +37,7 @@ COUNTS = {"train": 3, "val": 7, "test": 5}
 
 @pytest.fixture(scope="module")
 def model() -> Restored:
-    """A network with random weights and random statistics."""
+    """A network with random weights and random statistics of batch normalization."""
     tf.keras.utils.set_random_seed(1)
     built, draw = network.build("small", 32, 3, "fp32"), np.random.default_rng(2)
     for part in (built.body, built.head):
@@ -104,7 +104,10 @@ def test_the_command_says_what_scikit_learn_says_of_logits_by_hand(
 
 
 def answered(count: int = 300) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return labels, logits and names of three findings; the second has the largest logits."""
+    """Return random labels and logits, (count, 3), and the names of the three findings.
+
+    The second finding has the largest logits.
+    """
     draw = np.random.default_rng(5)
     labels = (draw.random((count, 3)) < [0.3, 0.5, 0.1]).astype(float)
     return labels, np.array([1, 4, 0.5]) * (labels - 0.4) + draw.normal(0, 1, labels.shape), NAMES

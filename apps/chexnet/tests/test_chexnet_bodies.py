@@ -35,7 +35,7 @@ its own."""
 def test_a_body_is_given_the_colours_that_its_weights_were_trained_with(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The expected colours follow Keras's `preprocess_input` in its modes `torch` and `caffe`.
+    """The first layer gets colours as from Keras's `preprocess_input`, mode `torch` or `caffe`.
 
     Only the first layers are built.
     """
@@ -158,9 +158,9 @@ def test_mobilenet_computes_what_torchvision_does_with_its_weights(tmp_path: Pat
 
 
 def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: Path) -> None:
-    """Each tensor has the written values, with a storage of its own or with a shared storage.
+    """Each tensor read from a PyTorch file has the values that were written.
 
-    PyTorch sorts the storages by their keys.
+    Each tensor has its own storage, or all share one. PyTorch sorts the storages by their keys.
     """
     tensors = {f"t{at}": np.arange(3 * at, 3 * at + 6 + at, dtype=np.float32) for at in range(12)}
     found = torchfile.read(torch_file(tmp_path / "a.pth", tensors))
@@ -276,7 +276,7 @@ def test_ranks_of_keras_begin_alike_and_average(monkeypatch: pytest.MonkeyPatch)
 
 
 class Second(TensorFlowStrategy):
-    """One of two ranks; the other rank adds 3 to each sum."""
+    """A stand-in for one of two ranks; the other rank contributes 3 to each sum over the ranks."""
 
     def sum(self, values: Any) -> list[float]:
         return [one + 3.0 for one in values]
@@ -326,7 +326,7 @@ def test_keras_takes_the_batches_of_each_epoch() -> None:
 
 
 def test_the_defaults_are_those_of_the_publications() -> None:
-    """Sources: CheXNet, sections 2.1 and 3, and Goyal et al., section 5.1.
+    """The default options are those of CheXNet, sections 2.1 and 3, and Goyal et al., section 5.1.
 
     The warm-up of the pre-training has five epochs with a global batch of 8,192.
     """

@@ -113,7 +113,10 @@ def test_a_picture_has_a_curve_of_each_finding_that_has_one() -> None:
 
 
 def test_the_table_puts_the_14_findings_beside_those_of_others() -> None:
-    """Of 14 findings, ten are better than in CheXNet, three are worse, and one is undefined."""
+    """The table has the AUROCs of the run beside published AUROCs, and counts the better ones.
+
+    Of 14 findings, ten are better than in CheXNet, three are worse, and one is undefined.
+    """
     names, (labels, logits) = tuple(REFERENCE), fourteen()
     found = scores.score(labels, logits)
     between = scores.intervals(labels, logits, seed=0, draws=20)

@@ -35,9 +35,9 @@ def parameters(found: Network) -> int:
     ("vgg16", 134_260_544 + 14 * 4097), ("mobilenetv2", 2_257_984 + 14 * 1281),
 ])
 def test_the_networks_are_as_large_as_published(name: str, count: int) -> None:
-    """The sizes are from Keras's documentation, without the layer of 1,000 outputs.
+    """Parameter counts equal Keras's documentation, without the layer of 1,000 outputs.
 
-    The size of MobileNetV2 is from torchvision: 2,223,872 weights and 34,112 statistics.
+    The count of MobileNetV2 is from torchvision: 2,223,872 weights and 34,112 statistics.
     """
     assert parameters(network.build(name, 224, 14, "fp32")) == count
 

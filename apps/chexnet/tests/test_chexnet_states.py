@@ -23,7 +23,10 @@ from trainkit.testing.refusals import assert_reported
 STEPS = 18
 LAST = ("--patience", "0", "--stop-after", "2", "--epochs", "9", "--frozen-epochs", "9",
         "--base-lr", "1e-12")
-"""Options of a training that learns nothing, so that its third evaluation is its last one."""
+"""Options of a training that learns nothing, and therefore stops early.
+
+The AUROC never rises after the first evaluation, so that the third evaluation ends the training.
+"""
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +37,10 @@ def program(findings: Path) -> Program:
 
 
 def half(program: Program, folder: Path, *words: str) -> tuple[Path, Path]:
-    """Make an uninterrupted run, and one that resumes within an epoch; return both folders."""
+    """Make an uninterrupted run, and one that resumes within an epoch; return both folders.
+
+    `words` are the options of both runs, such as a half precision.
+    """
     whole, first, rest = (folder / name for name in ("whole", "first", "rest"))
     words = (*words, "--eval-every", "0")  # at the end of the first there would be one more
     assert program.main(whole, *words) == 0

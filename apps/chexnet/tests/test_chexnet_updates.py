@@ -108,7 +108,10 @@ def names(found: network.Network) -> list[str]:
 def test_ranks_of_unequal_shares_make_the_gradient_of_the_whole_batch(
     training: Callable[..., Training], tmp_path: Path
 ) -> None:
-    """One rank has three of five images, the other rank has two; the gradients are averaged."""
+    """The average of the gradients of two ranks is the gradient of the whole batch.
+
+    One rank has three of five images, the other rank has two.
+    """
     images, labels = some(5)
     given = []
     for rank, own in enumerate((slice(0, 3), slice(3, 5))):
@@ -240,9 +243,9 @@ def test_everything_that_changes_with_the_steps_comes_back(
 
 
 def test_ranks_are_compared_by_all_that_is_learned(training: Callable[..., Training]) -> None:
-    """The digest changes with each trainable weight, but not with statistics.
+    """The digest changes with each trainable weight, but not with batch normalization statistics.
 
-    The statistics differ between the ranks within an epoch.
+    These statistics differ between the ranks within an epoch.
     """
     made = training().trained
     learned = {id(one) for part in (made.network.body, made.network.head)

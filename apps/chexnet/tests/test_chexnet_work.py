@@ -18,9 +18,9 @@ def test_the_file_has_the_layers_of_the_networks_as_they_are(name: str, size: in
 
 
 def test_layers_are_counted_as_by_hand() -> None:
-    """The network `small` has three convolutions of stride 2, and a dense layer.
+    """Weights, operations and outputs of the layers of the network `small` equal hand counts.
 
-    The convolutions have 8, 16 and 32 features.
+    It has three convolutions of stride 2 with 8, 16 and 32 features, and a dense layer.
     """
     found = {layer[0]: layer[1:] for layer in work.describe("small", 32)["layers"]}
     assert found["small.0"] == [[3 * 3 * 3 * 8], 2 * 16 * 16 * 8 * 27, 16 * 16 * 8]

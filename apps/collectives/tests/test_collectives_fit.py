@@ -1,4 +1,4 @@
-"""Tests of the fitted model: it finds known parameters, and no change of protocol in error."""
+"""Tests of the fitted model: it finds known parameters, and real changes of protocol only."""
 
 from __future__ import annotations
 

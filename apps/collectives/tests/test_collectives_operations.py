@@ -108,7 +108,7 @@ class MiddleRank(Strategy):
 
 
 class Willing(Library):
-    """A library that refuses no operation on this rank."""
+    """A library that accepts every operation on this rank."""
 
     def lacks(self, operation: Operation) -> str | None:
         return None

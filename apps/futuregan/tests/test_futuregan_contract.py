@@ -23,7 +23,10 @@ TRAINING = f"""
 """
 """With 9 clips: 3 steps at 8 pixels, 5 steps that fade in 16 pixels, and 10 more steps."""
 FEW = "--eval-every 0 --stddev-group 2 --log-every 1 --base-lr 1e-4"
-"""Options with a small learning rate, because Adam amplifies rounding errors at a larger rate."""
+"""Options of trainings on different numbers of ranks, whose metrics are compared.
+
+The learning rate is small, because Adam amplifies rounding errors at a larger rate.
+"""
 
 
 class TestContract(Contract):

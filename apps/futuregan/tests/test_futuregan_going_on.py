@@ -32,7 +32,10 @@ from trainkit.torch.strategy import TorchStrategy
 
 TRAIN = [coloured(17, 16, 16, 1), coloured(14, 16, 16, 2)]
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""Frames of the validation sequences of the fixture `colours`; `TRAIN` has the training frames."""
+"""The validation sequences of the fixture `colours`, (frames, H, W, C) each.
+
+`TRAIN` contains its training sequences.
+"""
 SEED = 23
 ALONE = TorchStrategy()
 
@@ -196,7 +199,10 @@ def test_a_checkpoint_has_all_that_decides_how_it_goes_on(whole: Path) -> None:
 
 
 def test_scores_of_a_run_are_those_that_numpy_gives_its_average(whole: Path) -> None:
-    """NumPy computes clips, predictions and scores. The generator itself has other scores."""
+    """The scores of a run equal those of the moving average, computed in NumPy.
+
+    They differ from the scores of the generator without averaging.
+    """
     parts, evaluation = (checkpoint.load(reading.checkpoints(whole)[-1])["parts"],
                          reading.result(whole)["evaluation"])
     clips = np.moveaxis(np.stack(cut(HELD, 5, 10, 2)).astype(float), 4, 1) * 2 / 255 - 1

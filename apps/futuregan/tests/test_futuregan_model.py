@@ -107,7 +107,10 @@ def test_the_discriminator_grows_without_a_jump() -> None:
 
 
 def test_the_order_in_memory_changes_nothing_but_rounding() -> None:
-    """The comparison includes the second-order gradients of a gradient penalty."""
+    """Scores and gradients are nearly equal in both memory formats of PyTorch.
+
+    The comparison includes the second-order gradients of a gradient penalty.
+    """
     found = []
     for layout in (torch.contiguous_format, torch.channels_last_3d):
         torch.manual_seed(1)

@@ -53,7 +53,10 @@ def test_the_generator_makes_what_numpy_makes(
 ])
 @pytest.mark.parametrize("group", [2, 4])
 def test_the_discriminator_makes_what_numpy_makes(size: int, fade: float, group: int) -> None:
-    """One call gets two batches of five clips; no group contains clips of both batches."""
+    """The discriminator's scores equal the NumPy reference for two batches in one call.
+
+    Each batch has five clips; no group contains clips of both batches.
+    """
     critic = Discriminator(Shape(16, 3, 2, 3, 4), MinibatchStddev(group, batch_sizes("8"), ALONE))
     weights = drawn(critic, 2)
     batches = [clips(5, 5, size, seed) * scale for seed, scale in ((1, 1), (2, 0.3))]
@@ -91,7 +94,10 @@ def test_a_layer_is_scaled_once_whether_it_or_its_inputs_are_the_larger(
 
 
 def test_all_weights_begin_as_normal_numbers_and_all_biases_at_0() -> None:
-    """Only the output layers of a residual generator have initial weights of 0."""
+    """Weights begin with mean 0 and standard deviation 1, biases with 0.
+
+    Only the output layers of a residual generator have initial weights of 0.
+    """
     torch.manual_seed(3)
     shape = Shape(16, 3, 2, 3, 32, residual=True, skip=4)
     stddev = MinibatchStddev(4, batch_sizes("8"), ALONE)
@@ -130,9 +136,10 @@ TURNED = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(6)).dou
 
 
 def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two gradients with respect to `values`, of the same shape: of first and second order.
+    """Return a first-order and a second-order gradient with respect to `values`.
 
-    The first is the gradient of the sum of `added` times `turned`.
+    The first is the gradient g of the sum of `added` * `turned`, the second is the gradient of the
+    sum of g * g * `values`.
     """
     (slopes,) = torch.autograd.grad((added * turned).sum(), values, create_graph=True)
     (again,) = torch.autograd.grad((slopes * slopes * values).sum(), values)
@@ -143,7 +150,10 @@ def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]
 def test_over_ranks_the_deviation_and_its_slopes_are_those_of_all_clips(
     parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The comparison includes second-order gradients, and ranks with unequal numbers of clips."""
+    """Deviation and gradients on several ranks equal those of all clips in one process.
+
+    Second-order gradients and ranks with unequal numbers of clips are included.
+    """
     alone = VALUES.clone().requires_grad_()
     deviation = alone.sub(alone.mean(0)).square().mean(0).add(1e-8).sqrt().mean()
     assert deviation.item() == pytest.approx(plain.deviations(VALUES.numpy(), 4)[0])

@@ -79,7 +79,10 @@ def test_scores_are_those_of_numpy(
 
 @pytest.mark.parametrize("still", [True, False])
 def test_the_margin_is_over_whichever_needs_no_training_and_is_better(still: bool) -> None:
-    """The repeated last frame is better for still frames, linear extrapolation for even changes."""
+    """The margin is the score of the prediction minus the score of the better baseline.
+
+    The repeated last frame is better for still frames, linear extrapolation for even changes.
+    """
     first, truth, _ = clips(1, 8)
     change = torch.zeros_like(truth[:, :, :1]) if still else torch.full((1, 3, 1, 8, 8), 0.05)
     noise = 0.02 * torch.randn(1, 3, 1, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -163,7 +166,10 @@ def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -
 def test_an_evaluation_in_the_training_has_the_scores_of_numpy(
     size: int, fade: float, batch: int, ranks: int, average: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An evaluation uses all validation clips, the current size and fade, and any average."""
+    """An evaluation uses all validation clips, at the current size and fade factor.
+
+    It uses the moving average of the generator if the training has one.
+    """
     stage = GrowthStage(size, 1, fade, batch)
     real = torch.from_numpy(Held(5, 32).clips).permute(0, 4, 1, 2, 3)
     past, truth = numbers(*plain_steps.seen(real, size, fade).split([PAST, FUTURE], 2))

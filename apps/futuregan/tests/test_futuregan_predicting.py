@@ -24,7 +24,7 @@ from futuregan.settings import EvaluateSettings
 PAST, FUTURE = plain_future.PAST, plain_future.FUTURE
 CPU = torch.device("cpu")
 HELD = [coloured(13, 16, 16, 3), coloured(11, 16, 16, 4)]
-"""Frames of the validation sequences of the fixture `colours`."""
+"""The validation sequences of the fixture `colours`, (frames, H, W, C) each."""
 
 
 def seen(frames: NDArray[Any]) -> NDArray[np.float64]:
@@ -283,7 +283,7 @@ def test_a_video_is_read_in_the_order_in_which_it_was_written(tmp_path: Path) ->
 def test_a_checkpoint_is_opened_as_it_says(
     parts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The weights come from the average if it exists; all sizes come from the checkpoint."""
+    """The weights are the moving average if it exists; all sizes come from the checkpoint."""
     shape = {"size": 16, "past": 3, "future": 2, "channels": 3, "width": 2, "residual": False,
              "base": 4, "skip": 0}
     about = {"shape": shape, "size": 8, "fade": 0.375, "every": 5}

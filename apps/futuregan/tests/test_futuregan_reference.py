@@ -35,7 +35,8 @@ def reference(
 ) -> tuple[list[State], Generator, Generator, Discriminator]:
     """Train with a reference loop, which uses only the networks and the batches of the app.
 
-    Return the initial states of all networks, the generator, its average and the discriminator.
+    Return the initial states of the three networks, and then the trained networks: generator,
+    moving average of the generator, and discriminator.
     """
     settings = TrainSettings(
         data=data, past=3, future=3, size="16", first_size="8", width=4, stride=4, seed=17,
@@ -130,7 +131,10 @@ def keep_active(network: Generator | Discriminator, clips: Tensor) -> None:
 def test_the_loop_does_what_a_second_one_does(
     sequences: Path, tmp_path: Path, part: int, group: int, alone: int
 ) -> None:
-    """The cases are whole batches, micro-batches, and a first epoch without discriminator."""
+    """The trained weights of the app equal the weights of the reference loop.
+
+    The cases are whole batches, micro-batches, and a first epoch without adversarial loss.
+    """
     words = {**WORDS, "data": sequences, "out": tmp_path / "run", "micro-batch": part,
              "stddev-group": group, "pretraining-epochs": alone}
     argv = ["train", *(f"--{key}={value}" for key, value in words.items())]

@@ -33,8 +33,10 @@ TRAINING = """
     --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 1 --checkpoint-every 1 --threads 1
     --residual --skip 4 --reconstruction 400 --pretraining-epochs 2
 """
-"""A small version of the quickstart. With 9 clips: 3 steps at 8 pixels and 5 steps that fade in 16
-pixels, both without discriminator, and then 10 steps with the discriminator."""
+"""Options of a small version of the quickstart, in which two epochs have no adversarial loss.
+
+With 9 clips: 3 steps at 8 pixels and 5 steps that fade in 16 pixels, in which only the generator
+is trained; then 10 steps with the adversarial loss."""
 STEPS, PRETRAINED = 18, 8
 PATIENCE = 10
 
@@ -49,7 +51,7 @@ def test_every_setting_that_shapes_weights_or_curve_is_the_same_when_a_training_
 
 @pytest.fixture(scope="module")
 def program(sequences: Path) -> Program:
-    """Return the command `train` of a training that uses its discriminator after two epochs."""
+    """Return the command `train` with `TRAINING`: the adversarial loss begins after two epochs."""
     app = App(Path(__file__).parents[1], TRAINING, STEPS, "", "", "")
     return Program(app, sequences)
 
@@ -79,7 +81,10 @@ def test_the_discriminator_is_trained_from_the_end_of_the_pretraining_on(whole: 
 def test_it_goes_on_to_the_same_bits_from_before_at_and_behind_the_end_of_the_pretraining(
     program: Program, whole: Path, tmp_path: Path, begins: int
 ) -> None:
-    """Trainings that resume from step 2 or 3 also grow to 16x16 pixels, with skip connections."""
+    """A run that resumes after step `begins` has the same bits as the uninterrupted run.
+
+    Step 3 is the last step before the growth to 16x16 pixels.
+    """
     out = tmp_path / "run"
     program.train(out, "--resume", reading.checkpoints(whole)[begins - 1])
     assert reading.values(out, metrics.RESUMED) == [(begins, begins)]

@@ -107,7 +107,10 @@ def test_without_an_average_the_generator_is_evaluated() -> None:
 
 @pytest.mark.parametrize("part", [1, 2, 3])
 def test_a_batch_in_parts_makes_the_step_of_the_whole(part: int) -> None:
-    """The comparison includes the interpolation positions and the reported sums of five clips."""
+    """A step with micro-batches equals the reference step with the whole batch of five clips.
+
+    The comparison includes the interpolation positions and the reported sums.
+    """
     settings = dataclasses.replace(
         SETTINGS, batch_size_per_rank=batch_sizes("5"), micro_batch=part, stddev_group=1)
     began, found = stepped(settings, (1, 1), [5])

@@ -36,9 +36,11 @@ from trainkit.tensorflow.start import start
 
 OPSET = 18
 TOLERANCE = 1e-4
-"""Largest accepted difference of two logits, divided by max(1, largest logit).
+"""Largest accepted difference between a logit of the exported network and the original logit.
 
-Another order of summation in fp32 causes about a tenth of this difference.
+The difference is divided by max(1, largest absolute logit of the original network).
+
+A different order of summation in fp32 causes about a tenth of this difference.
 """
 BATCH = 8  # images per batch of the comparison
 IMAGES = 64  # number of images of --data in the comparison
@@ -78,7 +80,7 @@ def main(settings: ExportSettings) -> None:
 
 
 def need(form: str) -> None:
-    """Raise an error if a package that exports to a format is missing.
+    """Raise an error if a package that the export to the format `form` needs is missing.
 
     Container images for GPUs do not contain these packages.
 
@@ -166,7 +168,7 @@ def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 
 def random_images(model: Restored) -> Iterator[Images]:
-    """Yield two batches of different sizes with random pixels."""
+    """Yield two batches of different sizes with random pixels, for `compare`."""
     draw = np.random.default_rng(0)
     for count in (BATCH, 1):
         shape = (count, model.size, model.size, model.channels)

@@ -133,7 +133,7 @@ class FitLog:
         )
 
     def begin(self) -> None:
-        """Start an epoch."""
+        """Start the clock, and reset the sum of the losses, for a new epoch."""
         self._begun, self._lost = time.perf_counter(), 0.0
 
     def finish_step(self, mean: float) -> None:
@@ -148,8 +148,8 @@ class FitLog:
     def _log_window(self, lost: float) -> None:
         """Log the steps since the last log line.
 
-        `lost` is the sum of this rank's losses in the epoch so far, one mean loss per step. The
-        time spent waiting for data or other ranks is not logged, because Keras does not report it.
+        `lost` is the sum of this rank's losses over all steps of the epoch so far. The time
+        spent waiting for data or other ranks is not logged, because Keras does not report it.
         """
         seconds = time.perf_counter() - self._begun
         own = (lost - self._lost) / self._steps

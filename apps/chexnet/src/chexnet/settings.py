@@ -245,10 +245,10 @@ class EvaluateSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a picture that already exists.
+        """Refuse missing options, and an output picture whose file already exists.
 
         Raises:
-            ArgumentError: an option is missing, or the picture cannot be written.
+            ArgumentError: an option is missing, or the picture exists or cannot be written.
         """
         check_checkpoint(self, "evaluate", data="DIR")
         if self.plot is not None:
@@ -276,10 +276,10 @@ class PredictSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a picture that already exists.
+        """Refuse missing options, and an output picture whose file already exists.
 
         Raises:
-            ArgumentError: an option is missing, or the picture cannot be written.
+            ArgumentError: an option is missing, or the picture exists or cannot be written.
         """
         check_checkpoint(self, "predict", data="FILE [FILE ...]")
         if self.to is not None:

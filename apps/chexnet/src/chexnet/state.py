@@ -116,7 +116,7 @@ class Trained:
         )
 
     def own_state(self) -> dict[str, Any]:
-        """Return a description of the network, and the learning rate for `--initial-rate`."""
+        """Return what a checkpoint describes: the network, and the rate for `--initial-rate`."""
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

@@ -144,7 +144,7 @@ class Training:
         self.session.finish_step(batch.count, sums, {metrics.LEARNING_RATE: rate})
 
     def graph(self, frozen: bool, parts: int) -> Any:
-        """Return the TensorFlow graph of an update, which is made at its first use.
+        """Return the TensorFlow graph of an update; the first call builds it, later calls reuse it.
 
         Args:
             frozen: whether the body is frozen.

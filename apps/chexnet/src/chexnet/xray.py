@@ -11,7 +11,7 @@ from shards.picturefacts import BadImage
 from trainkit.exits import DataError
 
 MAX_PIXELS = 1 << 26
-"""Largest number of pixels of an image; the maps of its findings then take some GB of memory."""
+"""Largest number of pixels of an image; the maps of such an image take some GB of memory."""
 
 
 def read(path: Path, channels: int = 1) -> Image.Image:

@@ -122,7 +122,7 @@ def criterion(points: int, ranges: int, squares: float) -> float:
 
 
 def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
-    """Divide the points into ranges so that `criterion` has its minimum.
+    """Divide the measured sizes into ranges so that `criterion` has its minimum.
 
     Returns:
         The indices (start, end) of each range.
@@ -136,10 +136,10 @@ def _bounds(x: Array, y: Array) -> list[tuple[int, int]]:
 
     @cache
     def best(ranges: int, end: int) -> tuple[float, tuple[tuple[int, int], ...]]:
-        """Divide the points before `end` into `ranges` ranges with the least sum of squared errors.
+        """Divide the sizes before index `end` into `ranges` ranges with the least squared errors.
 
         Returns:
-            The sum, and the indices (start, end) of each range.
+            The sum of the squared errors, and the indices (start, end) of each range.
         """
         if ranges == 1:
             return squares(0, end), ((0, end),)

@@ -26,7 +26,7 @@ DTYPE = torch.float32
 ALL_REDUCE = OPERATIONS["all-reduce"]
 
 Groups = Sequence[Sequence[int]]
-"""The ranks of each group; no rank is in two groups, and a rank may be in none."""
+"""The ranks of each group; no rank is in two groups, and some ranks may be in no group."""
 
 
 @dataclass(frozen=True)

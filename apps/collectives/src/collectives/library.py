@@ -64,15 +64,18 @@ class Library(ABC):
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements that a block may have, or None without a limit."""
+        """Largest number of elements of a block of a buffer, or None if there is no limit."""
         return None
 
     @abstractmethod
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
-        """Return the function that performs `operation` once with these buffers."""
+        """Return the function that performs `operation` once on the given buffers."""
 
     def prepare(self, operation: Operation, elements: int) -> Case:
-        """Allocate the buffers of `operation`, with `elements` elements in each block."""
+        """Return the operation with its new buffers, whose blocks have `elements` elements each.
+
+        Some operations divide a buffer into one block for each rank; others have a single block.
+        """
         if not operation.is_sized:
             return Case(self.call(operation, None, None))
         sent, received = self.block_counts(operation)
@@ -83,7 +86,9 @@ class Library(ABC):
         return Case(self.call(operation, send, receive), send, receive)
 
     def block_counts(self, operation: Operation) -> tuple[int, int]:
-        """Return the number of blocks that this rank allocates to send and to receive.
+        """Return the number of blocks in the send buffer and in the receive buffer of this rank.
+
+        Some operations divide a buffer into one block for each rank; others have a single block.
 
         No receive buffer is allocated if the result replaces the sent data, or if the library
         itself allocates the buffer of the result.

@@ -35,7 +35,13 @@ class Demand:
 
 
 def demand(library: Library, points: Iterable[tuple[Operation, int, int]]) -> Demand:
-    """Return the largest demand of this rank; a point has operation, bytes, elements of a block."""
+    """Return the largest memory demand of this rank.
+
+    Args:
+        library: the library, which allocates the buffers.
+        points: for each measurement the operation, the size in bytes, and the number of elements
+            of a block.
+    """
     need, operation, size = max(
         (library.needed_bytes(operation, elements), operation.name, size)
         for operation, size, elements in points

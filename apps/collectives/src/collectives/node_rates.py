@@ -74,7 +74,7 @@ def fitting_order(device: torch.device, pilot: float, seconds: float) -> int:
 
     Args:
         device: the device.
-        pilot: the smallest rate of all ranks at `PILOT_ORDER`, in TFLOP/s.
+        pilot: the smallest rate of all ranks in a short test of order `PILOT_ORDER`, in TFLOP/s.
         seconds: time for the products.
     """
     orders = ORDERS[device.type]
@@ -114,7 +114,7 @@ def fitting_bytes(device: torch.device, room: int, pilot: float, seconds: float)
     Args:
         device: the device.
         room: largest size of an array in bytes.
-        pilot: the smallest bandwidth of all ranks at `PILOT_BYTES`, in GB/s.
+        pilot: the smallest bandwidth of all ranks in a short test of `PILOT_BYTES`, in GB/s.
         seconds: time for the triads.
     """
     sizes = ARRAY_BYTES[device.type]

@@ -23,7 +23,7 @@ ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""
 
 Tiles = Callable[[int, int, int], Sequence[Tile]]
-"""Function that returns the content of each block as a tile: numbers that the block repeats.
+"""Function that returns a tile for each block of a buffer: numbers that the block repeats.
 
 Its arguments are rank, number of ranks, and largest exact integer of the number format."""
 
@@ -36,8 +36,8 @@ class Operation:
         name: name of the operation, as in `--operations`.
         key: beginning of the keys of its metrics.
         bus: function of the number of ranks: the bus bandwidth divided by the algorithm bandwidth.
-        sent: content of the send buffer of a rank, one tile for each block; empty if the rank sends
-            nothing.
+        sent: content of the send buffer of a rank: for each block a tile, the sequence of numbers
+            that the block repeats. It is empty if the rank sends nothing.
         expected: exact result on a rank; empty if the rank receives nothing.
         split: whether `bytes` is divided into one block for each rank.
         gathers: whether a rank sends one block and receives the blocks of all ranks.
@@ -78,7 +78,7 @@ class Operation:
         return max(1, size // (width * self.blocks(ranks)))
 
     def blocks(self, ranks: int) -> int:
-        """Return the number of blocks of the larger buffer."""
+        """Return the number of blocks of the larger buffer: 1, or one for each rank."""
         return ranks if self.split else 1
 
     def takes_part(self, rank: int, ranks: int) -> bool:

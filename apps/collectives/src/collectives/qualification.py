@@ -66,7 +66,10 @@ MEMORY_SHARE = 8
 
 QUALIFYING = "qualifying"
 FILE = "qualify-{}-{}.bin"
-"""Name of a file that one node writes and another reads: random word of the job, and rank."""
+"""Name of a file that one node writes and another reads.
+
+The first {} is a random word of the job, the second is the rank that writes the file.
+"""
 
 
 def main(settings: QualifySettings, first_import: float) -> None:

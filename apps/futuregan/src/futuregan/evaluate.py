@@ -91,7 +91,7 @@ def json_document(result: Scores, model: Restored, split: str) -> dict[str, Any]
 
 
 def table(result: Scores) -> Iterator[str]:
-    """Yield the lines of a table of the scores: means over all frames, and up to twelve frames."""
+    """Yield the lines of a table: mean scores over all frames, and scores of up to 12 frames."""
     count = len(result.frames[METHODS[0]]["mse"])
     shown = sorted({round(at) for at in np.linspace(0, count - 1, min(count, MAX_COLUMNS))})
     header = "".join(f"{at + 1:>8}" for at in shown)

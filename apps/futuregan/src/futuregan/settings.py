@@ -181,10 +181,10 @@ class EvaluateSettings:
     )
 
     def check(self) -> None:
-        """Raise an error for missing options, and for a picture that already exists.
+        """Refuse missing options, and an output picture whose file already exists.
 
         Raises:
-            ArgumentError: an option is missing, or the picture cannot be written.
+            ArgumentError: an option is missing, or the picture exists or cannot be written.
         """
         check_checkpoint(self, "evaluate", data="DIR")
         if self.plot is not None:

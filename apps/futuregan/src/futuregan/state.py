@@ -86,7 +86,7 @@ class Trained:
         return digest([self.generator, self.discriminator])
 
     def before_save(self) -> None:
-        """Do nothing: no rank has state of its own."""
+        """Do nothing before a checkpoint, because no rank has state of its own."""
 
     def own_state(self) -> dict[str, Any]:
         """Return the description of the network that `evaluate` and `predict` need."""

@@ -13,7 +13,7 @@ from trainkit.session import Session
 
 @torch.no_grad()
 def evaluate(trained: Trained, session: Session) -> Evaluation | None:
-    """Return the scores of `trained.best`; None if a signal interrupts the evaluation."""
+    """Return the scores of the generator `trained.best`; None if a signal interrupts."""
     stage, strategy, loader = trained.stage, trained.strategy, trained.data.evaluation
     sums = ScoreSums(stage.size, trained.settings.future, strategy.device)
     with session.counter("evaluating", loader.plan(stage.batch).steps, "batches") as done:

@@ -1,1 +1,1 @@
-"""Teaching series: image classification in Keras with every strategy of TensorFlow."""
+"""For teaching: image classification in Keras, with each distribution strategy of TensorFlow."""

@@ -18,7 +18,7 @@ from trainkit.session import Session
 from trainkit.tensorflow.strategy import TensorFlowStrategy
 
 Sums = Mapping[str, Any]
-"""Key -> sum over the images of a batch."""
+"""Key, one of `KEYS` -> sum over the images of a batch."""
 
 KEYS = ("loss", "correct", "images")
 """Keys of the sums over the images of a batch: loss, correctly classified images, all images."""

@@ -46,7 +46,7 @@ class Distributed(Library):
     in_place = frozenset({"all-reduce", "broadcast", "reduce"})
 
     def lacks(self, operation: Operation) -> str | None:
-        """Perform `operation` once with one element per block, and return the error, if any.
+        """Perform `operation` once on the smallest buffers, and return the error, if any.
 
         The operations of a backend depend on its version. A backend that lacks an operation raises
         an error on all ranks before it communicates.
@@ -62,7 +62,7 @@ class Distributed(Library):
         return None
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
-        """Return the function that performs `operation` once with these buffers."""
+        """Return the function that performs `operation` once on the given buffers."""
         both: Any = send, receive
         send, receive = both  # all ranks have the buffers of a collective operation
         calls: dict[str, Call] = {

@@ -64,7 +64,7 @@ class Horovod(Library):
         return None
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
-        """Return the function that performs `operation` once with these buffers.
+        """Return the function that performs `operation` once on the given buffers.
 
         Horovod matches the tensors of the ranks by their names.
         """

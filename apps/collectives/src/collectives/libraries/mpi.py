@@ -126,11 +126,11 @@ class Mpi(Library):
 
     @property
     def most_elements(self) -> int | None:
-        """The largest number of elements that a block may have, or None without a limit."""
+        """Largest number of elements of a block of a buffer, or None if there is no limit."""
         return None if MPI.Get_version() >= (4, 0) else LARGEST_COUNT
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:
-        """Return the function that performs `operation` once with these buffers."""
+        """Return the function that performs `operation` once on the given buffers."""
         comm, out, back = self._comm, self._message(send), self._message(receive)
         at_root = back if comm.rank == ROOT else None
         calls: dict[str, Call] = {
