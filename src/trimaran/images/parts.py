@@ -117,13 +117,16 @@ class Python(strict.Model):
         elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions,
             and for each architecture.
         base: interpreter in a vendor's base image; its packages remain importable.
-        remove: shell patterns of files in site-packages that a running image does not need.
+        remove: shell patterns of files in site-packages that a running image does not need; the
+            build fails if a pattern matches no file.
+        remove_where_present: the same for files that the wheels of one architecture lack.
     """
 
     version: PythonVersion
     elsewhere: tuple[Source, ...] = ()
     base: Absolute | None = None
     remove: tuple[Pattern, ...] = ()
+    remove_where_present: tuple[Pattern, ...] = ()
 
 
 class Build(strict.Model):

@@ -262,6 +262,8 @@ def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
     if not building:
         if image.python.remove:  # rm fails if a file is missing
             commands.append(" ".join(["rm -r", *(f"{site}/{p}" for p in image.python.remove)]))
+        if others := image.python.remove_where_present:
+            commands.append(" ".join(["rm -rf", *(f"{site}/{p}" for p in others)]))
         commands += [f"{_COMPILE} {site}", *_finish(image)]
     yield _shell(commands)
 
