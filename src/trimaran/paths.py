@@ -113,7 +113,7 @@ class Definitions:
         return dict(sorted(named.items()))
 
     def names(self) -> list[str]:
-        """Return all names, sorted."""
+        """Return the names of all definitions of this kind, sorted."""
         return list(self.files())
 
     def file_of(self, name: str) -> Path:

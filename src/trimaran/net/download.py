@@ -197,7 +197,7 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Rename `path` to `<name>.damaged` if it is a folder, a link or another non-regular file."""
+        """Rename `path` to `<name>.damaged` if it is a folder, a link or no regular file."""
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")

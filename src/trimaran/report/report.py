@@ -313,7 +313,7 @@ class Fact(NamedTuple):
 
 
 def facts(environment: Mapping[str, object] | None) -> list[Fact]:
-    """Return the facts in an app's `environment.json`; the keys of this file differ between apps."""
+    """Return the facts in an app's `environment.json`; its keys differ between apps."""
     return [
         Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
         if name != "argv" and (text := _flat(value, 0))  # reports show the complete command
