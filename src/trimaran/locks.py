@@ -36,7 +36,10 @@ class InUseError(BuildError):
 
 @contextmanager
 def making(place: Path, reporter: Reporter) -> Iterator[None]:
-    """Hold the lock of `place` exclusively; print a note while other processes hold it."""
+    """Hold the lock of the cache item `place` exclusively, to create it.
+
+    Wait and print a note while other processes hold the lock.
+    """
     with _held(place, fcntl.LOCK_EX, reporter) as file:
         if file is not None:
             file.truncate(0)
@@ -47,14 +50,17 @@ def making(place: Path, reporter: Reporter) -> Iterator[None]:
 
 @contextmanager
 def using(place: Path, reporter: Reporter) -> Iterator[list[int]]:
-    """Share the lock of `place`, and yield the descriptors that a child process must inherit."""
+    """Share the lock of the cache item `place` with other users of the item.
+
+    Yield the file descriptors that a child process must inherit to hold the lock, too.
+    """
     with _held(place, fcntl.LOCK_SH, reporter) as file:
         yield [] if file is None else [file.fileno()]
 
 
 @contextmanager
 def removing(place: Path) -> Iterator[None]:
-    """Hold the lock of `place` exclusively, without waiting.
+    """Hold the lock of the cache item `place` exclusively, to remove it; do not wait for the lock.
 
     Raises:
         InUseError: another process holds the lock or was started from `place`; the message names
@@ -69,7 +75,7 @@ def removing(place: Path) -> Iterator[None]:
 
 
 def user_of(place: Path) -> str | None:
-    """Return a description of a process that uses or creates `place`, or None."""
+    """Return a description of a process that uses or creates the cache item `place`, or None."""
     if path_of(place).exists():
         try:
             with _held(place, fcntl.LOCK_EX, None):
@@ -109,7 +115,7 @@ def left_over(place: Path) -> bool:
 
 
 def path_of(place: Path) -> Path:
-    """Return the lock file of `place`."""
+    """Return the path of the lock file of the cache item `place`."""
     return paths.cache("locks", f"{place.parent.name}-{place.name}")
 
 
@@ -153,7 +159,10 @@ def _files(process: Path) -> Iterator[str]:
 
 @contextmanager
 def _held(place: Path, mode: int, reporter: Reporter | None) -> Iterator[IO[str] | None]:
-    """Hold the lock of `place`; wait for it if there is a reporter, else raise InUseError."""
+    """Hold the lock of the cache item `place`.
+
+    If another process holds it, wait if there is a reporter, else raise InUseError.
+    """
     while (file := _open(place)) is not None:
         with file:
             try:
@@ -182,7 +191,7 @@ def _open(place: Path) -> IO[str] | None:
 
 
 def _holder(place: Path, file: IO[str]) -> str:
-    """Return a description of the process that holds the lock of `place`.
+    """Return a description of the process that holds the lock of the cache item `place`.
 
     It is read from the process table of this host. If the holder runs on another host, the text
     that the holder wrote into the lock file is returned.

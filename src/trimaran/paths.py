@@ -86,8 +86,8 @@ class Definitions:
     Attributes:
         kind: the kind, for messages.
         patterns: glob patterns below a folder, such as `recipes/targets/*.yaml`.
-        name: function that returns the name of the definition in a file; None: the file contains a
-            definition of another kind.
+        name: function that returns the name of the definition in a file, or None if the file
+            contains a definition of another kind.
     """
 
     kind: str
@@ -113,7 +113,7 @@ class Definitions:
         return dict(sorted(named.items()))
 
     def names(self) -> list[str]:
-        """Return all names, sorted."""
+        """Return the names of all definitions of this kind, sorted."""
         return list(self.files())
 
     def file_of(self, name: str) -> Path:

@@ -41,7 +41,7 @@ USERNS = "--userns"
 def render(spec: LaunchSpec) -> CommandLine:
     """Return the command that runs the app of `spec`.
 
-    Without a launcher, the `%runscript` of the SIF gets the arguments.
+    If `spec` has no launcher, such as torchrun, the `%runscript` of the SIF gets the arguments.
     """
     return CommandLine(
         tuple(chain.from_iterable(groups(spec))),
@@ -67,7 +67,7 @@ def groups(spec: LaunchSpec) -> list[tuple[Word, ...]]:
 
 
 def given(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of Apptainer's process that set `env` in the container.
+    """Return `env` with `APPTAINERENV_` before each name; Apptainer sets `env` in the container.
 
     `--env` is not used, because it splits its argument at commas.
     """

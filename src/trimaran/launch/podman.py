@@ -10,7 +10,7 @@ from trimaran.launch.specification import CommandLine, LaunchSpec, Mount, Word, 
 def render(spec: LaunchSpec) -> CommandLine:
     """Return the command that runs the app of `spec`.
 
-    Without a launcher, the entry point of the image gets the arguments.
+    If `spec` has no launcher, such as torchrun, the entry point of the image gets the arguments.
     """
     node, inside = spec.node, spec.in_container
     entry = ("--entrypoint", inside[0]) if inside else ()

@@ -241,7 +241,7 @@ def join(*texts: Text) -> Text:
 
 
 def pieces(text: Text) -> tuple[Part, ...]:
-    """Split `text` into literal text and placeholders, and return them in order."""
+    """Return the strings, shell variables and CSV fields that `text` consists of, in order."""
     return text.parts if isinstance(text, Joined) else (text,)
 
 

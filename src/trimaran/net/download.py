@@ -84,7 +84,10 @@ class _Job:
         return self.destination.with_name(f"{self.name}.part")
 
     def is_there(self) -> bool:
-        """Return True if the destination has the right hash; rename a file with another hash."""
+        """Return True if the destination has the right hash.
+
+        A file with another hash is renamed to `<name>.refused-<hash>`.
+        """
         if not self.destination.is_file():
             self._clear(self.destination)
             return False
@@ -95,7 +98,7 @@ class _Job:
         return True
 
     def get(self, urls: Sequence[str], offline: bool) -> None:
-        """Complete the `.part` from the first of `urls` that works, and rename it."""
+        """Complete the `.part` from the first of `urls` that works, and give it its final name."""
         if self._finished_by_now():
             return
         usable = [url for url in urls if not (offline and is_remote(url))]
@@ -137,10 +140,10 @@ class _Job:
         return False
 
     def _finished_by_now(self) -> bool:
-        """Rename the `.part` if it is complete.
+        """Rename the `.part` to the destination if it is complete.
 
         Returns:
-            Whether the file is complete now; another process may have completed it.
+            Whether the destination is complete now; another process may have completed it.
         """
         if not self.part.exists():
             return False
@@ -174,7 +177,10 @@ class _Job:
         )
 
     def _rename_if_right(self, part: IO[bytes]) -> str | None:
-        """Rename the `.part` and return None if its hash is right; otherwise return its hash."""
+        """If the hash of the `.part` is right, rename it to the destination and return None.
+
+        Otherwise, return the hash that was found.
+        """
         part.flush()
         os.fsync(part.fileno())
         found = files.sha256(self.part)
@@ -191,14 +197,14 @@ class _Job:
         )
 
     def _clear(self, path: Path) -> None:
-        """Rename `path` if it is a folder, a link or anything else that is not a regular file."""
+        """Rename `path` to `<name>.damaged` if it is a folder, a link or no regular file."""
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISREG(path.lstat().st_mode):
                 self.reporter.warn(f"{path} is not a file; renamed to {set_aside(path).name}")
 
     @contextlib.contextmanager
     def _partial(self) -> Iterator[IO[bytes]]:
-        """Open the `.part` with an exclusive lock, after waiting for another process."""
+        """Open the `.part` with an exclusive lock; wait while another process has the lock."""
         while True:
             self._clear(self.part)
             with self.part.open("ab") as file:

@@ -29,7 +29,7 @@ ATTEMPTS = 4
 After these attempts, the source counts as failed."""
 
 REMEMBER_SECONDS = 60.0
-"""Seconds for which a failed host is not tried again; otherwise, every file would wait for it."""
+"""Seconds for which a failed host is not tried again, so that further files do not wait for it."""
 
 CHUNK = 64 * 1024
 EXCESS = 1024 * 1024  # a source that exceeds the known size by this many bytes is given up

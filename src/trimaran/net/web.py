@@ -32,7 +32,8 @@ READ_SECONDS = 15.0
 """Seconds without a received byte after which a transfer counts as stalled."""
 
 ANSWER_SECONDS = 60.0
-"""Seconds for a complete answer with redirects and logins, or for the head of a download."""
+"""Time limit in seconds for a complete answer with redirects and logins, or for the headers of a
+download."""
 
 REDIRECTS = 5
 """Maximum number of redirects in a row."""

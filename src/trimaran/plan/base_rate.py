@@ -36,8 +36,8 @@ ROOFLINE_RANGE = (0.28, 0.95)
 (tests/plan/test_base_rate.py). A plan from a roofline uses the mean, and states the range."""
 
 SCALING_ERROR = 0.07
-"""Mean absolute relative error of predictions from a published rate, as `trimaran plan --validate`
-reports it."""
+"""Mean absolute relative error of the rates that are predicted for many devices from a published
+rate of few devices, as `trimaran plan --validate` reports it."""
 
 
 @dataclass(frozen=True)

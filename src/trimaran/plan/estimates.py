@@ -13,7 +13,7 @@ from trimaran.recipes import library
 from trimaran.recipes.recipe import Recipe
 
 VERB = "estimate"
-"""The subcommand of an app that estimates memory, and the key of its output in the file."""
+"""The subcommand of an app that estimates memory, and the key of its output in `estimates.json`."""
 
 LARGEST = 10_000_000
 """Maximum accepted size of `estimates.json` in bytes."""
@@ -54,7 +54,9 @@ def path(app: str) -> Path:
 
 
 def read(app: str) -> dict[str, Any]:
-    """Return the estimates of an app: name of the recipe -> arguments and output of `VERB`.
+    """Return the memory estimates for the recipes of an app, by name of the recipe.
+
+    Each estimate has the arguments and the output of the app's subcommand `VERB`.
 
     The result is empty if the app has no file `estimates.json`.
     """

@@ -12,10 +12,12 @@ from trimaran.recipes.targets import Target
 
 
 def check_fixed(recipe: Recipe, planning: Planning) -> None:
-    """Check that each option in `planning.fixed` has its default, which a plan assumes.
+    """Check that the recipe does not change the options whose defaults a plan assumes.
+
+    The app card lists these options in `planning.fixed`.
 
     Raises:
-        UsageError: an option has another value.
+        UsageError: an option in `planning.fixed` has another value than its default.
     """
     known = cards.verbs(recipe.app)[recipe.verb].options
     for name in planning.fixed:
@@ -31,7 +33,7 @@ def check_fixed(recipe: Recipe, planning: Planning) -> None:
 
 
 def plannable(recipe: Recipe, planning: Planning) -> bool:
-    """Return whether the planner supports a recipe with the values of its options."""
+    """Return whether the planner supports the values of all options of a recipe."""
     try:
         check_fixed(recipe, planning)
         network_of(recipe, planning)

@@ -50,12 +50,18 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """The error of `predicted`, relative to the measured rate."""
+        """The error of the prediction from the rate of one rank that works alone.
+
+        The error is relative to the measured rate.
+        """
         return self.predicted / self.measured - 1
 
     @property
     def beside_error(self) -> float:
-        """The error of `beside_predicted`, relative to the measured rate."""
+        """The error of the prediction from the rate of a rank beside an independent second rank.
+
+        The error is relative to the measured rate.
+        """
         return self.beside_predicted / self.measured - 1
 
 

@@ -21,7 +21,9 @@ from trimaran.recipes.targets import Target
 WIDTHS: dict[Precision, int] = {
     "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 2, "int8": 1,
 }
-"""Precision of matrix products -> bytes of an activation; with fp8, activations are in bf16."""
+"""Size of an activation in bytes, for each precision of matrix products.
+
+With fp8 products, activations are in bf16."""
 
 
 @dataclass(frozen=True)

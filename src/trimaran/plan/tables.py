@@ -67,7 +67,10 @@ def sentences(plan: Plan) -> Iterator[str]:
 
 
 def _name(situation: Situation) -> str:
-    """Return the name of the network for readers: `APP at SIZE pixels` if the name is a number."""
+    """Return the name of the network for readers.
+
+    It is `APP at SIZE pixels` if the name in `work.json` is only a number, the size of images.
+    """
     name, app = situation.network.name, situation.recipe.app
     return f"{app} at {name} pixels" if name.isdecimal() else name
 

@@ -37,9 +37,9 @@ class Copied(strict.Model):
 class Series(strict.Model):
     """One published scaling series.
 
-    Exactly one of three fields is given, depending on the parallelism. If it is `network`, the
-    ranks exchange gradients as `exchange` states. If it is `copied`, PyTorch's DataParallel copies
-    the weights. If it is `sharded`, FSDP divides the weights over the ranks.
+    Exactly one of the fields `network`, `copied` and `sharded` is given. A series with `network`
+    has ranks that exchange gradients as `exchange` states. In a series with `copied`, PyTorch's
+    DataParallel copies the weights. In a series with `sharded`, FSDP divides them over the ranks.
     """
 
     name: str

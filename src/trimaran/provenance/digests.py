@@ -105,11 +105,11 @@ def known() -> tuple[Publication, ...]:
 def find(
     image: str, form: Form, *, digest: str | None = None, tag: str | None = None
 ) -> Publication | None:
-    """Return the first publication of `image` in `form` with this digest or tag, or None.
+    """Return the first record of a pushed image with this name, format and digest or tag, or None.
 
     Args:
         image: name of the image definition.
-        form: form of the image in the registry.
+        form: format of the image in the registry, `sif` or `oci`.
         digest: digest of the image or of its manifest; None: search for `tag`.
         tag: tag of the image; it is ignored if `digest` is given.
     """

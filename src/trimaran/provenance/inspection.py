@@ -24,7 +24,7 @@ STARTS = 5
 fills the caches."""
 
 LARGEST = 10
-"""Number of the largest items that an examination lists."""
+"""Number of files and folders that an examination lists as the largest."""
 
 
 class Examination(strict.Model):

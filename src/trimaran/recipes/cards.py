@@ -147,7 +147,10 @@ class Tuning(strict.Model):
 
     @property
     def options(self) -> dict[str, str]:
-        """The options of the app by their keys in this model: `batch` -> `batch-size-per-rank`."""
+        """The app's option for each key of this model that names one.
+
+        An example is `batch` -> `batch-size-per-rank`.
+        """
         keys = ("batch", "parts", "precision", "threads", "input", "strategy")
         return {key: value for key in keys if (value := getattr(self, key)) is not None}
 

@@ -165,7 +165,11 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
 
 
 def _check_initial(path: Path, recipe: Recipe) -> None:
-    """Raise UsageError if `initial` contains unknown weights, an unknown recipe or wrong steps."""
+    """Raise UsageError if the recipe's key `initial` (initial weights) has a fault.
+
+    Faults are unknown weights, an unknown recipe (which writes the checkpoint), and steps that do
+    not match the runs of that recipe.
+    """
     before = recipe.initial
     try:
         if before is not None and before.weights is not None:
@@ -295,7 +299,10 @@ def parse_changes(settings: list[str]) -> dict[str, Argument]:
 
 
 def real_changes(recipe: Recipe, card: Card, changes: Mapping[str, Argument]) -> list[str]:
-    """Return the changed options that make the run a different experiment than the recipe."""
+    """Return the options in `changes` that make the run a different experiment than the recipe.
+
+    Options with the value of the recipe are left out, and so are the `neutral_options` of the card.
+    """
     return [
         key
         for key, value in changes.items()

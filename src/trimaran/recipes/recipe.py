@@ -81,7 +81,7 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """File name -> description (step and recipe) of each possible initial checkpoint."""
+        """The possible initial checkpoints: file name -> step and recipe as text."""
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"

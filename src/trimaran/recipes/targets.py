@@ -72,12 +72,12 @@ class Limit(strict.Model):
 
     @property
     def warn_below(self) -> float:
-        """The value below which a device or node gets a warning."""
+        """The value below which a qualification warns about a device or node."""
         return self.warn if self.warn is not None else 0.9 * self.value
 
     @property
     def fail_below(self) -> float:
-        """The value below which a device or node fails."""
+        """The value below which a device or node fails its qualification."""
         return self.fail if self.fail is not None else 0.75 * self.value
 
     @model_validator(mode="after")
@@ -116,7 +116,9 @@ def load(name: str) -> Target:
 
 
 def unlike(name: str, hosts: Iterable[HostFacts]) -> list[str]:
-    """Return the differences between any of `hosts` and the target `name`, each of them once.
+    """Return the differences between the machines `hosts` and the target `name`.
+
+    A difference that several machines have is listed once.
 
     Raises:
         UsageError: No target has this name, or its file has faults.

@@ -63,7 +63,7 @@ class Axis:
     doubling: bool = False
 
     def place(self, value: float) -> float:
-        """Return the position of `value`."""
+        """Return the position at which `value` is drawn, in SVG units."""
         low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
         part = ((math.log(value) if self.log else value) - low) / (high - low)
         return round(self.begin + part * (self.end - self.begin), 1)

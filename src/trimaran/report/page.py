@@ -19,7 +19,7 @@ from markupsafe import Markup
 from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
-"""Limit in seconds for times in hours; longer times, which are errors, are shown in seconds."""
+"""Limit in seconds: a longer time must be an error, and is shown in seconds instead of hours."""
 
 STYLES, SCRIPT = ("charts.css", "look.css"), "charts.js"
 """Names of the style sheets and the script, which are part of every page."""

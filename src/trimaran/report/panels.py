@@ -59,7 +59,7 @@ class Panel(NamedTuple):
 
     @property
     def span(self) -> tuple[float, float]:
-        """The smallest and the largest finite value."""
+        """The smallest and the largest finite value of all lines."""
         drawn = [point.value for line in self.lines for point in line.points
                  if math.isfinite(point.value)]
         return min(drawn), max(drawn)

@@ -197,7 +197,7 @@ def _link(link: Link, events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
-    """Return the hosts of a run by kind of machine: (names of the hosts, their common facts)."""
+    """Return (names of the hosts, their common facts) for each kind of machine in a run."""
     kinds: dict[str, tuple[list[str], HostFacts]] = {}
     for host in record.hosts:
         kind = host.model_copy(update={"hostname": ""}).model_dump_json()
@@ -206,9 +206,10 @@ def _hosts(record: RunRecord) -> list[tuple[str, HostFacts]]:
 
 
 def _networks(record: RunRecord) -> str | None:
-    """Return a text with the fabric in the site file and the networks that the run used.
+    """Return a text for the report with the networks of a run on a cluster.
 
-    Return None if no fabric was recorded for the run.
+    It has the fabric that the site file names, and the networks that the run used. Return None if
+    no fabric was recorded for the run.
     """
     used = record.fabric
     if used is None:
@@ -312,7 +313,7 @@ class Fact(NamedTuple):
 
 
 def facts(environment: Mapping[str, object] | None) -> list[Fact]:
-    """Return the facts in the `environment.json` of an app, which has no fixed form."""
+    """Return the facts in an app's `environment.json`; its keys differ between apps."""
     return [
         Fact(str(name).replace("_", " "), text) for name, value in (environment or {}).items()
         if name != "argv" and (text := _flat(value, 0))  # reports show the complete command

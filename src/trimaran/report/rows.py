@@ -33,8 +33,8 @@ class Row(NamedTuple):
     Attributes:
         name: name of the row.
         dots: its values.
-        mark: the marked value; None: no value is marked.
-        text: text after the last value.
+        mark: value that is drawn with a special marker; None: no marker.
+        text: text to the right of the last value.
     """
 
     name: str

@@ -212,7 +212,7 @@ class RunEvidence(strict.Model):
     """The evidence of one run, as `trimaran evidence add RUN` writes it.
 
     Attributes:
-        schema_: version of the form of evidence; None in older evidence.
+        schema_: version of the file format; None in older evidence.
         run: the run, without private facts.
         verdict: the verdict of the run.
         curves: the curves of the run.
@@ -274,10 +274,10 @@ class RunEvidence(strict.Model):
         return self.run.started.date()
 
     def row(self, metric: str, at: str | None = None) -> JudgedRow | None:
-        """Return the row of `metric`, or None.
+        """Return the row of `metric` in the verdict, or None.
 
-        If the verdict has several rows of the metric, `at` selects one of them; without `at`, the
-        first row is returned.
+        The verdict may have several rows of a metric, such as its value at the end and its best
+        value. `at` selects one of them (`end`, `best`); without `at`, the first row is returned.
         """
         return next((row for row in self.verdict.rows
                      if row.metric == metric and at in (None, row.at)), None)

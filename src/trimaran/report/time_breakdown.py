@@ -25,9 +25,9 @@ REST = "checkpoints, and all else"
 def split(record: RunRecord, events: Sequence[Event]) -> list[Part]:
     """Return the parts of the time of a run; [] if the run has not reported its training time.
 
-    For each window of steps, the metrics have the shares of time in which rank 0 waits. The shares
-    are averaged over the windows. The weight of a window is its number of steps divided by its
-    throughput, which is proportional to its time, because the batch size is constant.
+    For each interval of steps, the app logs the shares of time in which rank 0 waits. This function
+    averages the shares over the intervals. The weight of an interval is its number of steps divided
+    by its throughput; this is proportional to its time, because the batch size is constant.
     """
     training = next(
         (event.finite for event in reversed(events) if event.key == "training_seconds"), None
@@ -78,7 +78,11 @@ def _evaluations(events: Sequence[Event]) -> Iterator[float]:
 
 
 def _start(record: RunRecord, events: Sequence[Event]) -> float:
-    """Return the seconds from the start of the command to the first event of the app."""
+    """Return the seconds from the start of the command to the start that the app logged.
+
+    Return 0 if the app has not logged its start (`run_start`), or if the time is negative or
+    longer than the run.
+    """
     first = next((event.time_ms for event in events if event.key == "run_start"), None)
     seconds = 0.0 if first is None else first / 1000 - record.started.timestamp()
     return seconds if 0 <= seconds <= (record.seconds or 0) else 0.0

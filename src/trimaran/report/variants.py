@@ -69,7 +69,7 @@ def of_recipe(
     Args:
         recipe: the recipe of the run.
         changed: arguments of the run that differ from the arguments of the recipe.
-        events: the events of the run.
+        events: the lines of `metrics.jsonl` of the run.
     """
     ran = recipe.recipe
     card = current(ran.app, recipe.card.card)
@@ -149,7 +149,10 @@ def fault(told: RunVariant, used: RecipeRecord, rows: Sequence[Row]) -> str | No
 
 
 def _options_fault(told: Mapping[str, Argument], app: str) -> str | None:
-    """Return why no verb of the app accepts one of the values, or None if all are accepted."""
+    """Return why no verb of the app accepts an option value in `told`, the variant in evidence.
+
+    Return None if there is no such value.
+    """
     verbs = _verbs(app).values()
     for name, value in told.items():
         faults = [verb.options[name].fault(value) for verb in verbs if name in verb.options]
@@ -161,7 +164,7 @@ def _options_fault(told: Mapping[str, Argument], app: str) -> str | None:
 def _recipe_fault(
     told: Mapping[str, Argument], used: RecipeRecord, variants: Variants
 ) -> str | None:
-    """Return how the options contradict the recipe.
+    """Return how the options of the variant in evidence contradict the recipe of the run.
 
     Return None if they agree, or if this checkout does not have the recipe.
     """
@@ -178,7 +181,10 @@ def _recipe_fault(
 
 
 def _last_fault(epochs: Sequence[Epoch], metric: str, rows: Sequence[Row]) -> str | None:
-    """Return how the last epoch contradicts the last value in the verdict, or None."""
+    """Return how the value of the last epoch contradicts the final value in the verdict.
+
+    Return None if they agree, or if one of them is missing.
+    """
     final = next((row.measured for row in rows if (row.metric, row.at) == (metric, "end")), None)
     last = epochs[-1].value if epochs else None
     if final is None or last is None or math.isclose(last, final, rel_tol=10.0 ** (1 - DIGITS)):
@@ -212,9 +218,10 @@ def _epochs(events: Sequence[Event], per_epoch: Metric, time: Metric) -> list[Ep
 
 
 def _by_epoch(events: Sequence[Event], metric: Metric) -> dict[int, tuple[float, float]]:
-    """Return the last value of each epoch: epoch -> (seconds since the start of the run, value).
+    """Return the last value of a metric in each epoch.
 
-    If an event has no epoch, the key is 0. Values that the metric cannot have are left out.
+    The result is epoch -> (seconds since the start of the run, value). A value that was logged
+    without an epoch has the key 0. Values that the metric cannot have are left out.
     """
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     found = {}

@@ -23,7 +23,7 @@ from trimaran.run.fabrics import PROFILES
 from trimaran.site_file import FabricName
 
 LOG = "fabric.log"
-"""File in the run directory with the texts from the logs that name networks."""
+"""File in the run directory with excerpts of the logs that name networks, and their line counts."""
 
 LIMIT = 4 * 1024 * 1024
 """Maximum accepted size of `fabric.log` in bytes; a job adds at most 2,000 short lines."""

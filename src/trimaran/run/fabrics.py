@@ -1,4 +1,4 @@
-"""The profiles of fabrics, with which jobs on several nodes use the fast network of a cluster.
+"""Profiles of fabrics: settings by which jobs on several nodes use the fast network of a cluster.
 
 A profile consists of environment variables, libraries and devices. Variables and libraries state
 their source. The variables are only defaults: `env` of the cluster in the site file overrides

@@ -227,7 +227,7 @@ def planned_initial(recipe: RecipeFile, given: Path | None) -> tuple[Path | None
     """Return the file that the run would start from, and lines that name what is still missing.
 
     The file is `given`, published weights, or a placeholder; None if the recipe starts from no
-    file. Missing is, for example, a run of another recipe, which writes the file.
+    file. The lines name, for example, a run of another recipe that must write the file first.
     """
     asked = recipe.recipe.initial
     if given is not None or asked is None:

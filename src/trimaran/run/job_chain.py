@@ -125,7 +125,7 @@ def numbers(directory: Path, file: str = QUEUED) -> list[str]:
 
 
 def read(directory: Path) -> list[Link]:
-    """Return the links of the run in `directory`, the oldest first.
+    """Return the links (starts by a batch system) of the run in `directory`, the oldest first.
 
     A link that ended before all of its nodes had written their records is left out.
 
@@ -177,7 +177,7 @@ def refusal(directory: Path) -> Refusal | None:
 
 
 def fold(record: RunRecord, directory: Path) -> RunRecord:
-    """Return the record of a submitted run: its `run.json` combined with the links."""
+    """Return the record of a submitted run: `run.json` combined with the records of its starts."""
     links = read(directory)
     if not links:
         return record

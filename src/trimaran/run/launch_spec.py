@@ -144,7 +144,10 @@ def launcher(recipe: Recipe) -> list[str]:
 
 
 def _path(text: Text) -> str:
-    """Return `text`, a path for the app, or raise UsageError if it contains shell variables."""
+    """Return `text`, a word of the command that contains a path on this machine or in a container.
+
+    Raise UsageError if it contains shell variables, as in a script for a run without a container.
+    """
     if not isinstance(text, str):
         raise UsageError("a script can only contain a run in a container",
                          code="engine-unsuitable", hint="use a container engine")

@@ -35,7 +35,7 @@ class RecipeRecord(BaseModel):
         name: name of the recipe.
         sha256: hash of the file of the recipe.
         card_sha256: hash of the app card that the verdict uses; None in records of older versions.
-        changed: arguments that the command line replaced.
+        changed: arguments that the command line added to the recipe or replaced, with their values.
         nodes: number of nodes of the run; None: the number in the recipe.
     """
 
@@ -149,7 +149,10 @@ class ResumptionRecord(BaseModel):
 
 
 def as_list(data: object) -> object:
-    """Return the data sets of a record as a list; version 1 wrote one data set without a list."""
+    """Return the data sets in `run.json` as a list.
+
+    Version 1 of `run.json` contained a single data set without a list.
+    """
     return [data] if isinstance(data, dict) else data
 
 

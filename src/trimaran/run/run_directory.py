@@ -296,7 +296,8 @@ def hashes(directory: Path) -> dict[str, str]:
 def load(directory: Path, *, chain: bool = True) -> RunRecord:
     """Return the record in `run.json` of a run directory.
 
-    If `chain` is true, the record is combined with the links of the job chain.
+    If `chain` is true and a batch system started the run, the record is combined with the links of
+    the job chain, that is, the records of each start.
 
     Raises:
         UsageError: `directory` is not a run directory, or `run.json` or a link is damaged.

@@ -110,7 +110,7 @@ def pull(
 
     Args:
         image: image definition.
-        engine: engine for which the image is pulled; the engine determines the form.
+        engine: engine for which the image is pulled: Apptainer pulls a SIF, Podman an OCI image.
         registry: `HOST[:PORT]/NAMESPACE`; None: the registry in the record of the publication.
         digest: digest of the image or of its manifest; None: the recorded digest of the current
             tag, else the digest that the tag has in the registry, with a warning.

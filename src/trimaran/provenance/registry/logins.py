@@ -25,7 +25,7 @@ from trimaran.parsing import parse_json
 from trimaran.terminal_safety import excerpt
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
-"""Registry -> name of the same registry in files of logins, if the two names differ."""
+"""Host of a registry -> key of its logins in files of logins, if the key is not the host."""
 
 
 _Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]
