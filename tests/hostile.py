@@ -22,7 +22,7 @@ quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-"""Settings with few examples, equal in each run, for tests that write a file for each example."""
+"""Hypothesis settings for tests that write a file per example: few examples, always the same."""
 
 CODES = ("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "[red]a[/]",
          "[link=http://a.example]a[/link]", "\ud800", "a\x00b", "\u2028", ":smile:")

@@ -1,4 +1,4 @@
-"""`trimaran compare`: tables, JSON, an HTML page, and exit codes."""
+"""Test `trimaran compare`: tables, JSON, an HTML page, and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that are queued again, with stand-ins for the commands of each batch system."""
+"""Test jobs that are queued again, with stand-ins for the commands of each batch system."""
 
 from __future__ import annotations
 

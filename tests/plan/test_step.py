@@ -1,4 +1,4 @@
-"""The predicted time of a step: overlap of computation and communication, and stragglers."""
+"""Test the predicted time of a step: overlapping communication, and slow devices."""
 
 from __future__ import annotations
 

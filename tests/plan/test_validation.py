@@ -1,4 +1,4 @@
-"""Predictions for published scaling series; the site shows their errors."""
+"""Compare predictions with published scaling series; the site shows the errors."""
 
 from __future__ import annotations
 
