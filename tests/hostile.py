@@ -130,7 +130,7 @@ lock_texts = st.lists(st.one_of(
         "a==1 ; python_version < 3 \\\n", "a==1; os_name == '\x1b[31m' \\\n",
     ]), st.text(max_size=12),
 ), max_size=6).map("".join)
-"""Texts like those of `requirements.lock` and `debian.lock`."""
+"""Texts that resemble the content of `requirements.lock` and `debian.lock`."""
 
 
 def keeps_the_property(read: Callable[[], object]) -> None:

@@ -39,7 +39,7 @@ exit 75
 
 
 def ended(place: Place) -> str:
-    """Return why the last link has ended."""
+    """Return why the last start of the run by the batch system ended."""
     end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason

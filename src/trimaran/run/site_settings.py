@@ -139,7 +139,7 @@ def _is_neutral(flag: str) -> bool:
 
 
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """Yield source and target of each bind in the option `name`; ("", "") if it is not parsed."""
+    """Yield source and target of each bind in an option; ("", "") for an unsupported syntax."""
     if name == "--mount":
         # Fields in another order, or with quotes, are not parsed.
         found = _MOUNT.fullmatch(value)

@@ -15,7 +15,7 @@ from trimaran.tune.space import Configuration, Space
 
 
 class RefusedError(ValueError):
-    """The error that settings of a configuration contradict each other; its text is the reason."""
+    """The error for contradictory settings in a configuration; its text is the reason."""
 
 
 def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
