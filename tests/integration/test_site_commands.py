@@ -47,7 +47,7 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """All commands of a page succeed in their order, up to the last one that needs an engine.
+    """The commands of a page succeed in their order, up to the last one that needs an engine.
 
     Commands without an engine are among them, because later commands need their results.
     """
