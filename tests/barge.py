@@ -90,7 +90,7 @@ class Barge(Container):
         return Command((self.executable, "python", *words), env)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the paths of the engine and of the image."""
+        """Return what depends on the machine: the paths of the engine and of the image."""
         return Node(self.executable, built.reference)
 
     def described(self, built: BuiltImage) -> Description:

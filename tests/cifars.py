@@ -21,7 +21,7 @@ BINARY, PYTHON = "cifar-10-batches-bin", "cifar-10-batches-py"
 
 
 def images(name: str) -> tuple[bytes, bytes]:
-    """Return made-up images for the file `name`: a label byte each, and the bytes of all pixels."""
+    """Return labels (a byte for each image) and pixels of made-up images for the file `name`."""
     count = COUNTS[name]
     seed = sum(name.encode())
     labels = bytes((seed + 3 * number) % 10 for number in range(count))

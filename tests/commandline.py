@@ -15,7 +15,7 @@ def command(
     env: Mapping[str, str] | None = None, workdir: str = "/", launcher: Sequence[str] = (),
     module: str | None = None,
 ) -> Command:
-    """Return the command of a run of `built` with these arguments."""
+    """Return the command that runs an app with these arguments in the image `built`."""
     spec = LaunchSpec(
         image=built.image, node=engine.node(built), mounts=tuple(mounts), environment=env or {},
         workdir=workdir, module=module, launcher=tuple(launcher), arguments=tuple(arguments),

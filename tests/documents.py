@@ -26,7 +26,7 @@ def scripts(document: str) -> list[str]:
 
 
 def commands(document: str) -> Iterator[list[str]]:
-    """Yield the words of each command; for an assignment `NAME=$(COMMAND)`, those of COMMAND."""
+    """Yield the words of each command; of an assignment `NAME=$(COMMAND)`, only COMMAND counts."""
     for script in scripts(document):
         for line in re.split(r"\n|&&", script.replace("\\\n", " ")):
             words = shlex.split(re.sub(r"^\s*\w+=\$\((.*)\)\s*$", r"\1", line), comments=True)

@@ -162,7 +162,7 @@ def together_script(cluster: Cluster) -> str:
 
 
 def chained_script(cluster: Cluster) -> str:
-    """Return the job script of a run that starts from one run, and from which another starts."""
+    """Return the job script of the second run of a chain: each run starts from the previous one."""
     first, second, third = (Path("/example/runs/chain") / name for name in ("1-a", "2-b", "3-c"))
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(Scheduler, "folder", lambda _: Path("/opt/batch/bin"))

@@ -22,7 +22,7 @@ quick = settings(
     max_examples=60, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-"""Settings with few examples, equal in each run, for tests that write a file for each example."""
+"""Hypothesis settings for tests that write a file per example: few examples, always the same."""
 
 CODES = ("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b2J", "a\rb", "\u202egnp.exe", "[red]a[/]",
          "[link=http://a.example]a[/link]", "\ud800", "a\x00b", "\u2028", ":smile:")
@@ -130,7 +130,7 @@ lock_texts = st.lists(st.one_of(
         "a==1 ; python_version < 3 \\\n", "a==1; os_name == '\x1b[31m' \\\n",
     ]), st.text(max_size=12),
 ), max_size=6).map("".join)
-"""Texts like those of `requirements.lock` and `debian.lock`."""
+"""Texts that resemble the content of `requirements.lock` and `debian.lock`."""
 
 
 def keeps_the_property(read: Callable[[], object]) -> None:

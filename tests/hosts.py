@@ -77,7 +77,7 @@ def situation(
     known: NodeFacts, *, recipe: str | None = None, image: str | None = None,
     cluster: Cluster | None = None, login: NodeFacts | None = None,
 ) -> Situation:
-    """Return the input of the checks (facts, recipe, image); `image` replaces the recipe's."""
+    """Return the input of the checks: facts, recipe, and image (`image`, or the recipe's image)."""
     file = library.load(recipe) if recipe is not None else None
     about = examination.situation(Site(), cluster, file)
     own: ImageFacts | None = about.image

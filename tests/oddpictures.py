@@ -23,7 +23,7 @@ class Case(NamedTuple):
 
     Attributes:
         content: the bytes of the file.
-        pixels: pixels of the upright image, (H, W) or (H, W, 3); None: the file is an error.
+        pixels: pixels of the upright image, (H, W) or (H, W, 3); None: reading the file must fail.
         says: pattern of the error message.
         plain: whether every decoder can read the unchanged file.
         near: largest allowed difference of a pixel value, for JPEG.

@@ -27,7 +27,7 @@ SCRIPTS = DOCS / "tutorials/porting"
 IMAGES = 400
 """Number of images: three batches of 128 and an incomplete one."""
 EXACT = 2e-6
-"""Tolerance for equal losses: one unit of the last of six printed digits, and its rounding."""
+"""Tolerance for equal losses, which are printed with six digits after the decimal point."""
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "OMP_NUM_THREADS": "1",
                "TF_CPP_MIN_LOG_LEVEL": "3", "OMPI_MCA_mpi_yield_when_idle": "1"}
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

@@ -18,7 +18,7 @@ JOB = "7"
 def share(
     root: Path, count: int, cluster: Cluster, gpus: int = 0, job: str | None = JOB
 ) -> tuple[Place, list[Path]]:
-    """Create a job that `count` trainings share; return its place, and their run directories."""
+    """Create a job that `count` trainings share; return its `Place`, and their run directories."""
     place = make(root, cluster=cluster)
     one = shaped(place.job, "none", nodes=1, gpus_per_task=gpus)
     folder = place.root / "four $(touch owned)"

@@ -1,4 +1,4 @@
-"""The parts of `benchmarks/` without measurements: statistics, tables, environments, errors."""
+"""Test the code of `benchmarks/` without measuring: statistics, tables, environments, errors."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ APPS = [
     for path in sorted((ROOT / place).glob("*/src/**/*.py")) if path != TABLE
 ]
 CLASSES_OF_APPS = {"AppError", "ArgumentError", "DataError", "DivergedError", "NoSpaceError"}
-"""The classes of trainkit whose errors have several codes."""
+"""The error classes of trainkit, the library of the apps, that have several codes."""
 
 CODE = re.compile(r"[a-z]+(-[a-z0-9]+)+|fault|stopped")
 
 
 def codes_of_apps() -> dict[str, str]:
-    """Return code -> text from the table of trainkit, which is not installed here."""
+    """Return code -> text from the table of trainkit, the apps' library, which is not installed."""
     [table] = [
         node.value for node in ast.parse(TABLE.read_text()).body if isinstance(node, ast.Assign)
     ]

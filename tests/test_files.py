@@ -15,7 +15,7 @@ APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 
 def test_a_full_disk_names_the_file_that_was_written(own_place: Path) -> None:
-    """The system's error does not name the file when the write uses a descriptor."""
+    """The error of a full disk names the file, although a write to a descriptor names none."""
     with (
         pytest.raises(OSError, match="No space left") as caught,
         files.named(own_place / "run.json"),

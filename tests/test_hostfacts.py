@@ -1,4 +1,4 @@
-"""Facts of the machine, as read from the files and functions of Linux."""
+"""Test the facts of a machine that are read from the files and functions of Linux."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def room(module: str) -> str:
 
 
 def modules_of(name: str, source: str, house: Path = PACKAGE) -> set[str]:
-    """Return the modules of `house` that the module `name` imports anywhere, also for types."""
+    """Return the modules of `house` that the module `name` imports, even if only for type hints."""
     found = set()
     for module in imports(ast.parse(source), package_of(name, house)):
         below = module.removeprefix(house.name).removeprefix(".")

@@ -78,7 +78,7 @@ def test_missing_file_and_binary_file_are_usage_errors(tmp_path: Path) -> None:
 
 
 def test_json_is_read_as_json(tmp_path: Path) -> None:
-    """The text has characters that YAML treats differently: tabs, a next line and a delete."""
+    """JSON is read correctly with characters that YAML treats differently: tab, U+0085, U+007F."""
     path = write(tmp_path, '{\n\t"name": "a\x85b\x7f",\n\t"inner": {"size": 3}\n}\n')
     assert strict.load_json(Outer, path) == Outer(name="a\x85b\x7f", inner=Inner(size=3))
 

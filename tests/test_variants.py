@@ -1,4 +1,4 @@
-"""The comparison of variants in READMEs and on pages: chosen recipes, table, picture, plots."""
+"""Test comparisons of variants in READMEs and on pages: chosen recipes, table, picture, plots."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def publish(
     checkout: Path, name: str, *, day: str = "2026-01-02", lap: float = 10, cores: int = 2,
     seed: int = 1, changed: dict[str, Argument] | None = None, **args: Argument,
 ) -> None:
-    """Write a recipe, and evidence of a run of two epochs; `lap`: lap seconds of the second one."""
+    """Write a recipe, and evidence of a run of two epochs; `lap`: seconds of the second lap."""
     recipe = variantapp.recipe(checkout, name, **args)
     directory = checkout / f"{name}-{day}-{seed}-{cores}"
     variantapp.leave(directory, recipe, (0.5, 0.6), (99, lap), sent=1e6 * lap, size=1,

@@ -20,7 +20,7 @@ RECIPE = {
     **GOOD, "data": {}, "env": {"OMP_NUM_THREADS": "2"},
     "args": {"model": "resnet20", "epochs": 1, "batch-size-per-rank": 64, "synthetic": True},
 }
-"""A recipe without data; it can run with two ranks, other threads, micro-batches and precisions."""
+"""A recipe without data whose ranks, threads, micro-batches and precision can be tuned."""
 
 SPACE = Space(
     (Parameter("ranks", 1, (1, 2, 4)), Parameter("threads", 4, (1, 2, 4)),

@@ -95,7 +95,7 @@ def add_host(number: int, address: str, rate_mbit: float) -> None:
 
 
 def forward(delay: float) -> None:
-    """Forward the frames between both wires, each after `delay` seconds."""
+    """Forward Ethernet frames between the two hosts, each after `delay` seconds."""
     wires = []
     for number in range(2):
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
@@ -121,7 +121,7 @@ def forward(delay: float) -> None:
 
 
 def received(wire: socket.socket) -> Iterator[bytes]:
-    """Yield the frames that have arrived from the host."""
+    """Yield the Ethernet frames that a host has sent, from its end `wire` of a veth pair."""
     while True:
         try:
             frame, address = wire.recvfrom(65535)

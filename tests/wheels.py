@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write(folder: Path, name: str, *, modules: int = 1, script: bool = False) -> Path:
-    """Write a wheel with `modules` modules into `folder`; `script`: it also installs a command."""
+    """Write a wheel with `modules` modules into `folder`; `script`: with a command."""
     info = f"{name}-1.0.dist-info"
     files = {f"{name}/__init__.py": b""} | {
         f"{name}/module{number}.py": f"NUMBER = {number}\n".encode() for number in range(modules)

@@ -1,4 +1,4 @@
-"""A signal ends every command after its cleanup, with one message and the documented exit code."""
+"""After a signal, a command cleans up, prints one message, and exits with the documented code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimaran compare`: tables, JSON, an HTML page, and exit codes."""
+"""Test `trimaran compare`: tables, JSON, an HTML page, and exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trimaran.recipes.library import RecipeFile
 
 @pytest.fixture
 def runs(recipe: RecipeFile, own_place: Path) -> list[str]:
-    """Create two runs with different arguments, of which the second fails; return their paths."""
+    """Create two runs with different arguments; the second run fails. Return their paths."""
     return [
         str(leave(own_place / "a", recipe, (0.9,), (1000.0,), None, None, {})),
         str(leave(own_place / "b", recipe, (0.5,), (900.0,), None, None, {"epochs": 2})),

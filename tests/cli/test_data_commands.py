@@ -1,4 +1,4 @@
-"""`trimaran data pack`, `verify` and `get`: output and exit codes."""
+"""Test `trimaran data pack`, `verify` and `get`: output and exit codes."""
 
 from __future__ import annotations
 
@@ -115,7 +115,10 @@ def test_a_wrong_name_is_refused_before_anything_is_done(
 def test_the_packed_set_may_not_lie_in_its_source(
     source: Path, tmp_path: Path, told: Told, below: str
 ) -> None:
-    """Otherwise the next packing would read the packed set as a split or a class."""
+    """Packing into the source or a folder below it is refused, and nothing is written.
+
+    Otherwise the next packing would read the packed data set as a split or a class.
+    """
     (tmp_path / "link").symlink_to(source)
     before = sorted(source.rglob("*"))
     code, said = told("pack", source, "-o", source / below, "--workers", 1)

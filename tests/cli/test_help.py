@@ -1,4 +1,4 @@
-"""The help of every command: the golden file, summaries, examples."""
+"""Test the help of every command: the golden file, summaries, examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimaran status`, `logs` and `cancel` on a scaling series; Slurm's commands are stand-ins."""
+"""Test `trimaran status`, `logs` and `cancel` on a scaling series, with a fake Slurm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`trimaran submit` with several recipes: which options agree, and what is printed."""
+"""Test `trimaran submit` with several recipes: refused combinations of options, and output."""
 
 from __future__ import annotations
 

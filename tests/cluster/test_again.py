@@ -1,4 +1,4 @@
-"""Jobs that are queued again, with stand-ins for the commands of each batch system."""
+"""Test jobs that are queued again, with stand-ins for the commands of each batch system."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STOPPED = f"sleep 1; {CHECKPOINT.format(step=12)}; exit 75"
 
 
 def reason(place: Place) -> str:
-    """Return why the last link ended."""
+    """Return why the last start of the run by the batch system ended."""
     end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason

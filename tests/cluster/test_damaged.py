@@ -109,7 +109,7 @@ HARMLESS = {
     ("latin", "log.txt"), ("latin", "metrics.jsonl", "status"),
     ("huge", "metrics.jsonl", "status"),
 }
-"""Kind of damage and file, or also the command, for which no error is expected.
+"""Cases without an error: (kind of damage, file), or (kind, file, `trimaran` command).
 
 A log can contain any bytes, and `status` reads only the last lines of the metrics.
 """
@@ -117,7 +117,7 @@ A log can contain any bytes, and `status` reads only the last lines of the metri
 
 @pytest.fixture
 def run(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a run of two ended jobs, with a stand-in for `squeue` that prints `bin/queue`."""
+    """Create a run of two ended jobs, with a fake `squeue` that prints the file `bin/queue`."""
     directory = own_place / "run"
     chain(directory, checkout)
     (directory / "log.txt").write_text("job.sh: said\n")
@@ -228,7 +228,7 @@ def test_a_line_without_end_is_said_in_parts(run: Path) -> None:
 
 
 def test_the_script_of_a_run_is_touched_through_no_link(run: Path) -> None:
-    """`resume` refuses links through which the script would write."""
+    """A run is refused if a file that its script writes, here `job/.step`, is a symbolic link."""
     slurm(run, "FAILED")
     (run / "job/.step").symlink_to(run.parent / "precious")
     with pytest.raises(UsageError, match=r"job/\.step"):

@@ -1,4 +1,4 @@
-"""Detection of the facts of a cluster, with stand-ins for the commands of batch systems."""
+"""Test the detection of facts of a cluster, with stand-ins for the commands of batch systems."""
 
 from __future__ import annotations
 

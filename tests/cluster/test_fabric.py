@@ -31,7 +31,7 @@ END
 
 
 def at_place(tmp_path: Path, cluster: Cluster, **variables: str) -> Place:
-    """Return a run directory with a job whose script sets shell variables to other values."""
+    """Create a run directory; its job script sets the given shell variables to the given values."""
     place = make(tmp_path / "p", cluster=cluster)
     text = (place.out / script.SCRIPT).read_text()
     for name, value in variables.items():

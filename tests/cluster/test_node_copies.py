@@ -1,4 +1,4 @@
-"""Copies of images and data that jobs left on the local disk of a node.
+"""Test the handling of copies of images and data that jobs left on the local disk of a node.
 
 `cache list` shows these copies; `cache prune` and `cancel` remove them.
 """

@@ -51,7 +51,7 @@ VARIANTS: dict[str, tuple[Cluster, dict[str, object], str]] = {
     "fabric": (SLURM.model_copy(update={"fabric": "slingshot"}), {}, "srun"),
     "staged": (SLURM.model_copy(update={"stage_data": True}), {}, "srun"),
 }
-"""Name -> settings of the cluster, resources and launcher for which a script is rendered.
+"""Name of a test case -> cluster settings, resources and launcher of the rendered script.
 
 The first entries have golden files.
 """

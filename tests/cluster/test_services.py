@@ -1,4 +1,4 @@
-"""Modules that a job loads, and the Multi-Process Service that it starts; both are stand-ins."""
+"""Test jobs that load modules or start the Multi-Process Service; both are stand-ins."""
 
 from __future__ import annotations
 

@@ -199,9 +199,9 @@ DIVIDED = [
     ("0 0 0,0 0 1", 2, ["0", "1"]),
     ("0 0 0,0 0 1", 3, []),
 ]
-"""Threads of a node, number of trainings, and the expected CPUs of each training.
+"""Hardware threads of a node, number of trainings, and the expected CPUs of each training.
 
-Each thread has its numbers of processor, core and CPU; [] means that no division is possible.
+A thread is written as three numbers: socket, core, CPU. [] means that no division is possible.
 """
 
 

@@ -23,7 +23,8 @@ if [ "$*" = "--signal=URG 7.5" ] && [ -e listening ]; then touch told; fi
 """
 """Stand-in for `scancel`, which signals the ranks of step 5 of job 7.
 
-Only a rank that handles the signal (file `listening`) gets it (file `told`).
+A rank creates the file `listening` when it can handle the signal. If the file exists, the stand-in
+creates the file `told`, which stands for the signal.
 """
 
 LISTENS = f"""
@@ -38,7 +39,7 @@ exit 75
 
 
 def ended(place: Place) -> str:
-    """Return why the last link has ended."""
+    """Return why the last start of the run by the batch system ended."""
     end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason

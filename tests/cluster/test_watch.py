@@ -1,4 +1,4 @@
-"""The status of a submitted run, from the files of its job and the answer of a Slurm stand-in."""
+"""Test the status of submitted runs, from the files of a job and answers of a fake Slurm."""
 
 from __future__ import annotations
 

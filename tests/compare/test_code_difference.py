@@ -1,4 +1,4 @@
-"""The lines of code in which two files differ: what counts, and files that cannot be compared."""
+"""Test the count of lines in which two files differ, and files that cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of runs: groups, differences, time to reach a level, scaling, errors."""
+"""Test the comparison of runs: groups, differences, time to reach a level, scaling, errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_other_machines_make_other_groups_unless_they_are_pooled(make: Make) -> 
 
 
 def test_when_a_level_was_reached_is_told_over_steps_and_time(make: Make) -> None:
-    """The level to reach is 89.1 %, the lower bound of the accuracy in the recipe."""
+    """A comparison names step and time at which each run reached the recipe's bound of 89.1 %."""
     found, _ = compare([make("a", (0.5, 0.895, 0.9)), make("b", (0.5, 0.6, 0.9), seed=2),
                         make("c", (0.8,), seed=3)])
     reach = next(one for one in found.reached if one.metric == "val_top1")
@@ -115,9 +115,9 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
 
 
 def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
-    """Efficiency is computed per GPU, also for runs of one process with 1, 2 and 4 GPUs.
+    """Efficiency is computed per GPU, not per rank, for runs of one rank with 1, 2 and 4 GPUs.
 
-    A series over `gpus` has such runs.
+    A series whose runs differ in the number of GPUs per rank consists of such runs.
     """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1900.0], size=1, cores=2),
@@ -187,9 +187,10 @@ def test_a_published_efficiency_is_over_a_point_of_its_own_series(
 
 
 def test_a_published_efficiency_is_over_the_devices_of_its_source(make: Make) -> None:
-    """The published efficiency is relative to two devices, and the measured one becomes 80 %.
+    """If a published efficiency is relative to two devices, the measured one is, too: 80 %.
 
-    The rates for each rank are 1000, 900 and 720: 720 is 72 % of 1000, and 80 % of 900.
+    The rates per rank on 1, 2 and 4 devices are 1000, 900 and 720: 720 is 72 % of 1000, and 80 %
+    of 900.
     """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1800.0], size=2, cores=2),

@@ -1,4 +1,4 @@
-"""A comparison as sentences, tables and a page."""
+"""Test how a comparison of runs is shown: as sentences, as tables and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judgement of differences: worked examples, simulated noise, and cases without a judgement."""
+"""Test whether differences count as noise: worked examples, simulations, unclear cases."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ def test_welch_as_worked_out_by_hand() -> None:
 
 
 def test_one_run_against_several_is_a_prediction() -> None:
-    """The expected margin is that in a recipe's note, computed by hand.
+    """One run is compared with the prediction interval of three others.
 
-    It is t(0.975, 2) = 4.303 times 0.1559 times sqrt(1 + 1/3).
+    Half of its width by hand: t(0.975, 2) = 4.303, times the standard deviation 0.1559, times
+    sqrt(1 + 1/3).
     """
     seeds = [90.15, 90.42, 90.15]
     found = between(seeds, [89.0])
@@ -80,9 +81,9 @@ def rate(judge: Callable[[int], str], trials: int = 400) -> float:
 
 
 def test_equal_runs_are_told_apart_about_as_rarely_as_said() -> None:
-    """The windows of each run have an autocorrelation of 0.6.
+    """Equal runs are rarely judged as different, although their readings are autocorrelated (0.6).
 
-    The variance of the mean is (1 + 0.6) / (1 - 0.6) = 4 times the variance of independent windows.
+    The variance of the mean is (1 + 0.6) / (1 - 0.6) = 4 times that of independent readings.
     A test that assumes independence would find a difference in P(abs(z) > 1.96 / 2) = 0.33.
     """
     def judge(trial: int) -> str:
@@ -163,7 +164,7 @@ def test_less_is_as_different_as_more_and_the_end_of_the_interval_is_within(
 
 
 def test_a_difference_is_of_means_and_a_stretch_has_a_median() -> None:
-    """Differences are of means, but a stretch of windows is summarized by its median.
+    """Runs are compared by means; a stretch of successive readings is replaced by its median.
 
     The values are skewed, so that means and medians differ.
     """

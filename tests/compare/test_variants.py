@@ -1,4 +1,4 @@
-"""Variants of an app in a comparison: their numbers, computed by hand, and what is missing."""
+"""Test the comparison of variants of an app: numbers computed by hand, and missing ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def runs(app: Path, checkout: Path, own_place: Path) -> list[Path]:
 
 
 def test_the_numbers_of_variants(runs: list[Path]) -> None:
-    """The speed-ups are 50 / 25 = 2 and 50 / 100 = 0.5, and (3 + 5) / 2 = 4 MB are sent."""
+    """The speed-ups are 50 / 25 = 2 and 50 / 100 = 0.5; the mean sent is (3 + 5) / 2 = 4 MB."""
     found = variants(comparison.compare(runs)[0])
     assert [(one.group, one.name, one.ranks) for one in found.groups] == [
         ("A", "sloop", 1), ("B", "ketch", 2), ("C", "ketch, spinnaker", 2)]

@@ -1,4 +1,4 @@
-"""`trimaran doctor` and `trimaran submit` on the command line."""
+"""Test `trimaran doctor` and `trimaran submit` on the command line."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_of_two_that_differ_both_are_named() -> None:
 
 def pairs(values: dict[str, float], seed: int, slow: dict[frozenset[str], float]) \
         -> dict[tuple[str, str], float]:
-    """Return the rate of each pair of nodes: the slower node's rate, times `slow`, with noise."""
+    """Return noisy rates of all pairs of nodes: the slower node's, times the factor in `slow`."""
     draw, names = random.Random(seed), list(values)  # noqa: S311 - no secret
     return {
         (one, other): min(values[one], values[other]) * slow.get(frozenset((one, other)), 1.0)

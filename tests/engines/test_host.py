@@ -44,7 +44,7 @@ MADE = "part-*/*/lib/python*/site-packages/*/module*.py"
 
 @pytest.fixture
 def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a wheelhouse (folder of wheels) with one package for every build; return its path."""
+    """Let every build use a wheelhouse (folder of wheels) with one package; return its path."""
     folder = tmp_path / "view"
     wheels.write(folder / "wheels", "one", modules=9, script=True)
     monkeypatch.setattr(wheelhouse, "fetch", lambda *words, **more: [])
@@ -54,7 +54,7 @@ def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def long(view: Path) -> Path:
-    """Add two packages of many modules to the wheelhouse; two processes unpack them. Return it."""
+    """Return the wheelhouse with two more packages, so large that two processes unpack them."""
     for name in ("two", "three"):
         wheels.write(view / "wheels", name, modules=MODULES)
     return view

@@ -12,7 +12,7 @@ from trimaran.engines import apptainer
 
 
 def write(path: Path, *, date: int, identifier: bytes, size: int = 2 * 585) -> Path:
-    """Write a SIF with two descriptors, of which one is used, and some data."""
+    """Write a SIF with a used descriptor, an unused descriptor, and some data."""
     header = b"#!/usr/bin/env run-singularity\n\0" + b"SIF_MAGIC\0" + b"01\0" + b"02\0" + identifier
     header += struct.pack("<qqqqqqqq", date, date, 1, 2, 4096, size, 8192, 4)
     used = struct.pack("<IBIIIqqqqqqq", 0x4004, 1, 1, 1, 0, 8192, 4, 4, date, date, 0, 0)

@@ -115,7 +115,10 @@ def test_two_builds_of_one_image_make_it_once(engine: Apptainer) -> None:
 
 
 def test_a_changed_record_is_not_used() -> None:
-    """The changed digit of `inputs` is not part of the name of the record."""
+    """A record is ignored if the hash `inputs` in it was changed.
+
+    The changed digit is not part of the file name, so the name still agrees with the hash.
+    """
     inputs = "a" * 64
     record = store.Record(
         name="tiny", engine="apptainer", reference="/tiny.sif", digest=sifs.DIGEST,

@@ -1,4 +1,4 @@
-"""The evidence of a run: the path of its file, its provenance, and the facts that it omits."""
+"""Test the evidence of a run: the path of its file, its provenance, and the omitted facts."""
 
 from __future__ import annotations
 

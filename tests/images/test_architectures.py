@@ -20,7 +20,7 @@ REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f4
 
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the file of the emulator for arm64, on a machine of amd64; it does not exist."""
+    """Simulate amd64; return the path, not yet a file, where Linux registers an arm64 emulator."""
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(architectures, "BINFMT", tmp_path)
     return tmp_path / "qemu-aarch64"
@@ -41,7 +41,10 @@ def test_a_registered_emulator_serves_containers(register: Path) -> None:
 def test_an_emulator_that_does_not_serve_containers_is_refused(
     register: Path, text: str | None
 ) -> None:
-    """It is not registered, not opened at its registration, disabled, or its file is empty."""
+    """An emulator is refused if it is not registered, or is disabled.
+
+    It is also refused without the flag F (opened at its registration), or if its file is empty.
+    """
     if text is not None:
         register.write_text(text)
     with refused("emulation-missing", "arm64", kind=BuildError) as caught:

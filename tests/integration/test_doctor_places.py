@@ -1,4 +1,4 @@
-"""The checks of limits, places and network on a real Slurm of two nodes."""
+"""Test the checks of limits, places and network on a real Slurm of two nodes."""
 
 from __future__ import annotations
 

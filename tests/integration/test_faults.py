@@ -327,7 +327,10 @@ def test_a_rank_hangs_and_is_named(place: Place, undisturbed: Run) -> None:
 
 @pytest.mark.faults
 def test_a_shard_is_corrupt_on_one_rank(place: Place) -> None:
-    """A few images are corrupt, so that only one rank reads the first corrupt image."""
+    """If one rank reads a corrupt image, the run fails, and the error names rank and shard.
+
+    The other rank reports that it has lost a rank.
+    """
     from trimaran.data import cache, contracts
 
     data = place.root / "data"

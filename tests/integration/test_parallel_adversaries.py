@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return packed sequences of six frames of noise, each of which is one clip."""
+    """Return packed sequences of six frames of noise; each sequence is one clip."""
     root, draw = tmp_path_factory.mktemp("frames"), np.random.default_rng(0)
     for split, count in (("train", CLIPS), ("val", 2)):
         for number in range(count):

@@ -79,7 +79,7 @@ def values(run: Path, key: str) -> list[Any]:
 
 
 def parts(run: Path) -> dict[str, Any]:
-    """Return the parts of the newest checkpoint: arrays of body and head, and the other state."""
+    """Return the newest checkpoint: arrays of the network's body and head, and all other state."""
     with zipfile.ZipFile(max((run / "checkpoints").glob("*.npz"))) as file:
         found: dict[str, Any] = json.loads(file.read("state.json"))["parts"]
         for name in file.namelist():

@@ -1,4 +1,4 @@
-"""Pack, learn and view real chest X-rays; 16 images are too few to test an accuracy."""
+"""Pack real chest X-rays, train on them, view them; 16 images are too few to test an accuracy."""
 
 from __future__ import annotations
 

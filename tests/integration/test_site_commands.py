@@ -47,7 +47,10 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """Earlier commands without an engine run, too, because commands with an engine need them."""
+    """The commands of a page succeed in their order, up to the last one that needs an engine.
+
+    Commands without an engine are among them, because later commands need their results.
+    """
     shown = [block for block in blocks(page) if block.how == "executed" or block in REAL[page]]
     last = max(place for place, block in enumerate(shown) if block in REAL[page])
     try:
@@ -99,7 +102,10 @@ def test_the_commands_of_a_page_run_with_a_small_app_on_two_nodes(
 def test_the_commands_of_an_images_page_run(
     own_place: Path, small: Path, engine_cache: Path, tmp_path: Path
 ) -> None:
-    """The pages of all images have the same commands; each image is pushed before it is pulled."""
+    """The commands of one image's page succeed; the image is first pushed, so it can be pulled.
+
+    The pages of all images have the same commands.
+    """
     [page] = [page for page in images.pages(sources.read()) if page.place == images.place(IMAGE)]
     pull, *others = sorted(copied(page.text), key=lambda text: not text.startswith("trimaran pull"))
     assert pull == f"trimaran pull {IMAGE} --registry REGISTRY"

@@ -1,4 +1,4 @@
-"""A packed data set as one SquashFS image, which Apptainer mounts in place of the folder."""
+"""Test packed data in one SquashFS image, which Apptainer mounts instead of a folder."""
 
 from __future__ import annotations
 

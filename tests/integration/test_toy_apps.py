@@ -1,4 +1,4 @@
-"""Apps that are not named in the tool, in a folder of definitions: all steps up to the verdict."""
+"""Run apps that the tool does not name, from a folder of definitions, up to the verdict."""
 
 from __future__ import annotations
 

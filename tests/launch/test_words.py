@@ -92,7 +92,7 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """A mount option with a shell variable expands to the option for the path in the variable.
+    """A shell expands a mount option with a variable to the same word that a command has.
 
     The verdict of a run in a bundle compares the command with the rendered specification.
     """

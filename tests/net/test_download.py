@@ -511,7 +511,10 @@ def test_bar_shows_bytes_from_where_it_resumes(get: Get, tmp_path: Path) -> None
 
 
 def test_open_part_is_the_callers(tmp_path: Path) -> None:
-    """`transfer` returns whether bytes from before the call are still in the file."""
+    """If the server ignores the range, `transfer` replaces the old bytes, and returns False.
+
+    The result tells whether bytes from before the call are still in the file.
+    """
     part: IO[bytes]
     with serving(acts=["no-ranges"]) as server, (tmp_path / "p").open("ab") as part:
         part.write(b"old")

@@ -1,4 +1,4 @@
-"""Plans of all recipes of all apps, and the operation counts of their networks."""
+"""Test the plans of all recipes of all apps, and the operation counts of their networks."""
 
 from __future__ import annotations
 

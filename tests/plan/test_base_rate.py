@@ -1,4 +1,4 @@
-"""The rooflines of devices, compared with published rates."""
+"""Compare the rooflines of devices with published rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from trimaran.plan import base_rate, situation
 from trimaran.recipes import library, targets
 
 FLOORS = {"resnet-imagenet/mi325x8-throughput"}
-"""Recipes left out: they expect another project's threshold, which is below the device's rate."""
+"""Recipes that are not compared: they expect a threshold that is below the device's rate."""
 
 
 def published() -> list[str]:

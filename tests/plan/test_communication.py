@@ -1,4 +1,4 @@
-"""Times of messages, all-reduces and parameter servers."""
+"""Test the predicted times of messages, all-reduces and parameter servers."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_too_few_cores_bind(v100: Situation) -> None:
 
 
 def test_the_rate_of_a_core_is_that_of_the_benchmark() -> None:
-    """The rate of a core is half of the median of `input_pipeline.py` on two cores."""
+    """The rate per core is half of what the benchmark `input_pipeline.py` measured on two cores."""
     decoding = situation.of(NAME).planning.decoding
     file = "site/results/benchmarks/2026-11-22-epyc-2core-input_pipeline.json"
     evidence = json.loads((paths.repository() / file).read_text())

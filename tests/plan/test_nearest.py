@@ -1,4 +1,4 @@
-"""The nearest target of a machine without a reference, and the prediction for it."""
+"""Test the choice of the target most similar to a machine, and the prediction from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of two ranks from the rate of one."""
+"""Test the prediction of the rate of two ranks from the rate of one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ FAST = 1e9
 """A bandwidth in GB/s at which an exchange takes almost no time."""
 
 ALONE = 1 + step.VARIATION * step.expected_maximum(2)
-"""Expected computing time of the slower of two ranks, relative to the mean of both."""
+"""Factor by which waiting for the slower of two ranks lengthens a step, without any exchange.
+
+It is the expected computing time of the slower rank, relative to the mean of both.
+"""
 
 
 def test_two_ranks_without_an_exchange_are_twice_as_fast() -> None:

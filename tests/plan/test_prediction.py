@@ -1,4 +1,4 @@
-"""Plans of recipes: rates, memory, times, and the facts that a prediction lacks."""
+"""Test the plans of recipes: rates, memory, times, and the facts that a prediction lacks."""
 
 from __future__ import annotations
 

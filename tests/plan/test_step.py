@@ -1,4 +1,4 @@
-"""The predicted time of a step: overlap of computation and communication, and stragglers."""
+"""Test the predicted time of a step: overlapping communication, and slow devices."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def test_gradients_that_are_complete_first_are_hidden() -> None:
 
 
 def test_what_does_not_fit_into_the_backward_pass_is_exposed() -> None:
-    """The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step; the excess counts."""
+    """Only the part of an exchange that ends after the backward pass prolongs the step.
+
+    The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step.
+    """
     wire = Wire(1e7, 0)
     found = predict(network((0, 9), (LARGE, 1)), 1.0, Layout(2, 1, None, wire))
     compute = alone(2)

@@ -1,4 +1,4 @@
-"""Predictions for published scaling series; the site shows their errors."""
+"""Compare predictions with published scaling series; the site shows the errors."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
     took = series.batch * 32 / series.published[32]
 
     def extra(count: int) -> tuple[float, float]:
-        """Return how much longer a step is on `count` devices: as a fraction, and in seconds."""
+        """Return what prolongs a step on `count` devices: a fraction (variation), and seconds."""
         nodes = count // series.devices
         inside = (series.devices - 1) / series.devices / within.bandwidth
         outside = (nodes - 1) / nodes / between.bandwidth

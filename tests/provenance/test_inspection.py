@@ -1,4 +1,4 @@
-"""`inspect` and `sbom`: their output about a built image, and the files that they write."""
+"""Test `inspect` and `sbom`: their output about a built image, and the files they write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:1", "f00d" * 16, 1_5
 
 
 class Engine:
-    """An engine with one image that has one package of each kind; it counts starts."""
+    """An engine with one image that has one package of each kind; `starts` counts containers."""
 
     name = "apptainer"
     container = True

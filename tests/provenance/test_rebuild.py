@@ -1,4 +1,4 @@
-"""`build --check`: the result of a second build, and the corresponding exit code."""
+"""Test `build --check`: the result of a second build, and the corresponding exit code."""
 
 from __future__ import annotations
 

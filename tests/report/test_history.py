@@ -29,7 +29,7 @@ def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
 def publish(
     judged: JudgedRun, folder: Path, name: str, top1: float = 90.0, day: int = 1, **changed: Any
 ) -> Path:
-    """Write evidence like that of `judged`, with another day and another accuracy in %."""
+    """Write evidence of a run like `judged`, but with the given day and accuracy (in %)."""
     file = folder / "site/results" / NAME / f"{name}.json"
     writing.write(judged.directory, judged.record, judged.verdict, file)
     content = json.loads(file.read_text())

@@ -55,7 +55,10 @@ def test_all_parts_make_the_whole(record: RunRecord) -> None:
 
 
 def test_windows_count_by_their_time_not_by_their_number(record: RunRecord) -> None:
-    """Ten steps take 10/11 of the time at 100 img/s, and 1/11 at 1000 img/s."""
+    """A share is weighted by the time of a logging interval: waiting for data takes 10 of 11 s.
+
+    Ten steps at 100 img/s only wait, and ten steps at 1000 img/s do not wait.
+    """
     events = [*window(1, 10, 100.0, 1.0, 0.0), *window(2, 20, 1000.0, 0.0, 0.0),
               event(3, "training_seconds", 11.0)]
     assert parts(record, events)["waiting for data"] == 10.0
@@ -80,7 +83,10 @@ def test_what_cannot_be_does_no_harm(record: RunRecord) -> None:
 
 
 WINDOWS = [(10, 2.0, 0.5, 0.25), (2, 9.0, 1.0, 2.0), (1, 0.5, 0.0, 0.25), (30, 1.0, 0.25, 0.5)]
-"""For each logging interval: number of steps; and of one step in s: time, data wait, rank wait."""
+"""Logging intervals: number of steps, then three times of each step in seconds.
+
+The times are the whole step, the wait for data, and the wait for other ranks.
+"""
 
 
 def test_the_parts_are_those_of_a_run_of_unequal_windows_added_up_by_step(

@@ -1,4 +1,4 @@
-"""What network libraries log about the networks that they use, as described by their projects.
+"""Test which networks are found in log lines of network libraries, as their projects show them.
 
 The lines are short ones of our own in the formats of: NCCL, github.com/NVIDIA/nccl issues 226, 676,
 952 and 1814; aws-ofi-nccl, github.com/aws/aws-ofi-nccl issues 161, 801 and 889; RCCL, LUMI's

@@ -29,7 +29,10 @@ def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_exist(page: str) -> None:
-    """This test finds wrong commands early; the tests with engines would find them late."""
+    """Each `trimaran` command on a page is valid for the parser of the command line.
+
+    Tests with engines, which execute the commands, would find faults late.
+    """
     for block in blocks(page):
         for line in lines(block.text):
             assert fault(line) is None, f"trimaran {line}: {fault(line)}"

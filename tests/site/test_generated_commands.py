@@ -28,9 +28,9 @@ def points(page: str) -> list[RecipeStatus]:
 
 
 def test_a_recipes_page_shows_what_is_tried() -> None:
-    """A recipe's page shows only commands that a test executes or tries.
+    """A recipe's page shows only commands that a test executes, or tries with `--dry-run`.
 
-    `test_recipe_commands.py` tries the commands up to the submission, the test of the tutorial on
+    `test_recipe_commands.py` tries the commands up to the submission. The test of the tutorial on
     clusters executes all others.
     """
     [then] = [block.text.strip() for block in blocks("tutorials/cluster.md")

@@ -1,4 +1,4 @@
-"""The page "Your own script" shows all scripts, and its data are packed data."""
+"""The page "Your own script" shows all scripts; its `prepare.py` reads packed data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages before the site is built: inserted numbers, included documents, catalogues, tables."""
+"""Test pages before the site is built: inserted numbers, included documents, catalogues, tables."""
 
 from __future__ import annotations
 

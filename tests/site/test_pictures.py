@@ -31,7 +31,7 @@ def contrast(one: str, other: str) -> float:
 
 
 def words(drawing: str, page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield every text of a drawing, its colour, and the colour of the last box drawn below it."""
+    """Yield every text of a drawing, its colour, and the colour of the topmost box behind it."""
     root = ElementTree.fromstring(drawing)  # noqa: S314 - our own
     above = {child: parent for parent in root.iter() for child in parent}
     boxes: list[tuple[float, float, float, float, str]] = []

@@ -1,4 +1,4 @@
-"""Throughput, speed-up and efficiency of the runs in evidence, compared with published values."""
+"""Test plots that compare rates and speed-ups of runs in evidence with published values."""
 
 from __future__ import annotations
 
@@ -124,7 +124,8 @@ def test_a_run_of_resnet_50_stands_beside_what_its_recipe_expects(
 ) -> None:
     """The plot shows a run of ResNet-50 next to the published value that its recipe expects.
 
-    If no expectation was judged, the run was on another machine than the recipe's target.
+    If its throughput was not judged, because the machine is not the recipe's target, the label
+    names the GPU of the machine.
     """
     place = add(root, SINGLE, 1190.4, "dgx", expected)
     plot = rates.throughput(everything.read())

@@ -1,4 +1,4 @@
-"""Results by framework version: the site marks a release that is slower than the one before."""
+"""The site shows results by framework version, and marks a release slower than the previous."""
 
 from __future__ import annotations
 
@@ -70,7 +70,10 @@ def shown(sources: Sources) -> str:
 
 
 def test_a_slower_release_shows(root: Path) -> None:
-    """PyTorch issue 180500 reports that PyTorch 2.10 is 30 to 40 % slower on eight MI300X."""
+    """A release with 65 % of the previous release's rate is marked as slower.
+
+    PyTorch issue 180500 reports that PyTorch 2.10 is 30 to 40 % slower on eight MI300X.
+    """
     add(root, "2.9.1+rocm6.4", 20_000, 20_400, 19_800)
     add(root, "2.10.0+rocm7.0", 13_000, 13_200, 12_900)
     first, second = found()

@@ -1,4 +1,4 @@
-"""Numbers without a source: which ones a page may contain, and which ones are refused."""
+"""Test which numbers without a source a page may contain, and which ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The confirmation of a tuning: alternating runs, and whether the gain is more than noise."""
+"""Test the confirmation of a tuning: alternating runs; is the gain more than noise?"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derived recipes: the same global batch, only the tuned changes, and valid expectations."""
+"""Tuned recipes: the same global batch, only the tuned changes, and valid expectations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search finds the fastest settings if rates are made up, and survives failed trials."""
+"""The search finds the settings with the highest made-up rate, and survives failed trials."""
 
 from __future__ import annotations
 

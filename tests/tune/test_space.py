@@ -1,4 +1,4 @@
-"""The parameters that `trimaran tune` varies for a recipe, and their possible values."""
+"""Test the parameters that `trimaran tune` varies for a recipe, and their possible values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measurements of a short run: its rate, and the time of its steps."""
+"""Test what is measured in a short run: its rate, and the time of its steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METRIC = CARD.metrics["throughput"].model_copy(update={"factor": 2.0})
 
 
 def events(*rates: float | str, every: int = 10, ms: int = 500) -> list[Event]:
-    """Return a log of the throughputs `rates`: each is for `every` steps, which take `ms` ms."""
+    """Return a log of the throughputs `rates`, one per `every` steps and per `ms` milliseconds."""
     return [Event(1000 + number * ms, "throughput", rate, {"step": number * every})
             for number, rate in enumerate(rates, 1)]
 

@@ -1,4 +1,4 @@
-"""A whole tuning, first with made-up rates, then with processes that write metrics."""
+"""Test whole tunings: with made-up rates, and with real processes that write metrics."""
 
 from __future__ import annotations
 

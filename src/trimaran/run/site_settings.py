@@ -49,7 +49,7 @@ _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target
 _PATH = re.compile(r"(^|[:;,= ])[.~]*/")
 
 _ADDRESS = re.compile(r"([0-9]{1,3}\.){3}[0-9]{1,3}|([0-9A-Fa-f]{0,4}:){2}")
-"""Matches a part of an IP address (versions 4 and 6), a hardware address or a PCI address."""
+"""Searched for in values: occurs in IP addresses (versions 4 and 6), hardware and PCI addresses."""
 
 _NAMED_PRIVATE = re.compile(
     r"NCCL_(COMM_ID|HOSTID)|.*(_KEYS?|TOKEN|SECRET|PASSW|CREDENTIAL|_UUID|_URI"
@@ -139,7 +139,7 @@ def _is_neutral(flag: str) -> bool:
 
 
 def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
-    """Yield source and target of each bind in the option `name`; ("", "") if it is not parsed."""
+    """Yield source and target of each bind in an option; ("", "") for an unsupported syntax."""
     if name == "--mount":
         # Fields in another order, or with quotes, are not parsed.
         found = _MOUNT.fullmatch(value)

@@ -15,7 +15,7 @@ from trimaran.tune.space import Configuration, Space
 
 
 class RefusedError(ValueError):
-    """The error that settings of a configuration contradict each other; its text is the reason."""
+    """The error for contradictory settings in a configuration; its text is the reason."""
 
 
 def recipe(base: Recipe, within: Space, configuration: Configuration) -> Recipe:
@@ -49,8 +49,8 @@ def _check(base: Recipe, within: Space, configuration: Configuration, ranks: int
     """Check the settings of a configuration against the cores and the batch size.
 
     Raises:
-        RefusedError: the threads of all ranks exceed the cores of the recipe, or the samples of a
-            rank cannot be divided into the requested number of parts.
+        RefusedError: the threads of all ranks exceed the cores of the recipe, or the batch of a
+            rank cannot be divided into the requested number of micro-batches.
     """
     changed, every = within.changed(configuration).keys(), within.cores
     threads, parts = configuration.get(space.THREADS), configuration.get(space.PARTS)

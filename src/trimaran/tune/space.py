@@ -41,7 +41,7 @@ The default of Horovod is 128 MiB (Horovod, documentation of tensor fusion).
 """
 
 PLAIN_GLIBC = {"MALLOC_TRIM_THRESHOLD_": str(128 * 1024), "MALLOC_MMAP_MAX_": "65536"}
-"""The defaults of M_TRIM_THRESHOLD and M_MMAP_MAX, see mallopt(3)."""
+"""Variables that set two options of the glibc allocator to their defaults, see mallopt(3)."""
 
 TCMALLOC, GLIBC, KEEPING = "tcmalloc", "glibc", "glibc-keeping"
 """Names of memory allocators to try; `glibc-keeping` is glibc that keeps freed memory."""

@@ -304,7 +304,7 @@ def chain_faults(
 
     Args:
         directory: the run directory.
-        record: content of `run.json`, combined with the links.
+        record: content of `run.json`, combined with the records of the run's jobs.
         recipe: the recipe, with the requested number of nodes.
         last_step: last step in the metrics; None: the metrics contain no step.
     """

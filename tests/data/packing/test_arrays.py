@@ -95,7 +95,10 @@ def test_packing_twice_gives_the_same_bytes(contract: Images, raw: Path, tmp_pat
 
 
 def test_the_order_is_this_one_for_ever() -> None:
-    """Another order would change the shards, and earlier results could not be reproduced."""
+    """The order of shuffled samples never changes.
+
+    Another order would change the shards, and earlier results could not be reproduced.
+    """
     assert arrays.shuffled("train", 10) == ORDER
 
 

@@ -179,7 +179,10 @@ def test_a_faulty_table_is_named_by_its_line(
 
 
 def test_a_spreadsheet_may_have_written_it(contract: ChestXray14, source: Path) -> None:
-    """The table has a byte-order mark, spaces around fields, semicolons, and CRLF line ends."""
+    """A table that a spreadsheet has saved is read like the original.
+
+    It has a byte-order mark, spaces around fields, semicolons, and CRLF line ends.
+    """
     path = source / TABLE
     before = chestxray.table(path, contract.classes)
     text = path.read_text().replace("|", " | ").replace(",", " ;").replace("\n", "\r\n")

@@ -1,4 +1,4 @@
-"""Documents of a text: their boundaries, their splits, and which documents are refused."""
+"""Test the documents of texts: their boundaries, their splits, and which ones are refused."""
 
 from __future__ import annotations
 

@@ -57,7 +57,10 @@ def scenes(motion: Motion = MOTION) -> Scenes:
 
 
 def test_the_sequences_are_these_for_ever() -> None:
-    """With other pixels, earlier results on moving-fashion would belong to another data set."""
+    """The pixels of the sequences never change: they have the committed hash.
+
+    With other pixels, earlier results on moving-fashion would belong to another data set.
+    """
     digest = hashlib.sha256()
     for number in range(7):
         for frame in scenes().frames(number):

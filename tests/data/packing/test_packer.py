@@ -281,7 +281,10 @@ def test_a_packing_of_something_else_is_not_gone_on_with(
 
 
 def test_killed_packing_goes_on(source: Path, tmp_path: Path) -> None:
-    """The test kills the command with SIGKILL; its worker processes end by themselves."""
+    """After SIGKILL, the worker processes end, and a second packing continues with the shards.
+
+    The result has the same bytes as an uninterrupted packing.
+    """
     for at in range(400):
         (source / f"train/dog/{at:04d}.jpg").write_bytes(photos.jpeg(at, (300, 200)))
     out, whole = tmp_path / "out", tmp_path / "whole"

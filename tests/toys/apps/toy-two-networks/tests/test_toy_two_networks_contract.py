@@ -24,9 +24,9 @@ class TestContract(Contract):
     def test_it_goes_on_to_the_same_bits_from_before_and_after_the_growth(
         self, program: Program, tmp_path: Path, grows: int, begins: int, steps: int
     ) -> None:
-        """A training ends with the same bits, whether it resumes before or after the growth.
+        """Weights are bitwise equal with and without a resumption, before or after the growth.
 
-        After the growth, the generator has more parts, and its optimizer has more state.
+        After the growth, the generator has one more block, and its optimizer has more state.
         """
         words = ["--steps", str(steps), "--grow-at", str(grows), "--checkpoint-every", str(begins)]
         whole, out = tmp_path / "whole", tmp_path / "run"

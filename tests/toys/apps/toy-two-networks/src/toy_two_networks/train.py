@@ -2,8 +2,8 @@
 
 The method is algorithm 1 of Gulrajani et al., arXiv:1704.00028, with one update of the critic for
 each update of the generator, and with Adam without momentum, as in the publication. Before step
-`--grow-at`, the generator grows by a block. A loss is the mean over the global batch, for any
-number of ranks.
+`--grow-at`, the generator gets one more residual block. A loss is the mean over the global batch,
+for any number of ranks.
 """
 
 from __future__ import annotations
