@@ -183,7 +183,10 @@ def test_one_process_continues_what_two_ranks_continued(
 
 
 def test_ranks_hold_only_their_share(two: dict[str, Result], four: dict[str, Result]) -> None:
-    """With Adam, weights and gradients are a quarter of all bytes each; optimizer state is half."""
+    """A rank holds its share of weights, gradients and optimizer state, and little more.
+
+    With Adam, weights and gradients are a quarter of the bytes each; the optimizer state is half.
+    """
     whole = four["ddp"]["bytes"][0]
     assert max(four["fsdp"]["bytes"]) <= 0.30 * whole
     assert max(four["fsdp-tp"]["bytes"]) <= 0.30 * whole

@@ -151,7 +151,7 @@ def test_tied_weights_are_one_parameter() -> None:
 
 
 def test_operations_of_a_token_are_those_of_its_matrix_products() -> None:
-    """The test counts the forward pass; forward and backward pass take three times this number."""
+    """The formula gives three times the operations of the forward pass, which this test counts."""
     for name in FAMILIES:
         shape, length = SHAPES[name], 16
         network = Network(shape, Layout(), TorchStrategy()).stages[0]

@@ -182,7 +182,7 @@ def test_large_weights_have_several_files(
 
 
 def test_names_without_their_first_part_and_buffers_are_read(tmp_path: Path) -> None:
-    """OpenAI's files of GPT-2 lack `transformer.` in names, and have masks and an output layer."""
+    """The app reads names without `transformer.`, masks and an output layer, as in OpenAI's GPT-2."""
     network = network_of(KINDS["gpt2"])
     folder = write(tmp_path / "out", network)
     found = initial._tensors([folder / "model.safetensors"])

@@ -86,7 +86,10 @@ def test_the_collapsed_stage_begins_with_a_checkpoint_that_the_first_one_keeps()
 
 
 def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
-    """Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096, in five runs."""
+    """Each of five recipes starts from the last weights of the recipe before it.
+
+    Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096.
+    """
     parts = [named(f"skx8160-2s-cyclic{number}-convergence") for number in range(1, 6)]
     found = [settings(part) for part in parts]
     assert [ranks(part) for part in parts] == [128] * 5

@@ -37,7 +37,10 @@ class Source(encoded.Source, Protocol):
 
 
 class Synthetic:
-    """One random image with random classes, to measure the throughput of computation only."""
+    """Repetitions of one random image, each with a random class.
+
+    A training on them measures the throughput of the computation alone.
+    """
 
     def __init__(self, size: int, seed: int) -> None:
         draw = np.random.default_rng(seed)

@@ -96,7 +96,11 @@ class Workers:
         return Ready({key: sum(one[key] for _, one in found) for key in found[0][1]})
 
     def evaluated(self, batches: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """Yield the sums of each share of the batches to evaluate on."""
+        """Evaluate `batches` on the workers.
+
+        Yields:
+            For each share of a batch, the result of `Classifier.test_step`.
+        """
         return self._ranks.map(self._test, itertools.chain.from_iterable(batches))
 
     def _update_weights(self, *batch: tf.Tensor) -> Any:

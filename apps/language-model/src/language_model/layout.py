@@ -70,7 +70,10 @@ class Layout:
 
     @property
     def axes(self) -> dict[str, int]:
-        """The axes of the mesh. Tensor ranks, which communicate most, are neighbours."""
+        """Name of each axis of the mesh -> number of ranks; `REST` stands for all that remain.
+
+        Tensor ranks communicate most, so their axis is the last: their numbers are consecutive.
+        """
         return {
             "pipeline": self.pipeline, "data": REST, "context": self.context, "tensor": self.tensor
         }
