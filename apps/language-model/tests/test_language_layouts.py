@@ -165,7 +165,10 @@ def test_four_ranks_resume_with_the_same_bits(name: str, four: dict[str, Result]
 def test_another_layout_continues_with_the_same_losses(
     label: str, two: dict[str, Result], four: dict[str, Result]
 ) -> None:
-    """The first loss depends on the loaded weights, later losses also on the optimizer state."""
+    """Two ranks that load a checkpoint of four get the losses of the four.
+
+    The first loss depends on the loaded weights, later losses also on the optimizer state.
+    """
     name, _ = TO_TWO[label]
     expected = four[name]["losses"][SAVED : SAVED + 4]
     assert two[label]["losses"] == pytest.approx(expected, abs=1e-5)

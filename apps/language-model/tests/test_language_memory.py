@@ -159,9 +159,9 @@ def test_the_time_is_the_operations_by_the_rate(capsys: pytest.CaptureFixture[st
 
 
 def test_pipelines_keep_the_published_number_of_micro_batches() -> None:
-    """Narayanan et al., arXiv:2104.04473, section 2.2.
+    """GPipe keeps all micro-batches at once, and 1F1B at most as many as there are stages.
 
-    GPipe keeps all micro-batches, and 1F1B at most the number of stages.
+    Narayanan et al., arXiv:2104.04473, section 2.2.
     """
     gpipe, plain = (Layout(pipeline=4, micro_batches=8, schedule=name) for name in
                     ("gpipe", "1f1b"))

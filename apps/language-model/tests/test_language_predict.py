@@ -297,7 +297,10 @@ def test_a_synthetic_text_has_no_tokenizer(
 def test_two_ranks_write_what_one_process_writes(
     layout: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There are three prompts, so that two data ranks have different numbers of prompts."""
+    """Two ranks write the same texts as one process for three prompts.
+
+    With three prompts, two data ranks have different numbers of prompts.
+    """
     words = ["predict", "--json", "--device", "cpu", "--out", str(run), "--prompt", "The ship",
              "", "A crew rests", "--tokens", "20", "--batch-size", "3"]
     done = subprocess.run(

@@ -51,7 +51,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photograph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a training of one step: a network for photographs of 224 pixels, with 10 classes."""
+    """Return the folder of a training of one step, of a network for photographs of 224 pixels."""
     out = tmp_path_factory.mktemp("photograph") / "run"
     network = "--model resnet20 --stem imagenet --image-size 224 --batch-size-per-rank 2"
     length = "--epochs 1 --max-steps 1 --warmup-epochs 0 --eval-every 0"

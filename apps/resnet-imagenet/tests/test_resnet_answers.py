@@ -50,7 +50,10 @@ def test_the_best_classes_come_first_with_their_own_names(top: int) -> None:
 
 
 def test_an_export_is_compared_by_its_largest_difference_and_its_best_classes() -> None:
-    """In the first batch, the second image gets another best class; its logits differ by 0.75."""
+    """The comparison finds the largest difference, 0.75, and three of four equal best classes.
+
+    In the first batch, the exported network gives the second image another best class.
+    """
     others = [[1.0, 3.0, -2.0, 0.5], [0.0, -1.0, 4.25, 3.75], [2.0, 1.0, 0.0, -1.5]]
 
     def exported(images: Tensor) -> Tensor:

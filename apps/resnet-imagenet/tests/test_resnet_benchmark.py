@@ -1,4 +1,4 @@
-"""The command `benchmark`: its networks as published, counted operations, and the two steps."""
+"""Test `benchmark`: networks as published, counted operations, inference and training step."""
 
 from __future__ import annotations
 

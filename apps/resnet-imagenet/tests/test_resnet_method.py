@@ -96,7 +96,7 @@ def test_the_published_run_has_its_published_rates() -> None:
 
 
 def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_one() -> None:
-    """Goyal et al., arXiv:1706.02677, section 2.2: rate 0.1 for five epochs, then 3.2."""
+    """The rate is 0.1 for five epochs, then 3.2: Goyal et al., arXiv:1706.02677, section 2.2."""
     settings = TrainSettings(
         warmup="constant", warmup_lr=0.1, base_lr=0.1, base_batch=256, schedule="step"
     )

@@ -42,7 +42,7 @@ def test_the_arguments_of_a_recipe_are_accepted(recipe: Path) -> None:
 
 
 def named(name: str) -> Path:
-    """Return the recipe called `name`."""
+    """Return the path of the recipe called `name`."""
     return RECIPES[0].with_name(f"{name}.yaml")
 
 

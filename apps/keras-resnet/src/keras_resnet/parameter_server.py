@@ -63,7 +63,7 @@ class Workers:
     """The functions that rank 0 sends to the workers; each is a graph that a worker executes.
 
     Args:
-        ranks: the strategy.
+        ranks: the strategy that connects rank 0 with servers and workers.
         model: the network, whose variables are on the servers.
     """
 
