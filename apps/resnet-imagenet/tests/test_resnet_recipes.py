@@ -86,7 +86,7 @@ def test_the_collapsed_stage_begins_with_a_checkpoint_that_the_first_one_keeps()
 
 
 def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
-    """Each of five recipes starts from the last weights of the recipe before it.
+    """Five recipes form one training: each starts from the last weights of the one before it.
 
     Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096.
     """

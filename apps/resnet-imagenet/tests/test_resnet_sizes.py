@@ -1,4 +1,4 @@
-"""Progressive resizing: the option, and batches that change their size between epochs."""
+"""Test progressive resizing: the option, and images whose size changes between epochs."""
 
 import argparse
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Train with one process on one device: plain `model.fit`.
 
-The README shows which lines of this file each other strategy changes.
+The README shows how many lines of this file the other strategies change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A batch of sequences, and its parts."""
+"""A batch of token sequences, and its division among context ranks and into micro-batches."""
 
 from __future__ import annotations
 

@@ -33,8 +33,8 @@ RING: dict[str, Callable[[int], float]] = {
 }
 """Name of an operation -> function from the number of ranks to a factor.
 
-A rank sends the size of the operation's first argument, one or several tensors, multiplied by this
-factor. The argument has the full size, except in `all_gather_into_tensor` (the part of the rank)
+A rank sends this factor times the bytes of the first argument of the operation, which is one or
+several tensors. They have the full size, except in `all_gather_into_tensor` (the part of the rank)
 and `_reduce_scatter_base_` (the part of the result). The formulas hold for collectives in a ring of
 the ranks: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
 MPICH", 2005; for a broadcast, the formula is the mean over the ranks. A library may send more.

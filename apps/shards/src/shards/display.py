@@ -42,7 +42,7 @@ The stored point (p, q), with q downwards, is shown at (a p + c q, b p + d q).
 def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
     """Return `image` rotated and mirrored as a player shows it, by the display matrix of `frame`.
 
-    `image` contains the pixels of `frame` as they are stored.
+    `image` was made from `frame`, and is oriented as the frame is stored.
 
     Raises:
         ValueError: the matrix does more than rotate by right angles and mirror.
