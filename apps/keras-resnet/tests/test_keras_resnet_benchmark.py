@@ -1,4 +1,4 @@
-"""Tests of the command `benchmark`: counted operations, the two steps, and wrong arguments."""
+"""Tests of `benchmark`: counted operations, inference and training step, and wrong arguments."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class TestContract(Contract):
     def test_one_asynchronous_worker_trains_as_one_process_does(
         self, program: Program, whole: Path, tmp_path: Path
     ) -> None:
-        """No other worker changes the weights, so each gradient belongs to the current weights."""
+        """Losses and accuracies are equal, because no other worker changes the weights."""
         out, words = tmp_path / "run", launcher("parameter-server", 1)
         program.train(out, "--strategy", "parameter-server", launcher=words)
         losses, expected = (reading.values(run, "train_loss") for run in (out, whole))

@@ -1,4 +1,4 @@
-"""Tests of ranks that end, and of launches that do not fit a strategy."""
+"""Tests of what other ranks do if a rank ends, and of wrong launches, which are refused."""
 
 from __future__ import annotations
 

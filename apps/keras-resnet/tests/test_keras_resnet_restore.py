@@ -20,7 +20,7 @@ ABOUT = {"model": "Small", "size": 32, "classes": ["one", "two"]}
 def opened(monkeypatch: pytest.MonkeyPatch, **about: Any) -> tuple[network.Classifier, Any]:
     """Return the network that is restored from a made-up checkpoint, and the saved network.
 
-    `about` changes the description in the checkpoint.
+    The arguments `about` replace entries of the description that the checkpoint contains.
     """
     trained = network.network("Small", 32, 2)
     state = {"step": 3, "about": ABOUT | about, "parts": {

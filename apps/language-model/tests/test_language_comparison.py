@@ -1,4 +1,4 @@
-"""Test the baselines of a packed text: the exact bytes, and the comparison with a training."""
+"""Test the bits per byte of xz and n-grams: on the exact bytes of a text, and beside a training."""
 
 from __future__ import annotations
 

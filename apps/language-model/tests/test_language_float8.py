@@ -1,4 +1,4 @@
-"""Matrix products in fp8: exact for powers of two, similar to bf16 in a training, or refused."""
+"""Products in fp8 are exact for powers of two, and train like bf16; impossible ones are refused."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_training_in_fp8_learns_as_in_bf16() -> None:
 
 @pytest.mark.slow
 def test_two_ranks_train_in_fp8_nearly_as_one_process(tmp_path: Path) -> None:
-    """The results differ a little, because each rank scales its own values."""
+    """Losses differ by at most 1 %, and gradient norms by 5 %: each rank scales its own values."""
     layouts = [{}, {"data_parallel": "zero1"}, {"data_parallel": "zero2"},
                {"data_parallel": "fsdp", "recompute": "selective"}, {"context": 2},
                {"pipeline": 2, "micro_batches": 2}]

@@ -165,7 +165,10 @@ def test_four_ranks_resume_with_the_same_bits(name: str, four: dict[str, Result]
 def test_another_layout_continues_with_the_same_losses(
     label: str, two: dict[str, Result], four: dict[str, Result]
 ) -> None:
-    """The first loss depends on the loaded weights, later losses also on the optimizer state."""
+    """Two ranks that load a checkpoint of four get the losses of the four.
+
+    The first loss depends on the loaded weights, later losses also on the optimizer state.
+    """
     name, _ = TO_TWO[label]
     expected = four[name]["losses"][SAVED : SAVED + 4]
     assert two[label]["losses"] == pytest.approx(expected, abs=1e-5)
@@ -183,7 +186,10 @@ def test_one_process_continues_what_two_ranks_continued(
 
 
 def test_ranks_hold_only_their_share(two: dict[str, Result], four: dict[str, Result]) -> None:
-    """With Adam, weights and gradients are a quarter of all bytes each; optimizer state is half."""
+    """A rank holds its share of weights, gradients and optimizer state, and little more.
+
+    With Adam, weights and gradients are a quarter of the bytes each; the optimizer state is half.
+    """
     whole = four["ddp"]["bytes"][0]
     assert max(four["fsdp"]["bytes"]) <= 0.30 * whole
     assert max(four["fsdp-tp"]["bytes"]) <= 0.30 * whole

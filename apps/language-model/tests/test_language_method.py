@@ -1,4 +1,4 @@
-"""Learning rates, clipping, AdamW, the loss scale, and layouts that are refused."""
+"""Test the learning rate, clipping, AdamW and the loss scale, and the check of layouts."""
 
 from __future__ import annotations
 

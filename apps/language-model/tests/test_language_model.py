@@ -73,7 +73,7 @@ def test_a_token_sees_no_other_document(name: str) -> None:
 
 
 def test_rotations_keep_lengths_and_depend_on_distances_only() -> None:
-    """RoFormer, section 3.2.2: a product of two rotated vectors depends on their distance."""
+    """The product of two rotated vectors depends on their distance: RoFormer, section 3.2.2."""
     with torch.device("meta"):
         decoder = Decoder(SHAPES["llama-test"])
     positions = torch.tensor([[0, 5, 30, 35]])
@@ -151,7 +151,7 @@ def test_tied_weights_are_one_parameter() -> None:
 
 
 def test_operations_of_a_token_are_those_of_its_matrix_products() -> None:
-    """The test counts the forward pass; forward and backward pass take three times this number."""
+    """The formula gives three times the operations of the forward pass, which this test counts."""
     for name in FAMILIES:
         shape, length = SHAPES[name], 16
         network = Network(shape, Layout(), TorchStrategy()).stages[0]
@@ -182,7 +182,7 @@ def test_dropout_acts_in_a_training_only() -> None:
 
 
 class Schedule:
-    """A stand-in for the schedule of a pipeline, which records one argument of each call."""
+    """A stand-in for the schedule of a pipeline; it records the `return_outputs` of each call."""
 
     def __init__(self) -> None:
         self.kept: list[bool] = []

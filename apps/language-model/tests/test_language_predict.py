@@ -1,4 +1,4 @@
-"""Test `predict`: batches with a cache give the same as single prompts without; random choices."""
+"""Test `predict`: texts with and without a cache are equal; random choices follow the logits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PROMPTS = ([5, 6, 7], [200], [9, 8, 7, 6, 5, 4, 3, 2, 1], [77, 78])
 
 
 def network_of(name: str) -> Network:
-    """Return a network with random weights that are large enough for clear choices."""
+    """Return a network with large random weights, so that its most likely token is unambiguous."""
     network = Network(SHAPES[name], Layout(), TorchStrategy(), 3)
     with torch.no_grad():
         for parameter in network.parameters.values():
@@ -297,7 +297,10 @@ def test_a_synthetic_text_has_no_tokenizer(
 def test_two_ranks_write_what_one_process_writes(
     layout: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There are three prompts, so that two data ranks have different numbers of prompts."""
+    """Two ranks write the same texts as one process for three prompts.
+
+    With three prompts, two data ranks have different numbers of prompts.
+    """
     words = ["predict", "--json", "--device", "cpu", "--out", str(run), "--prompt", "The ship",
              "", "A crew rests", "--tokens", "20", "--batch-size", "3"]
     done = subprocess.run(

@@ -90,9 +90,10 @@ def as_if_equal(tensor: Tensor, group: Any) -> None:
 def test_an_update_is_that_of_the_mean_over_the_tokens(
     precision: str, clip: float, tmp_path: Path
 ) -> None:
-    """With a large epsilon, the first update of Adam depends on the size of the gradient.
+    """The first update is computed from the mean gradient over the tokens of 12 sequences of text.
 
-    The batch has 12 sequences of text, and 4 sequences of padding, which must not count.
+    The batch also has 4 sequences of padding, which must not count. With the large epsilon of the
+    test, the first update of Adam depends on the size of the gradient.
     """
     documents = [[(7 * n + place) % 200 for place in range(24)] for n in range(4)]
     data = packed_text.pack(tmp_path / "text", {"train": [documents], "val": [documents]})

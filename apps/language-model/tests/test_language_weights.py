@@ -182,7 +182,10 @@ def test_large_weights_have_several_files(
 
 
 def test_names_without_their_first_part_and_buffers_are_read(tmp_path: Path) -> None:
-    """OpenAI's files of GPT-2 lack `transformer.` in names, and have masks and an output layer."""
+    """The app reads a file like OpenAI's GPT-2, in which names lack `transformer.`.
+
+    Such a file also contains masks and an output layer.
+    """
     network = network_of(KINDS["gpt2"])
     folder = write(tmp_path / "out", network)
     found = initial._tensors([folder / "model.safetensors"])

@@ -18,7 +18,10 @@ from resnet_imagenet.__main__ import main
 
 @pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return 8 training and 4 validation copies of a 160x120 JPEG, without a declared size."""
+    """Return a data set of 8 training and 4 validation copies of a 160x120 JPEG.
+
+    Its description states no image size, as for photographs of different sizes.
+    """
     jpeg = (Path(__file__).parent / "data" / "gradient-160x120.jpg").read_bytes()
     splits = {"train": ([jpeg] * 8, [0, 1] * 4), "val": ([jpeg] * 4, [0, 1] * 2)}
     folder = tmp_path_factory.mktemp("data") / "photographs"
@@ -35,7 +38,10 @@ SMALL_RUN = OPTIONS.split()
 
 @pytest.fixture(scope="session")
 def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a training on `tiny` that separates both classes. Do not change it."""
+    """Return the folder of a finished training on `tiny`, which learned to separate both classes.
+
+    All tests of a session share it; a test must not change it.
+    """
     out = tmp_path_factory.mktemp("finished") / "run"
     arguments = "--model resnet20 --epochs 4 --batch-size-per-rank 16 --base-lr 0.1"
     more = ["--warmup-epochs", "1", "--momentum", "0.9"]
@@ -45,7 +51,7 @@ def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def photograph_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a training of one step: a network for photographs of 224 pixels, with 10 classes."""
+    """Return the folder of a training of one step, of a network for photographs of 224 pixels."""
     out = tmp_path_factory.mktemp("photograph") / "run"
     network = "--model resnet20 --stem imagenet --image-size 224 --batch-size-per-rank 2"
     length = "--epochs 1 --max-steps 1 --warmup-epochs 0 --eval-every 0"

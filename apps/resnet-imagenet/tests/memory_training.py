@@ -63,7 +63,7 @@ def pictures(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 class Memory:
-    """Batches of images in memory, in an order that `order_of` computes instead of the app."""
+    """Batches of images in memory; `order_of`, and not the app, computes their order."""
 
     def __init__(
         self, of: tuple[Tensor, Tensor], batch: int, strategy: TorchStrategy, shuffled: bool,

@@ -1,4 +1,4 @@
-"""Compare `predict` and `export` with hand-computed values, and preprocessing of both devices."""
+"""Compare `predict` and `export` with hand-computed values, and DALI's GPU graph with the CPU's."""
 
 from __future__ import annotations
 
@@ -50,7 +50,10 @@ def test_the_best_classes_come_first_with_their_own_names(top: int) -> None:
 
 
 def test_an_export_is_compared_by_its_largest_difference_and_its_best_classes() -> None:
-    """In the first batch, the second image gets another best class; its logits differ by 0.75."""
+    """The comparison finds the largest difference, 0.75, and three of four equal best classes.
+
+    In the first batch, the exported network gives the second image another best class.
+    """
     others = [[1.0, 3.0, -2.0, 0.5], [0.0, -1.0, 4.25, 3.75], [2.0, 1.0, 0.0, -1.5]]
 
     def exported(images: Tensor) -> Tensor:
@@ -88,9 +91,10 @@ def test_the_file_says_how_its_images_are_to_be_made() -> None:
 
 
 def test_images_on_the_way_of_a_gpu_are_those_of_the_host() -> None:
-    """DALI runs its operations for GPUs on the CPU here; the test has no GPU.
+    """The graph for GPUs gives the images of `CpuTransforms`, up to less than 3 grey levels.
 
-    They must differ from `CpuTransforms` by less than 3 grey levels; the resampling differs by two.
+    DALI runs the operations of this graph on the CPU here, because the test has no GPU. The two
+    kinds of resampling differ by two grey levels.
     """
     to = Preprocessing(3, 16, (0.1, 0.2, 0.3), (0.4, 0.5, 0.6), None)
     generator = np.random.default_rng(1)

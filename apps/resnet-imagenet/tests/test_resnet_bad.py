@@ -46,7 +46,10 @@ def bad_folder(numbered: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def two_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use two lanes, where bad records are harder to find; small images normally use one lane."""
+    """Use two lanes, which are pipelines that make batches in turn; small images normally use one.
+
+    With two lanes, bad records are harder to find.
+    """
     monkeypatch.setattr(data, "lanes", lambda _, way: min(2, way.threads))
 
 

@@ -1,4 +1,4 @@
-"""The command `benchmark`: its networks as published, counted operations, and the two steps."""
+"""Test `benchmark`: networks as published, counted operations, inference and training step."""
 
 from __future__ import annotations
 
@@ -54,7 +54,10 @@ def test_parameters_and_multiplications_are_as_published(
 def test_inception_modules_are_those_of_table_1(
     name: str, inputs: int, outputs: int, thousands: int
 ) -> None:
-    """The numbers of parameters in arXiv:1409.4842, table 1, are rounded, and up to 8 % off."""
+    """Compare output shapes and numbers of weights with arXiv:1409.4842, table 1.
+
+    The numbers in the table are rounded, and up to 8 % off.
+    """
     module = zoo.inception(name)
     assert module(torch.zeros(2, inputs, 7, 7)).shape == (2, outputs, 7, 7)
     weights = sum(one.numel() for one in module.parameters() if one.dim() == 4)
@@ -132,7 +135,10 @@ def test_too_little_memory_is_recognized() -> None:
 
 
 def test_a_network_that_cannot_train_with_one_image_has_a_reason() -> None:
-    """Batch normalization fails: at 32 pixels, the last channels have only one value each."""
+    """`benchmark` reports the error of batch normalization, which needs more than one value.
+
+    With one image of 32 pixels, the last channels have only one value each.
+    """
     settings = BenchmarkSettings(batch_size=1, size=32, threads=1, device="cpu", precision="fp32")
     found = attempt(lambda: benchmark.open_framework(settings), "resnet50", Effort(1, 1, 0))
     assert isinstance(found, Failure)

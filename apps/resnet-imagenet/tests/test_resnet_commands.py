@@ -1,4 +1,4 @@
-"""The command line, and the command `evaluate`."""
+"""Test the command line with valid and wrong options, and the command `evaluate`."""
 
 import json
 from pathlib import Path

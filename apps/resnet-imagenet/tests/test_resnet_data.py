@@ -175,7 +175,7 @@ def tiny_in_order(folder: Path):
 def test_small_images_are_changed_by_the_draws_of_their_epoch_and_step(
     tiny: Path, epoch: int, step: int
 ) -> None:
-    """Find the crop that resembles the image most, and compare it with the draws of the sample."""
+    """Each image equals the crop and flip that the draws of its epoch and step determine."""
     plain = torch.cat([images for images, _ in tiny_in_order(tiny)])
     batch = loader(tiny).epoch(epoch, step)
     images, _ = next(batch)

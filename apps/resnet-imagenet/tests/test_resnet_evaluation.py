@@ -45,7 +45,10 @@ def forward_by_hand(network: Network, images: Tensor) -> list[list[float]]:
 
 
 def places_and_losses(network: Network) -> tuple[list[int], list[float]]:
-    """Return for each image the number of classes with a larger logit, and the cross-entropy."""
+    """Return how many classes have a larger logit than an image's own class, and the cross-entropy.
+
+    Both lists have an entry for each image.
+    """
     images, labels = memory.pictures(HELD_OUT, 2)
     places, losses = [], []
     for row, label in zip(forward_by_hand(network, images), labels.tolist(), strict=True):

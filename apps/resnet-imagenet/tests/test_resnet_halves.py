@@ -1,4 +1,4 @@
-"""Training in fp16, and training with fewer ranks than planned: what must not change."""
+"""Test the loss scale of a training in fp16, and a training where one rank works for two."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Overflowing(memory.Network):
 def test_the_scale_of_the_loss_stays_where_nothing_overflows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scale doubles after 2000 steps without overflow; doubling at each step would overflow."""
+    """With fewer than 2000 steps and no overflow, the loss scale keeps its first value."""
     asked = memory.settings(tmp_path / "run", precision="fp16", base_lr=0.05)
     found = memory.part(memory.train(asked, monkeypatch), "scaler")
     assert found == {
@@ -58,7 +58,10 @@ def test_a_step_that_overflows_is_left_out_and_halves_the_scale(
 def test_one_rank_in_the_place_of_two_makes_their_steps(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One rank processes two micro-batches, each with the batch statistics of one of two ranks."""
+    """One rank that replaces two gets the same losses and weights.
+
+    It processes two micro-batches, each with the batch statistics of one of the two ranks.
+    """
     two = memory.train(memory.settings(tmp_path / "two", **more), monkeypatch, ranks=2)
     one = memory.train(memory.settings(tmp_path / "one", ranks=2, **more), monkeypatch)
     for key in ("train_loss", "learning_rate", "global_batch_size"):

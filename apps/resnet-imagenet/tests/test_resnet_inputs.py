@@ -1,4 +1,4 @@
-"""The batches that settings select from a data set: samples, seed, image size and preprocessing."""
+"""Test which batches settings select from a data set: samples, seed, image size, preprocessing."""
 
 from __future__ import annotations
 
@@ -84,7 +84,10 @@ def test_a_checkpoint_is_told_how_to_prepare_images(photographs: Path) -> None:
 def test_synthetic_images_imitate_the_data_sets_of_the_papers(
     model: str, ranks: int, steps: int, samples: int, shape: tuple[int, ...], classes: int
 ) -> None:
-    """CIFAR-10 has 50,000 images and ImageNet has 1,281,167; only whole batches are used."""
+    """Synthetic data have the sizes of CIFAR-10 (50,000 images) and ImageNet (1,281,167).
+
+    Images beyond the last whole batch of all ranks are left out.
+    """
     size = image_sizes("8") if model == "resnet50" else None
     asked = TrainSettings(model=model, synthetic=True, batch_size_per_rank=64, image_size=size)
     found = open_inputs(asked, TorchStrategy(Ranks(rank=0, size=ranks)))

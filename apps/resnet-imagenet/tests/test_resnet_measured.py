@@ -1,4 +1,4 @@
-"""The measurements that a training logs: seconds, rates, means, counts, precision, evaluations."""
+"""Test what a training logs: seconds, rates, means, counts, precision and evaluations."""
 
 from __future__ import annotations
 

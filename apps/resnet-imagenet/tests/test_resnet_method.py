@@ -31,7 +31,10 @@ def nothing_is_zero_by_chance() -> Iterator[None]:
 
 @pytest.mark.usefixtures("nothing_is_zero_by_chance")
 def test_a_first_step_skipped_for_an_overflow_leaves_nothing_in_the_momentum() -> None:
-    """PyTorch's fused SGD allocates the momentum in its first step, even if the step is skipped."""
+    """The first step that is not skipped changes a weight by learning rate times gradient only.
+
+    PyTorch's fused SGD allocates the momentum in its first step, even if the step is skipped.
+    """
     layer = torch.nn.Linear(3, 2)
     before = layer.weight.detach().clone()
     settings = TrainSettings(base_lr=0.5, momentum=0.9, weight_decay=0.0)
@@ -81,7 +84,7 @@ def test_the_momentum_begins_with_the_first_gradient(nesterov: bool) -> None:
 
 
 def test_the_published_run_has_its_published_rates() -> None:
-    """Codreanu et al., arXiv:1711.04291; the recipe for 448 nodes contains the numbers."""
+    """Compare learning rates with Codreanu et al., arXiv:1711.04291: the run on 448 nodes."""
     settings = TrainSettings(
         base_lr=4.8, warmup_lr=0.1, warmup_steps=446, steps=8040, schedule="polynomial", power=1.0
     )
@@ -93,7 +96,7 @@ def test_the_published_run_has_its_published_rates() -> None:
 
 
 def test_a_constant_warm_up_trains_at_the_small_batch_s_rate_then_at_the_scaled_one() -> None:
-    """Goyal et al., arXiv:1706.02677, section 2.2: rate 0.1 for five epochs, then 3.2."""
+    """The rate is 0.1 for five epochs, then 3.2: Goyal et al., arXiv:1706.02677, section 2.2."""
     settings = TrainSettings(
         warmup="constant", warmup_lr=0.1, base_lr=0.1, base_batch=256, schedule="step"
     )

@@ -114,7 +114,10 @@ def test_option_a_subsamples_pads_with_zeros_and_has_no_parameters() -> None:
 
 @pytest.mark.parametrize(("name", "last"), [("resnet18", "bn2"), ("resnet50", "bn3")])
 def test_first_weights_are_those_of_the_papers(name: str, last: str) -> None:
-    """He et al., arXiv:1502.01852, equation 14, and Goyal et al., arXiv:1706.02677, section 5.1."""
+    """Compare the deviation of weights, gamma and biases with the papers.
+
+    He et al., arXiv:1502.01852, equation 14, and Goyal et al., arXiv:1706.02677, section 5.1.
+    """
     torch.manual_seed(1)
     network = model.build(name, classes=1000)
     for key, module in network.named_modules():

@@ -42,7 +42,7 @@ def test_the_arguments_of_a_recipe_are_accepted(recipe: Path) -> None:
 
 
 def named(name: str) -> Path:
-    """Return the recipe called `name`."""
+    """Return the path of the recipe called `name`."""
     return RECIPES[0].with_name(f"{name}.yaml")
 
 
@@ -86,7 +86,10 @@ def test_the_collapsed_stage_begins_with_a_checkpoint_that_the_first_one_keeps()
 
 
 def test_the_cyclic_run_goes_on_where_the_part_before_ends() -> None:
-    """Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096, in five runs."""
+    """Five recipes form one training: each starts from the last weights of the one before it.
+
+    Codreanu et al., arXiv:1711.04291: 72 epochs with a global batch of 4,096.
+    """
     parts = [named(f"skx8160-2s-cyclic{number}-convergence") for number in range(1, 6)]
     found = [settings(part) for part in parts]
     assert [ranks(part) for part in parts] == [128] * 5

@@ -35,7 +35,7 @@ EVERYTHING = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a training that was never interrupted, with all its checkpoints."""
+    """Return the folder of a training that was never interrupted, with all its checkpoints."""
     with pytest.MonkeyPatch.context() as patch:
         return train(tmp_path_factory.mktemp("whole") / "run", patch)
 
@@ -53,7 +53,7 @@ def at(step: int) -> str:
 def resumed(
     whole: Path, out: Path, step: int, monkeypatch: pytest.MonkeyPatch, **more: Any
 ) -> Path:
-    """Return a copy of the training that was resumed from its checkpoint after `step`."""
+    """Copy the training `whole` to `out`, and resume the copy from its checkpoint after `step`."""
     shutil.copytree(whole, out, dirs_exist_ok=True)
     return go_on(out, step, monkeypatch, **more)
 
@@ -119,7 +119,10 @@ def test_going_on_from_any_checkpoint_ends_with_the_same_state_and_metrics(
 def test_a_training_that_gets_another_state_back_ends_elsewhere(
     part: str, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This proves that the previous test fails if a part of the state is not restored."""
+    """If the part `part` of a checkpoint has other values, the resumed training differs.
+
+    This proves that the previous test fails if a part of the state is not restored.
+    """
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     file = out / "checkpoints" / at(16)

@@ -1,4 +1,4 @@
-"""Progressive resizing: the option, and batches that change their size between epochs."""
+"""Test progressive resizing: the option, and images whose size changes between epochs."""
 
 import argparse
 from pathlib import Path
@@ -79,7 +79,10 @@ def test_batches_grow_between_epochs_and_go_on_after_a_resume(photographs: Path)
 
 
 def test_without_scale_augmentation_all_windows_show_the_same_scale(photographs: Path) -> None:
-    """The green of the picture grows linearly with the row: a window of 7/8 spans 7/8 of 0..255."""
+    """Each window spans 7/8 of the green values 0..255, because it has 7/8 of the rows.
+
+    The green of the picture grows linearly with the row.
+    """
     images = next(loader(photographs, image_sizes("64"), scale_augmentation=False).epoch(0))[0]
     green = (images[:, 1] * 0.25 + 0.5) * 255
     span = (green[:, -1] - green[:, 0]).mean(dim=1)

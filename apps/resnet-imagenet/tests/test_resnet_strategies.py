@@ -1,4 +1,4 @@
-"""The same training on one rank or several: losses, weights, early stop, and death of a rank.
+"""Compare a training on one rank with several ranks; stop it early; kill one of its ranks.
 
 Horovod is compiled for an image; therefore its tests run in the image (`tests/integration`).
 """

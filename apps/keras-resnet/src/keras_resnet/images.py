@@ -37,7 +37,10 @@ class Source(encoded.Source, Protocol):
 
 
 class Synthetic:
-    """One random image with random classes, to measure the throughput of computation only."""
+    """Repetitions of one random image, each with a random class.
+
+    A training on them measures the throughput of the computation alone.
+    """
 
     def __init__(self, size: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
@@ -82,7 +85,7 @@ class Split:
     def batches(
         self, epoch: int = 0, first: int = 0, *, rank: int = 0, ranks: int = 1, replicas: int = 1
     ) -> tf.data.Dataset:
-        """Return the images of `epoch` that one of `ranks` ranks processes, in batches.
+        """Return the batches of `epoch`, with those images that the rank `rank` processes.
 
         This method computes the share of each replica, because TensorFlow would divide the last
         batch of an epoch unevenly, or give some replicas no image of it.
@@ -112,9 +115,9 @@ class Split:
     def _order(
         self, epoch: int, first: int, own: range, replicas: int
     ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], list[int]]:
-        """Return the images that the replicas `own` read from step `first` on.
+        """Choose the images of `epoch` that some of the replicas read, from step `first` on.
 
-        `replicas` is the number of replicas of all ranks.
+        `own` has the numbers of these replicas, `replicas` the number of replicas of all ranks.
 
         Returns:
             For each image its number, its weight, and whether it is mirrored; and the number of

@@ -64,7 +64,7 @@ def build(settings: TrainSettings, classes: Sequence[str]) -> Classifier:
 
 
 def set_precision(name: str) -> None:
-    """Set the precision in which Keras computes, a key of `POLICIES`; no GPU uses TF32."""
+    """Set the precision in which Keras computes, a key of `POLICIES`, and disable TF32."""
     keras.mixed_precision.set_global_policy(POLICIES[name])
     tf.config.experimental.enable_tensor_float_32_execution(False)
 
@@ -154,7 +154,10 @@ class Classifier(keras.Model):  # type: ignore[misc]
         return sums, {metrics.TRAIN_LOSS: loss, CORRECT: correct, STOPPING: stopping}
 
     def test_step(self, data: Any) -> dict[str, tf.Tensor]:
-        """Return the sums over the images of this replica: see `evaluation.KEYS`."""
+        """Return the summed loss, the number of hits and the number of images of this replica.
+
+        A hit is an image that is classified correctly. The keys are `evaluation.KEYS`.
+        """
         images, labels = data
         logits = self(images, training=False)
         real = tf.cast(labels >= 0, tf.float32)

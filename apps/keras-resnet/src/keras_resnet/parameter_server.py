@@ -63,7 +63,7 @@ class Workers:
     """The functions that rank 0 sends to the workers; each is a graph that a worker executes.
 
     Args:
-        ranks: the strategy.
+        ranks: the strategy that connects rank 0 with servers and workers.
         model: the network, whose variables are on the servers.
     """
 
@@ -96,7 +96,11 @@ class Workers:
         return Ready({key: sum(one[key] for _, one in found) for key in found[0][1]})
 
     def evaluated(self, batches: Iterable[Sequence[Any]]) -> Iterator[Any]:
-        """Yield the sums of each share of the batches to evaluate on."""
+        """Evaluate `batches` on the workers.
+
+        Yields:
+            For each share of a batch, the result of `Classifier.test_step`.
+        """
         return self._ranks.map(self._test, itertools.chain.from_iterable(batches))
 
     def _update_weights(self, *batch: tf.Tensor) -> Any:

@@ -131,8 +131,9 @@ class Activations:
 
         The block keeps its input, and the results of its attention and of every second matrix
         product: the queries, the values and the first product of the feed-forward network. Llama
-        also keeps the last product, of which each tensor rank holds a summand of full width. An
-        adapted layer has three products; the first and the last are as wide as its result.
+        also keeps the last product, which has full width on each tensor rank, because the ranks
+        hold summands of it. A layer with a low-rank adaptation has three products, W x, A x and
+        B A x. The first and the last are as wide as the result of the layer, and both are counted.
         """
         shape, tensor = self.shape, self.layout.tensor
         divided = shape.width + shape.key_heads * shape.head_width + shape.hidden

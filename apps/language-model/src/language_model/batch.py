@@ -1,4 +1,4 @@
-"""A batch of sequences, and its parts."""
+"""A batch of token sequences, and its division among context ranks and into micro-batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Batch:
     documents: Tensor | None = None
 
     def part(self, index: int, number: int) -> Batch:
-        """Return the tokens of part `index` of `number` consecutive parts of each sequence."""
+        """Divide each sequence into `number` consecutive parts; return part `index` of each."""
         return self._each(lambda array: array.chunk(number, 1)[index].contiguous())
 
     def to(self, device: torch.device) -> Batch:

@@ -43,7 +43,7 @@ class Yardsticks:
     training_bytes: int
 
     def scores(self, bits_per_byte: float) -> dict[str, float]:
-        """Return the bits per byte of each baseline, and how many fewer a network needs, by name.
+        """Return the bits per byte of each baseline, and the margin by which a network needs fewer.
 
         Args:
             bits_per_byte: bits per byte of the network.

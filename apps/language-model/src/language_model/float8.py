@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 FORWARD, BACKWARD = torch.float8_e4m3fn, torch.float8_e5m2
 MULTIPLE = 16
-"""The sizes of the operands are multiples of this number (cuBLAS, requirements of fp8 products)."""
+"""Each dimension of a matrix in an fp8 product must be a multiple of this number (cuBLAS)."""
 SMALLEST = 1e-12
 """Lower limit of the largest value of an operand, so that the scale of zeros is finite."""
 

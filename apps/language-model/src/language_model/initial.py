@@ -58,7 +58,9 @@ class Initial:
     tokenizer: str | None = None
 
     def fit(self, data: Inputs) -> Shape:
-        """Return the shape of the network; random weights get the vocabulary of the data.
+        """Return the shape of the network for the training on `data`.
+
+        If the weights are random, the shape gets the vocabulary size of the data.
 
         Raises:
             DataError: the initial weights belong to another vocabulary or tokenizer.

@@ -15,8 +15,8 @@ from trainkit.exits import ArgumentError
 from trainkit.torch.mesh import REST
 
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}
-"""Precision -> type of matrix products; the weights that are updated stay in fp32. With fp8, the
-products outside of the blocks and the results inside the blocks have this type."""
+"""Precision -> 16-bit type of matrix products; the weights that are updated stay in fp32. With fp8,
+this is the type of the products outside of the blocks, and of the results of the fp8 products."""
 STAGES_PER_RANK = 2  # in an interleaved pipeline
 
 
@@ -70,7 +70,10 @@ class Layout:
 
     @property
     def axes(self) -> dict[str, int]:
-        """The axes of the mesh. Tensor ranks, which communicate most, are neighbours."""
+        """Name of each axis of the mesh -> number of ranks; `REST` stands for all that remain.
+
+        Tensor ranks communicate most, so their axis is the last: their numbers are consecutive.
+        """
         return {
             "pipeline": self.pipeline, "data": REST, "context": self.context, "tensor": self.tensor
         }

@@ -250,7 +250,7 @@ class Stage:
 
     @property
     def received(self) -> int:
-        """The number of tensors that the stage receives for a micro-batch."""
+        """The number of tensors, hidden states or gradients, received for a micro-batch."""
         return (not self.is_first) + (not self.is_last)
 
     def activations(self, kept: Activations) -> float:

@@ -142,9 +142,9 @@ def check(settings: TrainSettings, steps: int) -> None:
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the number of steps, and the intervals of logs, checkpoints and evaluations.
+    """Return the length of a training whose epochs have `steps` steps, and its intervals.
 
-    An epoch has `steps` steps.
+    These are the intervals between log lines, checkpoints and evaluations.
     """
     return Course.of(settings, steps, settings.steps or settings.epochs * steps)
 

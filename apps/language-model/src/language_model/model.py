@@ -202,9 +202,10 @@ class Decoder(nn.Module):
         )
 
     def keys(self, values: Tensor) -> Tensor:
-        """Return `values` (batch, tokens) of this rank for all keys, (batch, 1, 1, keys).
+        """Return one value for each key, (batch, 1, 1, keys), such as its position.
 
-        Each context rank has a part of the tokens, and gathers the values of the other parts.
+        `values` (batch, tokens) are the values of this rank's tokens. If context ranks share the
+        sequence, the values of their tokens are gathered.
         """
         own = values[:, None, :, None]
         return (own if self.gather is None else self.gather(own)).transpose(2, 3)

@@ -153,7 +153,10 @@ class Network:
         return batch.part(index, self.layout.context).to(self.strategy.device)
 
     def _numbers(self) -> AbstractContextManager[Any]:
-        """Return the context of all passes: autocast and, with divided logits, `loss_parallel`."""
+        """Return a context manager for all passes, which sets their number format.
+
+        It enables autocast and, if the logits are divided over tensor ranks, `loss_parallel`.
+        """
         stack = ExitStack()
         half, device = self.layout.half, self.strategy.device.type
         stack.enter_context(torch.autocast(device, half, enabled=half is not None))

@@ -42,7 +42,7 @@ class Tokenizer:
         self._library.encode_special_tokens = True
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, without any token before or after it."""
+        """Return the tokens of a text, without special tokens such as a start token."""
         tokens: list[int] = self._library.encode(text, add_special_tokens=False).ids
         return tokens
 

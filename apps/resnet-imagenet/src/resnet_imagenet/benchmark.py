@@ -1,4 +1,4 @@
-"""The command `benchmark`: rates of the ResNets and of other networks with random images."""
+"""The command `benchmark`: images per second of the ResNets and of other networks."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class Making:
         return images, torch.empty(0, dtype=torch.int64, device=device)
 
     def undecodable(self, share: Share) -> Iterator[tuple[int, str]]:
-        """Yield (row in `share`, defect) for each image that cannot be decoded."""
+        """Yield (position in the batch `share`, defect) for each image that cannot be decoded."""
         rows: list[int] = []
         samples: list[Sample] = []
         for row, number in enumerate(share.numbers.tolist()):

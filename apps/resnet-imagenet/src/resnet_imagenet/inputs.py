@@ -90,7 +90,7 @@ def open_inputs(settings: TrainSettings, strategy: TorchStrategy) -> Inputs:
 
 
 def decoding(strategy: TorchStrategy) -> str:
-    """Return the device for DALI: "gpu" for NVIDIA GPUs, else "cpu", also for AMD GPUs."""
+    """Return where DALI decodes: "gpu" on an NVIDIA GPU, "cpu" on a CPU or an AMD GPU."""
     return "gpu" if strategy.device.type == "cuda" and torch.version.hip is None else "cpu"
 
 

@@ -128,9 +128,9 @@ def total_steps(settings: TrainSettings, steps: int) -> int:
 
 
 def course(settings: TrainSettings, steps: int) -> Course:
-    """Return the number of steps, and the intervals of logs, checkpoints and evaluations.
+    """Return the length of a training whose epochs have `steps` steps, and its intervals.
 
-    An epoch has `steps` steps.
+    These are the intervals between log lines, checkpoints and evaluations.
     """
     found = Course.of(settings, steps, total_steps(settings, steps))
     return replace(found, eval_every=0) if settings.synthetic else found

@@ -187,7 +187,7 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number in the element `keyword`; of several windows, the number of the first."""
+    """Return the number in the element `keyword`; if a file has several windows, use the first."""
     from pydicom.multival import MultiValue
 
     try:

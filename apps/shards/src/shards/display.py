@@ -40,7 +40,9 @@ The stored point (p, q), with q downwards, is shown at (a p + c q, b p + d q).
 
 
 def upright(image: Image.Image, frame: av.VideoFrame) -> Image.Image:
-    """Return `image`, which was made from `frame`, rotated and mirrored as a player shows it.
+    """Return `image` rotated and mirrored as a player shows it, by the display matrix of `frame`.
+
+    `image` was made from `frame`, and is oriented as the frame is stored.
 
     Raises:
         ValueError: the matrix does more than rotate by right angles and mirror.
