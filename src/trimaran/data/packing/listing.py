@@ -159,7 +159,7 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def readable(path: Path, doing: str = "read") -> Iterator[None]:
-    """Run the block, which reads a published archive or table; convert its errors into RunError.
+    """Run the `with` block, which reads a published file; convert its errors into RunError.
 
     Args:
         path: the file that is read.
