@@ -96,7 +96,7 @@ def find(app: str, sources: Sources) -> Found | None:
 
 
 def _place(one: RecipeStatus, known: Described) -> tuple[object, ...]:
-    """Return the sort key of a recipe in the table: place of its variant in the app card, name."""
+    """Return the sort key of a recipe: position of its variant in the app card, then its name."""
     values, files = of_runs.arguments(one.file.recipe, {}, known), list(known.files)
     value = str(values.get(known.option))
     at = files.index(value) if value in files else len(files)
@@ -122,7 +122,7 @@ def _newest(
 
 
 def _side(piece: Piece[RunEvidence], one: RecipeStatus, known: Described) -> Side:
-    """Return a run for the comparison; if the evidence lacks its variant, the recipe gives it."""
+    """Return a run to compare; if its evidence lacks the variant, the recipe determines it."""
     side = compared.load(paths.repository() / piece.path)
     told = RunVariant(arguments=of_runs.arguments(one.file.recipe, {}, known))
     return side if side.variant else replace(side, variant=told)

@@ -125,7 +125,7 @@ class Over(NamedTuple):
 
 
 OVER = (Over("epochs", "steps", "epoch"), Over("time", "time", "step"))
-"""The two drawings of the metric after each epoch: one over epochs, one over time."""
+"""The horizontal axes of two drawings of the metric after each epoch: over epochs, over time."""
 
 
 def times(variants: Variants) -> row_charts.Table | None:

@@ -118,7 +118,7 @@ class Listing:
 
     @property
     def has_videos(self) -> bool:
-        """Whether a sample is a video or a part of a video."""
+        """Whether at least one sample is a video or a part of a video."""
         return any(one.clip for samples in self.splits.values() for one in samples)
 
     @property
