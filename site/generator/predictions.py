@@ -31,7 +31,7 @@ PAIR_HEAD = ("network", "strategy", "measured on", "one rank:", "two ranks:", "p
 
 
 def page(sources: Sources) -> Page:
-    """Return the page: mean error, a plot of all errors, and tables with the sources."""
+    """Return the page: mean prediction error, a plot of all errors, and tables with the sources."""
     points = validation.table()
     worst = max(points, key=lambda one: abs(one.error))
     plot = _plot(points)

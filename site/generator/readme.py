@@ -28,7 +28,7 @@ def text(sources: Sources) -> str:
     """Return the README with the current table of results.
 
     Raises:
-        UsageError: The README lacks the lines before and after the table.
+        UsageError: The README lacks the comment lines that mark begin and end of the table.
     """
     before, begin, rest = path().read_text(encoding="utf-8").partition(BEGIN)
     _, end, after = rest.partition(END)

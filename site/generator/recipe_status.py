@@ -73,8 +73,8 @@ class RecipeStatus:
         point: size of the point, such as 4 ranks; None if the recipe is not a series.
         numbers: the expected values.
         runs: evidence, the newest first.
-        others: SHA-256 of an earlier file of the recipe that describes another experiment -> the
-            difference between the experiments.
+        others: earlier versions of the recipe file that describe another experiment: SHA-256 of
+            the file -> text about the difference from the current recipe.
     """
 
     file: RecipeFile
@@ -101,14 +101,16 @@ class RecipeStatus:
     def own_runs(self) -> list[Piece[RunEvidence]]:
         """Return the evidence of runs of the unchanged recipe.
 
-        Options that the app card calls neutral may have other values.
+        Options that do not change the experiment (`neutral_options` of the app card) may have
+        other values than in the recipe.
         """
         return [piece for piece in self.runs if not self.changes(piece)]
 
     def changes(self, piece: Piece[RunEvidence]) -> dict[str, str]:
         """Return the arguments with which a run differs from the recipe, and their values.
 
-        If the run used a recipe file in `others`, the key `wording` describes its difference.
+        If the run used an earlier recipe file in `others`, the value of the key `wording` describes
+        how that file differs from the current recipe.
         """
         used, neutral = piece.content.run.recipe, self.file.card.card.neutral_options
         changed = {key: str(value) for key, value in used.changed.items() if key not in neutral}
@@ -130,7 +132,7 @@ class RecipeStatus:
 
     @property
     def devices(self) -> int:
-        """The number of devices that compute: GPUs or ranks."""
+        """The number of devices that compute: GPUs if a rank has several GPUs, otherwise ranks."""
         wanted = self.file.recipe.resources
         return wanted.nodes * wanted.devices_per_node
 

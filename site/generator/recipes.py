@@ -41,7 +41,7 @@ MEMORY = {
     "states": "weights, gradients and state of the optimizer together",
     "peak": "**peak**: the largest sum at one moment of a step",
 }
-"""Key of an estimate -> its meaning."""
+"""Key in the memory estimate of a training -> what occupies this memory."""
 
 
 def place(name: str) -> str:
@@ -146,7 +146,7 @@ def _assumed(points: Sequence[RecipeStatus]) -> str:
 
 
 def _ways(points: Sequence[RecipeStatus]) -> str:
-    """Return the commands of a recipe; for a scaling series, a tab with the commands per size."""
+    """Return the commands of a recipe as Markdown; a scaling series has one tab for each size."""
     if points[0].point is None:
         return _commands(points[0])
     return markdown.tabs([(f"@{one.point}", _commands(one)) for one in points])
@@ -210,8 +210,9 @@ def _data(one: RecipeStatus) -> list[dict[str, str]]:
 def _memory(points: Sequence[RecipeStatus]) -> list[dict[str, str]]:
     """Return the tables of the estimated memory: one, or one for each size of a scaling series.
 
-    A size without an estimate has no table. A table has the memory of the rank that needs most
-    memory. The key `command` has the command that prints the estimate.
+    A size without an estimate is left out. Each dictionary has the keys `point` (the size, such as
+    `@4`), `command` (the command that prints the estimate) and `table` (Markdown: the memory of the
+    rank that needs most memory).
     """
     card = cards.load(points[0].file.recipe.app)
     known = estimates.read(points[0].file.recipe.app)

@@ -110,7 +110,7 @@ def _setting(one: Setting) -> list[str]:
 
 
 def _images(on: Collection[Accelerator]) -> str:
-    """Return, as text, the accelerators for which a variable or library of a fabric is needed."""
+    """Return which images need a variable or library of a fabric: "all", or text such as "AMD"."""
     if set(on) == set(fabrics.ACCELERATORS):
         return "all"
     return ", ".join({"nvidia": "NVIDIA", "amd": "AMD", "cpu": "CPU"}[name] for name in on)
@@ -191,7 +191,7 @@ def _keys(model: Mapping[str, Any]) -> Iterator[list[str]]:
 
 
 def _kind(known: Mapping[str, Any]) -> str:
-    """Return the type of a key, with links to models on the same page."""
+    """Return the type of a key from its JSON schema, with links to models on the same page."""
     if "$ref" in known:
         model = str(known["$ref"]).rpartition("/")[2]
         return f"[{model}](#{model.lower()})"
@@ -211,7 +211,7 @@ def _kind(known: Mapping[str, Any]) -> str:
 
 
 def _library(package: str) -> list[Page]:
-    """Return a page for each part of a package; mkdocstrings inserts the docstrings."""
+    """Return a page for each module or subpackage of a package; mkdocstrings inserts docstrings."""
     root = paths.repository() / "apps" / package / "src" / package
     parts: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.py")):
@@ -234,5 +234,5 @@ def _module(root: Path, path: Path) -> str:
 
 
 def _part(module: str) -> str:
-    """Return the first component of the name of a module below the package."""
+    """Return the second word of a module's name, such as "data" for "trainkit.data.order"."""
     return module.split(".")[1]

@@ -57,12 +57,15 @@ class Release:
 
 
 def releases(sources: Sources) -> list[Release]:
-    """Return the releases of each recipe and machine with runs of at least two versions."""
+    """Return the throughput with each framework version, for all recipes and machines.
+
+    A recipe is left out for a machine on which it ran with only one version.
+    """
     return [release for one in sources.standings.values() for release in releases_of(one)]
 
 
 def releases_of(one: RecipeStatus) -> Iterator[Release]:
-    """Yield the releases of a recipe by machine, the oldest version first."""
+    """Yield the throughput of a recipe with each version, by machine, the oldest version first."""
     by_machine: dict[tuple[int, str], dict[str, Measured]] = {}
     for ran in rates_of(one):
         if ran.version is not None:
@@ -84,7 +87,7 @@ def _order(version: str) -> tuple[bool, Version | str]:
 
 
 def plot(found: Sequence[Release]) -> Plot:
-    """Return a plot of the throughput of each release, with a row for each version."""
+    """Return a plot of the throughput, with a row for each recipe and framework version."""
     rows = [
         Row(f"{one.ran.recipe}, {one.ran.framework} {one.ran.version}",
             [Dot(one.ran.rate, f"{one.ran.shown(one.ran.rate)} {one.ran.unit}, {one.against}, "

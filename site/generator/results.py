@@ -66,7 +66,7 @@ def _rows(page: str, one: RecipeStatus, today: dt.date) -> list[list[str]]:
 
 
 def _when(one: RecipeStatus, newest: RunEvidence, today: dt.date) -> str:
-    """Return the day and the framework of the newest run, with a label if the run is stale."""
+    """Return day and framework of the newest run, with a label if it is older than a year."""
     framework = one.file.card.card.framework
     version = newest.run.version_of(framework)
     return " ".join([
@@ -118,7 +118,7 @@ def real(sources: Sources) -> list[list[str]]:
 
 
 REAL = ["recipe", "metric", "accepted", "result", "verdicts", "machine", "date"]
-"""Heads of the table of results."""
+"""Column headings of the table that `real` fills: the recipes with reproduced results."""
 
 CAPTION = """\
 Result: the median over all runs on that date. Verdicts: how many of these runs passed, judged by

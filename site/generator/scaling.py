@@ -13,12 +13,12 @@ from trimaran.report import charts, panels
 from trimaran.report.panels import Panel, Point
 
 INK = 6
-"""Index of the text colour, in which the line of perfect scaling is drawn."""
+"""Number of the text colour in the palette of the plots; perfect scaling is drawn in it."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The rate of an experiment on one number of devices, with its text, source and date."""
+    """The rate of an experiment on one number of devices, also as text, with source and date."""
 
     devices: int
     rate: float

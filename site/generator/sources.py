@@ -27,7 +27,7 @@ class Sources:
         images: image definitions, framework images first.
         cards: app cards, by app.
         published: published numbers that are in no recipe.
-        today: the date that determines which evidence is stale.
+        today: the current date; evidence that is more than 12 months older counts as stale.
     """
 
     shelf: AllEvidence
@@ -50,7 +50,8 @@ def read(today: dt.date | None = None) -> Sources:
     """Read all sources.
 
     Args:
-        today: the date that determines which evidence is stale; None: the current date.
+        today: evidence that is more than 12 months older than this date counts as stale; None:
+            the current date.
 
     Raises:
         UsageError: A file has faults; the message has file, line and reason.

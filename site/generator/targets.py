@@ -54,7 +54,7 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of a fact and of its parts ("assumed" or "not checked"), with reasons.
+    """Return the marks of a fact and its keys ("assumed" or "not checked") with reasons, as text.
 
     `path` is the path of the fact in the target's file, such as `device.count`.
     """

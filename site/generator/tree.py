@@ -42,7 +42,8 @@ def write(folder: Path, today: dt.date | None = None) -> None:
 
     Args:
         folder: the folder to write.
-        today: the date that determines which evidence is stale; None: the current date.
+        today: evidence that is more than 12 months older than this date counts as stale; None:
+            the current date.
 
     Raises:
         UsageError: Evidence, a definition or a page has faults; the message has file, line and
@@ -68,7 +69,7 @@ def write(folder: Path, today: dt.date | None = None) -> None:
 
 
 def pages(read: Sources, known: adopt.Library) -> list[Page]:
-    """Return all generated pages and the pages of documents of the repository."""
+    """Return all generated pages, including the pages made from documents of the repository."""
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
         *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(),
@@ -93,7 +94,8 @@ def _files(
 def settings(pages: list[Page]) -> str:
     """Return the text of `mkdocs.yml` with the navigation.
 
-    If mike builds the site, the text also has the setting that shows a choice of versions.
+    If `mike`, which publishes several versions of a site, builds the site, the text also has the
+    setting for its menu of versions.
     """
     own = paths.repository() / "site"
     entries: Any = parse_yaml((own / "nav.yml").read_text(encoding="utf-8")).content

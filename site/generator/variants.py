@@ -62,7 +62,7 @@ class Found:
 
     @property
     def panel(self) -> Panel | None:
-        """The panel with a line for each variant; None if there are no values."""
+        """A plot of the metric after each epoch, a line for each variant; None without values."""
         return variant_tables.panel(self.variants)
 
 
@@ -96,7 +96,7 @@ def find(app: str, sources: Sources) -> Found | None:
 
 
 def _place(one: RecipeStatus, known: Described) -> tuple[object, ...]:
-    """Return the place of a recipe in the table: by its file in the app card, then by its name."""
+    """Return the sort key of a recipe: position of its variant in the app card, then its name."""
     values, files = of_runs.arguments(one.file.recipe, {}, known), list(known.files)
     value = str(values.get(known.option))
     at = files.index(value) if value in files else len(files)
@@ -122,7 +122,7 @@ def _newest(
 
 
 def _side(piece: Piece[RunEvidence], one: RecipeStatus, known: Described) -> Side:
-    """Return a run for the comparison; if its evidence lacks the variant, the recipe's is used."""
+    """Return a run to compare; if its evidence lacks the variant, the recipe determines it."""
     side = compared.load(paths.repository() / piece.path)
     told = RunVariant(arguments=of_runs.arguments(one.file.recipe, {}, known))
     return side if side.variant else replace(side, variant=told)
@@ -196,10 +196,12 @@ def plots(found: Found) -> list[Plot]:
 
 
 def readme(app: str, found: Found | None) -> str:
-    """Return the README of an app with a comparison; None: the recipes have no published runs.
+    """Return the README of an app with the comparison `found` of its variants.
+
+    If `found` is None, because the recipes have no published runs, the README says so.
 
     Raises:
-        UsageError: the README lacks the lines before and after the comparison.
+        UsageError: the README lacks the comment lines that mark begin and end of the comparison.
     """
     text = _readme(app).read_text(encoding="utf-8")
     if found is None:
@@ -210,7 +212,9 @@ def readme(app: str, found: Found | None) -> str:
 
 
 def adopted(document: str, page: str, app: str, sources: Sources) -> tuple[str, list[Plot]]:
-    """Return the README of an app as a page, with plots in place of the picture, and the plots.
+    """Return the README of an app as a page of the site, and the plots of that page.
+
+    The page shows the plots where the README has the picture of its comparison of variants.
 
     Args:
         document: text of the README with the links of the page.

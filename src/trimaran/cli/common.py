@@ -134,7 +134,7 @@ def load_image(name: str, architecture: str | None = None) -> Image:
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
-    """Return a shell completion for the names of definitions of `kind`."""
+    """Return the function that completes names of definitions of `kind` in the shell."""
 
     def names(incomplete: str) -> list[str]:
         return _completions(kind, incomplete)

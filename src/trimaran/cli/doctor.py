@@ -99,7 +99,7 @@ def _measured(
 ) -> Examination:
     """Measure this machine or nodes of a cluster, and write the evidence of the measurement.
 
-    Return `found` with the findings of the measurement.
+    Return the examination `found` with the findings of the measurement added.
     """
     from trimaran.doctor import evidence, measuring
 
@@ -115,7 +115,7 @@ def _measured(
 
 
 def _with_age(found: Examination, cluster: str) -> Examination:
-    """Return `found` with a further finding: the age of the last measurement of `cluster`."""
+    """Return the examination `found` with the age of the last measurement of `cluster` added."""
     from trimaran.doctor import evidence
 
     own, *others = found.nodes

@@ -32,7 +32,7 @@ class Ways:
         nodes: value of `--nodes`.
         seeds: value of `--seeds`.
         together: whether all trainings share one job.
-        chain: whether each recipe starts from the recipe before it.
+        chain: whether each recipe starts from the last checkpoint of the recipe before it.
         form: kind of the script that `--dry-run` prints: "docker"; None: the job script.
     """
 

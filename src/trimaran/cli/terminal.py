@@ -320,7 +320,7 @@ class Bars:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Print a progress line whenever there was no output for a time; this time increases."""
+        """Print a progress line after each period without output; `silences` yields the periods."""
         ended = threading.Event()
 
         def tell() -> None:

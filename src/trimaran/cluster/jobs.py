@@ -273,7 +273,7 @@ def _taken(
 ) -> str:
     """Queue a job, and return its number, which the command of the batch system prints.
 
-    If the command fails although the job was queued, the job's name identifies it.
+    If the command fails although the job was queued, the job is found by its name.
     """
     try:
         return scheduler.submit(Path(SCRIPT), directory, locks)

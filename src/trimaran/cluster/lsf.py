@@ -57,7 +57,7 @@ class Lsf(Scheduler):
         ]
 
     def early(self, cluster: Cluster) -> int:
-        """Return `signal_seconds` rounded up to whole minutes, which bsub requires."""
+        """Return `signal_seconds`, rounded up to a multiple of 60: bsub accepts only minutes."""
         return -(-cluster.signal_seconds // 60) * 60
 
     def ranks(self, shape: Shape, cluster: Cluster, nodes: Text, tasks: Text) -> tuple[Text, ...]:

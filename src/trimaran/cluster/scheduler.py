@@ -61,7 +61,7 @@ class Shape:
         cpus_per_task: cores of each task.
         gpus_per_node: GPUs of each node.
         walltime: time limit as HH:MM:SS.
-        sockets: sockets of a node, over which the tasks are spread; None: unknown.
+        sockets: number of CPU sockets of a node, over which the tasks are spread; None: unknown.
         ranks_told: whether each task is a rank, which gets its rank and the world size from the
             program that starts it.
         mpirun: whether the mpirun of the host starts the tasks, instead of the batch system.

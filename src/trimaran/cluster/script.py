@@ -54,7 +54,7 @@ TOGETHER_STARTER = ("setsid",)
 """Prefix of the command of each training in a job that several trainings share (several.sh)."""
 
 PLANNED = "ranks"
-"""Name of the app's option for the number of ranks that share the work (app contract)."""
+"""Name of an elastic app's option for the planned number of ranks; some may be lost later."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def check(job: Job) -> None:
 
     Raises:
         UsageError: the time limit is too short, the batch system cannot start the Multi-Process
-            Service, or the app cannot continue on fewer nodes.
+            Service, or the recipe sets `min_nodes` although the app cannot continue on fewer nodes.
     """
     recipe, wanted = job.recipe, job.recipe.resources
     early = job.scheduler.early(job.cluster)

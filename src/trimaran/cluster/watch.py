@@ -149,7 +149,7 @@ def overview(directories: list[Path], reporter: Reporter | None = None) -> list[
 
 @contextmanager
 def _unknown(rows: dict[Path, Watched], directory: Path) -> Iterator[None]:
-    """Run the enclosed block; if it fails, report the run `directory` in `rows` as UNKNOWN."""
+    """Run the `with` block; if it fails, report the run `directory` in `rows` as UNKNOWN."""
     try:
         yield
     except (TrimaranError, OSError) as error:  # OSError: a run of another user may be unreadable
@@ -260,7 +260,8 @@ def _waits_for_itself(directory: Path) -> bool:
 def _fate(logs: list[Path], job: str, now: State | None) -> tuple[str, str]:
     """Return the state of a run whose job ended without a record of the end, and the reason.
 
-    The reason is the message in the first log that has a message, or else the state of the job.
+    The reason of a failure is the message (see `_message`) in the first of `logs` that has one, or
+    else the state of the job.
     """
     if job == "-":
         return "lost", "no job was queued: `trimaran resume` queues one"

@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 
 LEAST = 20
-"""Smallest number of readings of each run for which two single runs are compared.
+"""Minimum number of readings of each run that a comparison of two single runs needs.
 
 The function `stretches` divides 20 readings into four stretches.
 """

@@ -125,7 +125,7 @@ class Over(NamedTuple):
 
 
 OVER = (Over("epochs", "steps", "epoch"), Over("time", "time", "step"))
-"""The two drawings of the metric after each epoch: one over epochs, one over time."""
+"""The horizontal axes of two drawings of the metric after each epoch: over epochs, over time."""
 
 
 def times(variants: Variants) -> row_charts.Table | None:
@@ -150,6 +150,6 @@ def _row(variants: Variants, one: Variant) -> Row:
 
 
 def _label(variants: Variants, one: Variant) -> str:
-    """Return the name of a variant, with the name of its group if several groups have it."""
+    """Return the name of a variant, with the name of its group if several groups used it."""
     names = [other.name for other in variants.groups]
     return f"{one.name} ({one.group})" if names.count(one.name) > 1 else one.name

@@ -38,7 +38,7 @@ CHUNK = 1024 * 1024
 
 
 class SourceError(RunError):
-    """The error of one download source; the reason is the last line of the error message."""
+    """A source failed, or its files are wrong; the last line of the message gives the reason."""
 
     code = "download-failed"
 

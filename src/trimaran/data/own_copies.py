@@ -17,11 +17,11 @@ from trimaran.reporting import Reporter
 
 AGAIN = ("copy it again, or remove it if the folder has another copy; without --from, the data set"
          " is downloaded")
-"""The hint of an error: a file of the user's copy differs from the published file."""
+"""Hint for the user if a file of the user's copy differs from the published file."""
 
 CONTRACT = ("the archive is the published one, so the data contract is wrong: correct its"
             " `members`, `folder` or `files`, or report the fault")
-"""The hint of an error: an archive has the right SHA-256, but lacks the files of the contract."""
+"""Hint for the user if an archive has the right SHA-256, but lacks the files of the contract."""
 
 
 def exists(given: Path) -> bool:
@@ -121,7 +121,7 @@ def _take_file(source: Source, name: str, given: Path, contract: Obtainable, raw
 class _OwnFile(io.BufferedReader):
     """An opened file of the user's copy; if reading fails, the error names this file.
 
-    Otherwise, it would be reported as a failure to write the copy of the file in the cache.
+    Without this class, a failed read would be reported as a failed write into the cache.
     """
 
     def __init__(self, path: Path) -> None:
@@ -142,7 +142,7 @@ class _OwnFile(io.BufferedReader):
 
 @contextmanager
 def _examining(path: Path) -> Iterator[None]:
-    """Run the block, which accesses the user's copy; convert an OSError to a UsageError."""
+    """Run the `with` block, which accesses the user's copy; convert an OSError to a UsageError."""
     try:
         yield
     except OSError as error:
@@ -151,7 +151,7 @@ def _examining(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _hinting(hint: str) -> Iterator[None]:
-    """Run the block; if it raises SourceError, add `hint` to the error."""
+    """Run the `with` block; if it raises SourceError, add `hint` to the error."""
     try:
         yield
     except SourceError as error:

@@ -76,7 +76,7 @@ class ChestXray14(LicensedFiles):
     splits: dict[Name, PatientSplit] = Field(min_length=1)
 
     def needed(self, source: Path) -> list[str]:
-        """Return the names of the required files; without archives if they are unpacked."""
+        """Return the names of the required files; without the archives if `images/` exists."""
         unpacked = (source / FOLDER).is_dir()
         return [name for name in self.files if not (unpacked and name.endswith(".tar.gz"))]
 

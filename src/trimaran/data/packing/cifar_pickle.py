@@ -207,8 +207,7 @@ class _Interpreter:
     def set_state(self, _: Any) -> None:
         """Set the shape and the values of an array.
 
-        If the pickle sets the state of a data type, it is ignored, because it has only the byte
-        order.
+        The state of a data type is ignored, because it contains only the byte order.
         """
         state, of = self.stack.pop(), self.stack[-1]
         if isinstance(of, _Bytes):

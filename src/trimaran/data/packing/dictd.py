@@ -3,8 +3,8 @@
 Each line of the index has a headword, the position of its entry and the size of the entry,
 separated by tabs; the numbers have base 64 (manual page dictd(8), section "Database Format").
 `.dict.dz` is gzip with an additional table for random access, which gzip ignores. Several headwords
-may refer to one entry. Entries whose headwords begin with `00-`, or with `00database` where the
-index has no punctuation (dictfmt without --allchars), describe the dictionary.
+may refer to one entry. Some entries describe the dictionary itself: their headwords begin with
+`00-`, or with `00database` if dictfmt omitted punctuation from the index (without --allchars).
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def is_json_lines(name: str) -> bool:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Run the block, which reads the file at `path`; convert its errors into RunError."""
+    """Run the `with` block, which reads the file at `path`; convert its errors into RunError."""
     try:
         yield
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:

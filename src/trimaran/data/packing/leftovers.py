@@ -15,7 +15,8 @@ def beside(root: Path, taken: Collection[str]) -> tuple[list[str], list[str]]:
     """Return the files below `root` that are not in `taken`: the images, and all other files.
 
     Both lists are sorted. The files in a non-empty hidden folder, in an unreadable folder or behind
-    a link to a folder are not listed; the list contains the folder or link, followed by `/`.
+    a link to a folder are not listed. Instead, the second list contains the path of the folder or
+    link, followed by `/`.
 
     Args:
         root: the source.

@@ -118,7 +118,7 @@ class Listing:
 
     @property
     def has_videos(self) -> bool:
-        """Whether a sample is a video or a part of a video."""
+        """Whether at least one sample is a video or a part of a video."""
         return any(one.clip for samples in self.splits.values() for one in samples)
 
     @property
@@ -159,7 +159,7 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def readable(path: Path, doing: str = "read") -> Iterator[None]:
-    """Run the block, which reads a published archive or table; convert its errors into RunError.
+    """Run the `with` block, which reads a published file; convert its errors into RunError.
 
     Args:
         path: the file that is read.
