@@ -1,4 +1,7 @@
-"""Run the parts one after the other; the evidence file is valid at any time."""
+"""Run the parts of the GPU check (`gpu_check.py`) one after the other, each in a process.
+
+The evidence file is rewritten after each result, so that it is valid at any time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from gpuparts.child import NOT_HERE
 from trainkit.atomic import write_json
 
 GRACE = 5.0
-"""Seconds from the time limit of a part until its process is killed."""
+"""Seconds from the time limit of a part of the check until its process is killed."""
 FULL_MINUTES = 8.0
 """Duration in minutes of a check in which `Part.share` is the time limit of a part."""
 CPU_LEAST, CPU_SHARE = 5.0, 60.0

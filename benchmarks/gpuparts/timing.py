@@ -21,7 +21,7 @@ from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
 COMPILING = 60.0
-"""Seconds that must remain before a network is compiled."""
+"""A network is compiled only if at least these seconds remain until the time limit of the part."""
 WARMUP = 3
 """Number of steps on a GPU before the measurement begins; on a CPU, one step is sufficient."""
 

@@ -202,7 +202,7 @@ def values(out: Path, key: str) -> list[Any]:
 
 
 WINDOWS = [(0, 1), (2, 3), (4,), (5,), (6, 7), (8, 9), (10, 11), (12, 13), (14,)]
-"""Steps of each log line: a line follows every second step and the last step of an epoch."""
+"""The steps that each log line covers: a line follows every second step and the end of an epoch."""
 
 
 def check_windows(out: Path) -> None:
