@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Compile the C program into `folder`, and return the plan."""
+    """Compile the C program into `folder`; return the plan that compares it with app and mpi4py."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     contestants.app_options(environment, "collectives", "measure")
     program = compiled(folder)

@@ -23,7 +23,10 @@ def check_isolation() -> None:
 
 
 def check_horovod(hvd, gpu: str) -> None:
-    """Check that Horovod (module `hvd`) was built with MPI, Gloo, and NCCL or RCCL for `gpu`."""
+    """Check that Horovod (module `hvd`) was built with MPI, Gloo, and NCCL or RCCL.
+
+    `gpu` is the vendor of the GPUs: nvidia (needs NCCL), amd (needs RCCL) or none.
+    """
     assert hvd.mpi_built(), "Horovod lacks MPI"
     assert hvd.gloo_built(), "Horovod lacks Gloo"
     if gpu != "none":

@@ -39,7 +39,7 @@ BUSY = "busy"
 """Name of a file that a rank creates during a slow activity, so that other ranks wait longer."""
 
 SILENT = "silent: stopped, or its node is gone"
-"""The description of a rank that wrote no file with its activity."""
+"""Text that is printed in place of the activity of a rank that wrote no file."""
 
 GATHER = 3.0
 """Seconds that a rank waits for the files of other ranks before it prints their activities."""

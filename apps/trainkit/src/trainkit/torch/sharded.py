@@ -244,10 +244,11 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return an optimizer value of a checkpoint; it is sharded like its weight if the shapes agree.
+    """Return a value of the optimizer from a checkpoint, on the device of its weight.
 
-    All values are copied to the device of the weight. This includes the number of steps, which the
-    fused optimizers of PyTorch expect on the same device.
+    If weight and value have the same shape, the value is divided among the ranks like the weight.
+
+    The number of steps is on this device, too, as the fused optimizers of PyTorch expect.
     """
     device = local(weight).device
     if array.shape != at.whole or not array.shape:

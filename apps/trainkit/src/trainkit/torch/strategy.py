@@ -272,7 +272,7 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Synchronize the ranks at the end of the `with` block, where one may be two days late."""
+        """Wait at the end of the `with` block until all ranks arrive, for two days at most."""
         patient = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
         yield
         dist.barrier(patient)
