@@ -23,10 +23,7 @@ def check_isolation() -> None:
 
 
 def check_horovod(hvd, gpu: str) -> None:
-    """Check that Horovod (module `hvd`) was built with MPI, Gloo, and NCCL or RCCL.
-
-    `gpu` is the vendor of the GPUs: nvidia (needs NCCL), amd (needs RCCL) or none.
-    """
+    """Check that Horovod (module `hvd`) was built with MPI, Gloo, and NCCL or RCCL for `gpu`."""
     assert hvd.mpi_built(), "Horovod lacks MPI"
     assert hvd.gloo_built(), "Horovod lacks Gloo"
     if gpu != "none":

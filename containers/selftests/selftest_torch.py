@@ -19,7 +19,7 @@ from selftest_common import check_horovod, check_isolation, conclude, run_ranks
 
 
 def check_torch(gpu: str) -> None:
-    """Check that PyTorch was built for GPUs of the vendor `gpu`, and computes correct products."""
+    """Check that PyTorch was built for the GPUs of `gpu`, and computes correct products."""
     toolkits = {"nvidia": torch.version.cuda, "amd": torch.version.hip}
     assert [of for of, version in toolkits.items() if version] == [gpu] * (gpu != "none"), toolkits
     if gpu == "none":
