@@ -121,7 +121,7 @@ def top_rate(
     precision: str, work: float, without: float, side: int, device: str,
     environment: Mapping[str, str],
 ) -> Contestant:
-    """Return the contestant that measures the upper bound of the training rate.
+    """Return the contestant (measured command) for the upper bound of the training rate.
 
     It measures large matrix products, and divides their rate by the GFLOP of a step per clip. If
     `precision` is bf16, the operations of the gradient penalty are assumed to run in fp32 (on a

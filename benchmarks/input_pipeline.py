@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Make the images and shards in `folder`, and return the plan of all input pipelines."""
+    """Make the images and shards in `folder`, and return a plan that compares all pipelines."""
     from sidebyside import photographs  # imported here, because --help needs no Pillow
 
     environment, notes = machine.our_environment(os.environ)

@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan of all cases."""
+    """Return the benchmark's plan: for each network, compare all strategies with one process."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": "1"}
     contestants.app_options(environment, APP)
     contestants.imported(environment, "horovod.tensorflow.keras")
@@ -112,7 +112,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def contestant(
     strategy: Strategy, case: Case, windows: int, environment: Mapping[str, str]
 ) -> Contestant:
-    """Return the contestant that trains with a strategy; its processes together use all cores."""
+    """Return the contestant (measured command) that trains with a strategy on all cores."""
     cores = len(os.sched_getaffinity(0))
     threads = cores if not strategy.options else max(1, cores // 2)
     found = contestants.training(

@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def contestants(options: argparse.Namespace, found: dict[str, Any]) -> list[Contestant]:
-    """Return a contestant for each layout; a run of a contestant adds its results to `found`."""
+    """Return a contestant (measured command) for each layout; its run adds results to `found`."""
     environment, _ = machine.our_environment(os.environ)
     environment["OMP_NUM_THREADS"] = "1"
 

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Compile the C program into `folder`, and return the plan."""
+    """Compile the C program into `folder`; return the plan that compares it with app and mpi4py."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     contestants.app_options(environment, "collectives", "measure")
     program = compiled(folder)
@@ -75,7 +75,7 @@ def always(argv: list[str]) -> Callable[[Path], list[str]]:
 def app(
     name: str, operation: str, size: int, calls: int, environment: dict[str, str]
 ) -> Contestant:
-    """Return the contestant that measures one size with the app."""
+    """Return the contestant: the app measures one operation at one message size."""
 
     def argv(folder: Path) -> list[str]:
         return [

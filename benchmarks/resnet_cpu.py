@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Return the plan of all requested cases.
+    """Return the benchmark's plan with the comparisons of all requested cases.
 
     The cases `step` and `data` share the contestant OURS (the app with synthetic images), which
     runs once per round.
@@ -77,7 +77,7 @@ def plan(options: argparse.Namespace, folder: Path) -> Plan:
 
 
 def joined(first: Plan, second: Plan) -> Plan:
-    """Return the union of two plans."""
+    """Return a plan with the contestants, comparisons and notes of both plans."""
     return Plan(
         [*first.contestants, *second.contestants],
         [*first.comparisons, *second.comparisons],

@@ -37,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan that compares the app with stock loop, upper bound and fixed rates.
+    """Return the plan that compares the app with stock loop, upper bound, goal and MLPerf's rate.
 
     Raises:
         BenchmarkError: PyTorch finds no GPU.

@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan of all requested cases."""
+    """Return the benchmark's plan with the comparisons of all requested cases."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"}
     contestants.app_options(environment, APP)
     ours, notes = machine.our_environment(environment)
@@ -91,7 +91,7 @@ class Field:
     stock: Mapping[str, str]
 
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
-        """Return a contestant that runs the app's `train`.
+        """Return a contestant (measured command) that runs the app's `train`.
 
         With `stock`, its environment has no tuning variables, as for `model.fit`.
         """
@@ -99,7 +99,7 @@ class Field:
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)
 
     def fit(self, name: str, precision: str, keras: int, *words: str) -> Contestant:
-        """Return a contestant that runs `model.fit` of Keras 2 or 3."""
+        """Return a contestant (measured command) that runs `model.fit` of Keras 2 or 3."""
         legacy = {**self.stock, "TF_USE_LEGACY_KERAS": str(int(keras == 2))}
         return self._app("fit", name, precision, legacy, *words)
 

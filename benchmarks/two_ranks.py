@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan of all cases that this Python can run."""
+    """Return the benchmark's plan for all networks whose apps this Python can run."""
     if len(options.cores) < 2:
         raise BenchmarkError("two ranks need two cores", UNAVAILABLE)
     environment, notes = machine.our_environment({**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
@@ -133,7 +133,10 @@ def of_case(
 
 
 def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
-    """Return a contestant that runs two independent copies of `one`, each on its own core."""
+    """Return a contestant that measures `one` while a copy of it works on the other core.
+
+    The rate is the mean of both copies, which do not communicate.
+    """
 
     def argv(folder: Path) -> list[str]:
         words = []
@@ -151,7 +154,7 @@ def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
 
 
 def link(environment: Mapping[str, str]) -> Contestant:
-    """Return the contestant that measures the bandwidth of an all-reduce of two ranks."""
+    """Return the contestant that measures an all-reduce of 32 MiB by two ranks, in GB/s."""
 
     def argv(folder: Path) -> list[str]:
         return [sys.executable, *contestants.TWO_RANKS, "-m", "collectives", "measure", "--device",

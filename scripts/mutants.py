@@ -83,7 +83,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome of a mutant."""
+    """The outcome of the test of a mutant, and its duration in seconds."""
 
     mutant: Mutant
     outcome: Outcome

@@ -41,7 +41,7 @@ def rate(size: int, precision: str, device: str, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print the best rate of all sizes in samples per second."""
+    """Measure products of several sizes; print the best rate, converted to samples per second."""
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--device", choices=SIZES, default="cpu")

@@ -35,7 +35,7 @@ def rate(size: int, dtype: tf.DType, seconds: float) -> float:
 
 
 def main() -> None:
-    """Print the best rate of all sizes in samples per second."""
+    """Measure products of several sizes; print the best rate, converted to samples per second."""
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")

@@ -1,4 +1,4 @@
-"""Measure one part in this process; each result is a line of JSON on stdout."""
+"""Measure one part of the GPU check in this process; each result is a line of JSON on stdout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Run the parts one after the other; the evidence file is valid at any time."""
+"""Run the parts of the GPU check (`gpu_check.py`) one after the other, each in a process.
+
+The evidence file is rewritten after each result, so that it is valid at any time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from gpuparts.child import NOT_HERE
 from trainkit.atomic import write_json
 
 GRACE = 5.0
-"""Seconds from the time limit of a part until its process is killed."""
+"""Seconds from the time limit of a part of the check until its process is killed."""
 FULL_MINUTES = 8.0
 """Duration in minutes of a check in which `Part.share` is the time limit of a part."""
 CPU_LEAST, CPU_SHARE = 5.0, 60.0
@@ -46,7 +49,7 @@ class Check:
 
     @property
     def left(self) -> float:
-        """The remaining time in seconds."""
+        """Seconds until the time limit of the whole check."""
         return self.until - time.monotonic()
 
     def run(self, names: list[str]) -> bool:
@@ -60,7 +63,7 @@ class Check:
         return all(one["status"] != "failed" for one in self.document["parts"].values())
 
     def run_part(self, part: Part) -> None:
-        """Run one part, unless the remaining time is too short for it."""
+        """Run one part of the check, unless the remaining time is too short for it."""
         entry = self.document["parts"][part.name]
         least = part.least if self.device == "cuda" else CPU_LEAST
         share = max(least, part.share * self.scale) if self.device == "cuda" else CPU_SHARE
@@ -141,7 +144,7 @@ def last_line(errors: IO[str]) -> str:
 
 
 def shown(result: Document) -> str:
-    """Return a result as a line of text."""
+    """Return a result of a part as a line of text: name, value, unit and further values."""
     value = result["value"]
     text = f"{value:,.4g}" if isinstance(value, float) and abs(value) < 1000 else (
         f"{value:,.0f}" if isinstance(value, float) else str(value))

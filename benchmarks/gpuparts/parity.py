@@ -75,5 +75,5 @@ def gan(device: str) -> list[float]:
 
 
 def several(step: Callable[[], torch.Tensor]) -> list[float]:
-    """Call the function `step` several times (`STEPS`), and return the list of its results."""
+    """Return the results of `STEPS` calls of `step`; each call makes one training step."""
     return [float(step().detach()) for _ in range(STEPS)]

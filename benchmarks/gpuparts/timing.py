@@ -21,7 +21,7 @@ from trainkit.torch.start import start
 from trainkit.torch.strategy import TorchStrategy
 
 COMPILING = 60.0
-"""Seconds that must remain before a network is compiled."""
+"""A network is compiled only if at least these seconds remain until the time limit of the part."""
 WARMUP = 3
 """Number of steps on a GPU before the measurement begins; on a CPU, one step is sufficient."""
 
@@ -83,7 +83,7 @@ def peak_gib(device: str) -> float | None:
 
 
 class OneStep:
-    """A simplified training session, whose progress stays at the first step."""
+    """A stand-in for the session that an app's training step calls; it is always at step 0."""
 
     def __init__(self, *_: object) -> None:
         self.progress = SimpleNamespace(epoch=0, step=0, steps_per_epoch=1000, steps_done=0)

@@ -70,7 +70,7 @@ class Report:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def ratio(self, comparison: Comparison) -> Spread:
-        """Return the ratio of a comparison, one value per round."""
+        """Return the ratio of the two rates that are compared, one value per round."""
         of, over = self._fastest(comparison.of), comparison.over
         if isinstance(over, float | int):
             return Spread(tuple(value / over for value in of.values))

@@ -227,7 +227,8 @@ def read() -> AllEvidence:
 def _add(shelf: AllEvidence, path: Path, unhashed: frozenset[str]) -> None:
     """Read one file, and add it to the evidence of the kind that its folder determines.
 
-    Older evidence of runs contains no hash. `unhashed` has the hashes of these files.
+    Older evidence of runs contains no hash. `unhashed` lists the hashes of such files, which must
+    not change.
     """
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:

@@ -29,7 +29,7 @@ Batch = list[tuple[int, float, int]]
 
 
 class Lane:
-    """A worker that converts its shares to batches in a thread of its own."""
+    """A worker whose thread makes a batch from each share (the samples of one rank in a step)."""
 
     def __init__(self, shares: Iterator[Share], make: Callable[[Share], Batch]) -> None:
         self._shares, self._make = shares, make

@@ -1,4 +1,7 @@
-"""Tests of order, shares and draws: they depend only on (seed, epoch, step) for any ranks."""
+"""Tests of the order of samples, the division among ranks, and the random numbers of each step.
+
+Order and random numbers depend only on (seed, epoch, step), whatever the number of ranks.
+"""
 
 import numpy as np
 import pytest

@@ -265,7 +265,10 @@ WATTS = {"n1 package-0": 200.0, "n1 package-0 dram": 50.0}
 
 @pytest.fixture
 def metered(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Clock:  # noqa: F811
-    """Return the clock; trainings find the meters in `WATTS`, and on a GPU also one of 700 W."""
+    """Let trainings find fake meters: those in `WATTS`, and one of 700 W for a GPU.
+
+    Return the clock that determines their energy.
+    """
     monkeypatch.setattr(energy, "time", clock)
 
     def find(gpu: Gpu | None) -> Found:

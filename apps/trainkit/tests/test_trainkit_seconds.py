@@ -72,7 +72,7 @@ class Clock:
 
 
 class Late:
-    """A sum over the ranks whose `result` advances the clock by `seconds`."""
+    """A substitute for a late sum over the ranks: `result` advances the clock by `seconds`."""
 
     def __init__(self, clock: Clock, seconds: float, values: list[float]) -> None:
         self.clock, self.seconds, self.values = clock, seconds, values
@@ -186,7 +186,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_course_has_the_shared_options(
     max_steps: int | None, checkpoint_every: int | None, expected: Course
 ) -> None:
-    """A run ends after `--max-steps`, and without an option it has one checkpoint, at its end."""
+    """A run ends after `--max-steps`; by default, it writes a checkpoint only at its end."""
     settings = SimpleNamespace(max_steps=max_steps, log_every=5, eval_every=2, watchdog=60,
                                checkpoint_every=checkpoint_every)
     assert Course.of(settings, 10, 30) == expected
@@ -202,7 +202,7 @@ def values(out: Path, key: str) -> list[Any]:
 
 
 WINDOWS = [(0, 1), (2, 3), (4,), (5,), (6, 7), (8, 9), (10, 11), (12, 13), (14,)]
-"""Steps of each log line: a line follows every second step and the last step of an epoch."""
+"""The steps that each log line covers: a line follows every second step and the end of an epoch."""
 
 
 def check_windows(out: Path) -> None:

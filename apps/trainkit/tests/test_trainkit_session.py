@@ -26,7 +26,7 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class There:
-    """A sum over the ranks whose result is available without waiting."""
+    """A substitute for a sum over the ranks, whose result is there at once, without waiting."""
 
     def __init__(self, *values: float) -> None:
         self.values = list(values)

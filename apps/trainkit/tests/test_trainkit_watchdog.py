@@ -37,7 +37,10 @@ def ends() -> list[int]:
 def dogs(
     folder: Path, clock: Clock, ends: list[int], size: int = 2, patience: float = 300
 ) -> list[Watchdog]:
-    """Return the watchdogs of all ranks, after the first steps of a training."""
+    """Return the watchdogs of `size` ranks that have done each activity of a training once.
+
+    A watchdog appends the exit status to `ends` instead of ending the process.
+    """
     ranks = [
         Watchdog(rank, size, folder, patience, end=ends.append, clock=clock)
         for rank in range(size)

@@ -186,7 +186,7 @@ Convert = Callable[[Path, str], Path]
 
 @pytest.fixture(scope="session")
 def convert(tmp_path_factory: pytest.TempPathFactory) -> Convert:
-    """Return a function: data set and format -> converted data set; it reuses earlier results."""
+    """Return a function that converts a data set (its folder) to a format; it reuses results."""
     made: dict[tuple[Path, str], Path] = {}
 
     def run(source: Path, kind: str) -> Path:

@@ -1,4 +1,7 @@
-"""The interface between a session and the training of an app."""
+"""The interface between the training of an app and a session (`trainkit.session`).
+
+The session starts or resumes the training, logs it, writes checkpoints, and stops after signals.
+"""
 
 from __future__ import annotations
 

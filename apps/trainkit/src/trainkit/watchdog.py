@@ -31,14 +31,15 @@ TIMES = 3
 activity."""
 
 SLOW = 4
-"""Factor by which the patience is multiplied for activities that may take long: evaluations,
-checkpoints, and the first wait for each activity, in which code is compiled and ranks connect."""
+"""Factor for the patience, the seconds without progress after which ranks end. It applies to
+activities that may take long: evaluations, checkpoints, and the first wait for each activity, in
+which code is compiled and ranks connect."""
 
 BUSY = "busy"
 """Name of a file that a rank creates during a slow activity, so that other ranks wait longer."""
 
 SILENT = "silent: stopped, or its node is gone"
-"""The description of a rank that wrote no file with its activity."""
+"""Text that is printed in place of the activity of a rank that wrote no file."""
 
 GATHER = 3.0
 """Seconds that a rank waits for the files of other ranks before it prints their activities."""
@@ -91,7 +92,7 @@ class Watchdog:
 
         Args:
             doing: description of the activity, printed after "is"; one of a few fixed texts.
-            slow: whether the activity may always take long.
+            slow: whether the activity may take long each time, not only the first time.
             detail: object of the activity, printed after `doing`, such as a size; any text.
         """
         now, before = self._clock(), self._longest.get(self._doing)

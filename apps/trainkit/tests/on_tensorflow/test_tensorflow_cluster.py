@@ -38,7 +38,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> tuple[str, int]:
 def joined(
     roles: list[str], given: str | None = None, *, connected: bool = False
 ) -> list[cluster.Task]:
-    """Run each rank as a thread of this process, and return the task of each rank."""
+    """Run each rank as a thread; return the role of each rank in the cluster of TensorFlow."""
 
     def one(rank: int) -> cluster.Task:
         ranks = Ranks("test", rank, len(roles), rank, len(roles))

@@ -1,4 +1,4 @@
-"""Tests of ranks in TensorFlow: averages, sums, and the test of an average at the start."""
+"""Tests of ranks in TensorFlow: averages, sums, and refusal of a Horovod that does not average."""
 
 import os
 import shutil

@@ -75,7 +75,9 @@ def test_a_digest_changes_with_each_value_and_name() -> None:
 def test_pieces_of_fsdp_are_those_of_the_pieces_of_tensor_parallelism(
     rows: int, data: int, tensor: int
 ) -> None:
-    """`piece_at` returns the right rows if tensor parallelism, then FSDP divides a weight.
+    """`piece_at` returns the right rows of a weight that is divided twice.
+
+    Tensor parallelism divides the weight first, then FSDP divides the resulting pieces.
 
     The expected pieces come from `torch.chunk`; they may differ in size, or be empty.
     """

@@ -43,7 +43,7 @@ def write(folder: Path, epochs: Iterable[int], status: str | None = None) -> Pat
 
 
 def panels(*folders: Path) -> dict[str, list[Curve]]:
-    """Return the lines of each drawn panel, by the title of the panel."""
+    """Draw the runs `folders`; return title of each panel -> the curves in it."""
     figure = plots.draw([curves.read(folder) for folder in folders], LOOK)
     return {
         axes.get_title(loc="left"): [

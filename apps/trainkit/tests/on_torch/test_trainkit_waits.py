@@ -34,7 +34,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def ranks_of_ddp(monkeypatch: pytest.MonkeyPatch, sent: list[Any]) -> Ddp:
-    """Return rank 0 of two ranks that are not connected; it appends gradient buckets to `sent`."""
+    """Return the strategy `Ddp` as rank 0 of two ranks, without a connection.
+
+    It appends each gradient bucket to `sent` instead of sending it.
+    """
     found = object.__new__(Ddp)
     TorchStrategy.__init__(found, Ranks("torchrun", 0, 2, 0, 2))
     found._last_bucket = 0.0

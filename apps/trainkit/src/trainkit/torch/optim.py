@@ -18,7 +18,8 @@ def decay_groups(parameters: Iterable[nn.Parameter], weight_decay: float) -> Gro
     """Return two parameter groups: weights that decay, and all other parameters.
 
     Biases and parameters of batch normalization, which have one dimension, do not decay: Jia et
-    al., arXiv:1807.11205, section 3. LARS does not scale the second group, either.
+    al., arXiv:1807.11205, section 3. `Lars` updates them with the global learning rate, not with
+    a rate for each layer.
 
     Args:
         parameters: parameters of the network.

@@ -20,7 +20,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def parts(**stateful: Any) -> dict[str, Part]:
-    """Return modules, optimizers and other objects with a `state_dict` as named parts."""
+    """Return name -> part of a checkpoint, for objects with a `state_dict`, such as optimizers."""
     return {name: _part(value) for name, value in stateful.items()}
 
 
@@ -63,14 +63,14 @@ class RandomState:
         self._strategy = strategy
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the states of all ranks; all ranks must call this method."""
+        """Return the random states of all ranks; all ranks must call this method."""
         device, own = self._strategy.device, {"cpu": torch.get_rng_state().numpy()}
         if device.type == "cuda":
             own["gpu"] = torch.cuda.get_rng_state(device).numpy()
         return {"ranks": self._strategy.gather(own)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of this rank."""
+        """Restore this rank's random state from the states of all ranks (`state_dict`)."""
         own = state["ranks"][self._strategy.rank]
         torch.set_rng_state(own["cpu"])
         if self._strategy.device.type == "cuda":
@@ -91,7 +91,7 @@ class _Network:
 
 
 class _Stateful:
-    """An optimizer, a loss scaler or a `RandomState` with its state in arrays, for a checkpoint."""
+    """A checkpoint part: the state of an optimizer, a loss scaler or a `RandomState`, as arrays."""
 
     def __init__(self, stateful: Any) -> None:
         self._stateful = stateful

@@ -17,7 +17,7 @@ from trainkit.torch import AUTO
 from trainkit.torch.strategy import TorchStrategy
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Names of the instruction sets in /proc/cpuinfo, for x86 and ARM."""
+"""Flags in /proc/cpuinfo of processors with instructions for bf16, for x86 and ARM."""
 
 
 def settle(precision: str, strategy: TorchStrategy) -> str:

@@ -40,7 +40,10 @@ class Profile:
             self._strategy.synchronize()
 
     def after(self, seconds: float, waiting: float, communicating: float) -> str | None:
-        """Count a step; return the report after the last profiled step: see `Watch.after`."""
+        """Count a step; return the report after the last profiled step, else None.
+
+        The arguments are the times of the step in seconds; see `Watch.after`.
+        """
         if self.is_on:
             self._sums.add_time(seconds, waiting, communicating)
         self._count += 1

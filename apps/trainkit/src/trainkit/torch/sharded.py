@@ -166,14 +166,14 @@ class ShardedWeights:
         self._parameters, self._at, self._rank = parameters, at, strategy.rank
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the pieces of this rank."""
+        """Return weight name -> the piece that this rank writes to a checkpoint."""
         return {
             name: _piece(tensor, name, self._at[name], self._rank)
             for name, tensor in self._parameters.items()
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Read the pieces of this rank.
+        """Copy this rank's pieces of the weights from the checkpoint data `state`.
 
         Raises:
             ValueError: the weights belong to another network.
@@ -210,7 +210,10 @@ class ShardedOptimizer:
         self._own: dict[str, Place] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the pieces of this rank; all ranks must call this method."""
+        """Return the pieces of the optimizer's values that this rank writes to a checkpoint.
+
+        All ranks must call this method.
+        """
         states = self._states()
         values = {
             f"{name}{BETWEEN}{key}": value
@@ -224,7 +227,7 @@ class ShardedOptimizer:
         return {name: _piece(v, name, self._own[name], rank) for name, v in values.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Read the pieces of this rank.
+        """Load this rank's pieces of the optimizer's values from the checkpoint data `state`.
 
         Raises:
             ValueError: the values belong to another network.
@@ -241,10 +244,11 @@ class ShardedOptimizer:
 
 
 def _like(weight: Tensor, array: Stored, at: Place) -> Tensor:
-    """Return an optimizer value of a checkpoint; it is sharded like its weight if the shapes agree.
+    """Return a value of the optimizer from a checkpoint, on the device of its weight.
 
-    All values are copied to the device of the weight. This includes the number of steps, which the
-    fused optimizers of PyTorch expect on the same device.
+    If weight and value have the same shape, the value is divided among the ranks like the weight.
+
+    The number of steps is on this device, too, as the fused optimizers of PyTorch expect.
     """
     device = local(weight).device
     if array.shape != at.whole or not array.shape:

@@ -36,7 +36,7 @@ SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """The sum over a single process: `result` copies the values of this process from the device."""
+    """The sum over the ranks, with one process: `result` copies its values from the device."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
@@ -68,7 +68,7 @@ class TorchStrategy(Strategy):
         return {"device": str(self.device), "gpu": _gpu(self.device), "threads": threads}
 
     def gpu(self) -> Gpu | None:
-        """Return the GPU of this rank with its PCI address, which PyTorch reports since 2.8."""
+        """Return the GPU of this rank, or None on a CPU; its PCI address needs PyTorch 2.8."""
         if self.device.type != "cuda":
             return None
         facts = torch.cuda.get_device_properties(self.device)
@@ -101,7 +101,7 @@ class TorchStrategy(Strategy):
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Average the gradients over the ranks, then run the block, which must step the optimizers.
+        """Average the gradients over the ranks; the `with` block must then step the optimizers.
 
         `networks` are the networks that are updated now, and were distributed without overlap. All
         ranks must have gradients of the same parameters.
@@ -251,7 +251,10 @@ class Ddp(TorchStrategy):
         return box
 
     def side_channel(self) -> Callable[[Any], list[Any]]:
-        """Return a function like `gather` that uses a separate process group; see `Strategy`."""
+        """Return a function like `gather` that a second thread may call during the training.
+
+        It uses a process group of its own. All ranks must call this method at the same moment.
+        """
         group = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
 
         def gather(value: Any) -> list[Any]:
@@ -269,7 +272,7 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Allow ranks any delay inside the block; see `Strategy`."""
+        """Wait at the end of the `with` block until all ranks arrive, for two days at most."""
         patient = dist.new_group(backend="gloo", timeout=PATIENT_TIMEOUT)
         yield
         dist.barrier(patient)
@@ -283,7 +286,10 @@ class Ddp(TorchStrategy):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors as `Strategy.explained` does; close this strategy after a StoppedError."""
+        """Convert errors in the `with` block as `Strategy.explained` does.
+
+        After a StoppedError (all ranks stopped at the same step), leave the process group.
+        """
         with super().explained():
             try:
                 yield
@@ -311,7 +317,10 @@ class _Work(Sum):
 
 
 class _AfterLastBucket(nullcontext[None]):
-    """A context that adds the time from the last gradient bucket to its end to `communicating`."""
+    """A context for a backward pass; at its end, it measures the wait for other ranks.
+
+    It adds the seconds since the last gradient bucket was sent to `communicating`.
+    """
 
     def __init__(self, strategy: Ddp) -> None:
         super().__init__()

@@ -148,7 +148,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Failure:
-    """The reason why a network was not measured, with its error code."""
+    """Name of a network that was not measured, the reason, and the error code of the reason."""
 
     name: str
     reason: str
@@ -156,7 +156,7 @@ class Failure:
 
 
 def ceiling(opened: Callable[[], Framework]) -> tuple[Ceiling, str]:
-    """Measure the ceiling; return the ceiling and the title of the framework."""
+    """Measure the fastest matrix product (the ceiling); return it and the framework's title."""
     framework = opened()
     return measure_ceiling(framework), framework.title
 
@@ -199,7 +199,7 @@ def step_seconds(step: Step, effort: Effort) -> list[float]:
 
 
 def rate(seconds: Sequence[float], batch: int, flops: int, ceiling: Ceiling) -> Rate:
-    """Return the rate of steps of `batch` images.
+    """Return the images per second of steps of `batch` images, and their share of the ceiling.
 
     Args:
         seconds: times of the steps in seconds.

@@ -16,7 +16,9 @@ HEIGHT = 0.38
 
 
 def draw(title: str, rows: Sequence[Row]) -> Figure:
-    """Return a figure of the rates, on a logarithmic axis, and of the shares of the ceiling.
+    """Return a figure of the images per second of networks, on a logarithmic axis.
+
+    A second panel has the operations per second in percent of the fastest matrix product.
 
     Args:
         title: framework, device and precision.

@@ -65,9 +65,10 @@ def run(
     opened: Callable[[], Framework], names: Sequence[str], effort: Effort,
     tell: Callable[[str], object],
 ) -> tuple[str, Ceiling, list[Row | Failure]]:
-    """Measure the ceiling and all networks, one after the other, and the ceiling again.
+    """Measure all networks, one after the other, and the ceiling before and after them.
 
-    The higher of the two ceilings is used, because other work on the machine can only lower it.
+    The ceiling is the rate of the fastest matrix product. The higher of the two values is
+    used, because other work on the machine can only lower it.
 
     Args:
         opened: function that returns the framework; child processes call it.
