@@ -157,8 +157,9 @@ class Checkpoints:
         Args:
             step: number of updates so far.
             state: the state of the training on this rank; only rank 0 writes it.
-            own: pieces of this rank, by name. All ranks must call this method if the state has
-                pieces, otherwise only rank 0.
+            own: name -> piece that this rank holds, for a state with arrays that are distributed
+                over the ranks. For such a state, all ranks must call this method, otherwise only
+                rank 0.
 
         Raises:
             NoSpaceError: this checkpoint or the previous one does not fit on the disk.

@@ -83,7 +83,7 @@ class Stored:
     parts: tuple[_Part, ...]
 
     def read(self, offsets: Shape | None = None, shape: Shape | None = None) -> Array | Foreign:
-        """Return the block of an array that begins at the indices `offsets`; default: all."""
+        """Return the sub-array of `shape` that begins at `offsets`; default: the whole array."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         kind = storage(self.dtype)

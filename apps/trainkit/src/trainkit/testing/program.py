@@ -55,7 +55,7 @@ class App:
     Attributes:
         folder: folder with `app.yaml` and `options.json`.
         training: options of a training that takes a few seconds in fp32 on a CPU, with several log
-            lines, checkpoints (at other steps than the lines), and an evaluation at its end.
+            lines, checkpoints (not at the steps of log lines), and an evaluation at its end.
         steps: number of updates of this training.
         diverging: further options that make the loss infinite.
         alone: further options for a training on one process, with two micro-batches per batch, for
