@@ -111,7 +111,7 @@ def test_a_shard_that_is_cut_off_anywhere_is_an_error(size: int) -> None:
 @settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_is_found_in_header_and_ends(at: int, change: int) -> None:
-    """`scan` must report one fault for any changed byte of the header or of the array `ends`.
+    """`scan` must report exactly one fault for a changed byte of the header or of the array `ends`.
 
     The test changes no token, because only the checksum can find a changed token.
     """

@@ -70,7 +70,7 @@ class Making(Protocol[Made]):
 
     @property
     def lanes(self) -> int:
-        """Number L of workers (lanes), which take turns: lane n makes batches n, n + L, n + 2 L, …"""
+        """Number L of workers, called lanes: lane n makes the batches n, n + L, n + 2 L, …"""
         ...
 
     @property
@@ -213,7 +213,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Replace undecodable records of recent batches; return whether there were such records."""
+        """Replace undecodable records of batches in preparation; return whether there were any."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):

@@ -66,8 +66,8 @@ class App:
             one of them.
         files: names of the files that this app writes into the folder of a run, besides the files
             of every app.
-        not_of_steps: keys of metrics in the app card that this training logs without a step, or
-            does not log because they need other options.
+        not_of_steps: keys of metrics in `app.yaml` that this training logs without a step number,
+            or does not log because only other options measure them.
     """
 
     folder: Path
