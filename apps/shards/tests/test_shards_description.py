@@ -109,7 +109,10 @@ def test_what_a_later_packer_adds_is_refused_only_by_who_is_strict() -> None:
 
 
 def test_what_a_training_imports_needs_no_library_of_a_format() -> None:
-    """Some container images of apps lack the libraries of formats that the apps do not use."""
+    """The modules that a training imports must not import h5py or another library of a format.
+
+    Some container images of apps lack the libraries of formats that the apps do not use.
+    """
     code = (
         "import sys; import shards.description, shards.formats, shards.formats.mapped;"
         "import shards.formats.tfrecord, shards.formats.recordio, shards.formats.webdataset;"

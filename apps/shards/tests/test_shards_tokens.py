@@ -73,7 +73,7 @@ def test_what_was_written_is_read(text: tuple[TokenType, list[list[int]]]) -> No
 
 
 def test_the_layout_is_that_of_safetensors(tmp_path: Path) -> None:
-    """The header gives the positions of the arrays, as all readers of safetensors expect."""
+    """Header and arrays of a shard must be at the positions that safetensors specifies."""
     shard = write(tmp_path, [[1, 2], [3]])
     content = (tmp_path / shard.file).read_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -111,7 +111,10 @@ def test_a_shard_that_is_cut_off_anywhere_is_an_error(size: int) -> None:
 @settings(deadline=None)
 @given(st.integers(0, 200), st.integers(1, 255))
 def test_a_changed_byte_is_found_in_header_and_ends(at: int, change: int) -> None:
-    """The test changes no token, because only the checksum can find a changed token."""
+    """`scan` must report exactly one fault for a changed byte of the header or of the array `ends`.
+
+    The test changes no token, because only the checksum can find a changed token.
+    """
     with tempfile.TemporaryDirectory() as name:
         shard = write(Path(name), [[1, 2], [3]])
         path = Path(name, shard.file)

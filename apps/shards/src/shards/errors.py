@@ -1,4 +1,4 @@
-"""The error of an unreadable shard."""
+"""The error for a shard that is missing, damaged or cannot be read."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 ImageFormat = Literal["webdataset", "tfrecord", "recordio", "lmdb", "hdf5"]
-"""The format of packed images and sequences."""
+"""The file format in which image and sequence data sets are packed."""
 
 FormatName = Literal[ImageFormat, "tokens"]
-"""The format of a packed data set."""
+"""The file format of any packed data set; `tokens` is the format of text data sets."""
 
 DocumentRule = Literal["file", "line", "blank-lines", "dictd"]
 """The rule that divides the files of a text into documents.
@@ -51,5 +51,5 @@ class Kind:
 
     @property
     def word(self) -> SampleWord:
-        """The word for this kind of data in an app card."""
+        """The word by which `app.yaml` of an app names this kind of data."""
         return self.labels if self.sample == "image" else self.sample

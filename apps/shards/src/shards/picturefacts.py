@@ -22,7 +22,9 @@ def fault(text: object) -> BadImage:
 
 @contextmanager
 def decoding(failure: Callable[[Exception], Exception] = fault) -> Iterator[None]:
-    """Convert an error in the block to `failure(error)`, except BadImage and MemoryError.
+    """Convert an error in the `with` block to the error that `failure` returns for it.
+
+    BadImage and MemoryError are raised unchanged.
 
     On damaged files, decoders raise errors of nearly any class.
     """
@@ -96,7 +98,7 @@ def orientation_of(exif: bytes) -> int:
 def orientation_in(tags: list[int]) -> int:
     """Return the orientation of a file with the EXIF orientations `tags`; 0 if they are ambiguous.
 
-    If a file has two EXIF blocks, some decoders use the first block, some the last, and some
-    neither; one decoder crashes.
+    If a file has two EXIF blocks, some decoders use the first block, some use the last block, and
+    some ignore both; one decoder crashes.
     """
     return 0 if len(tags) > 1 and tags[0] == 1 else tags[0] if tags else 1

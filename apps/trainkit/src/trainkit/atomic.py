@@ -16,7 +16,7 @@ TEMPORARY = ".tmp"
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a binary file that replaces `path` when the block ends without an error.
+    """Yield a binary file that replaces `path` when the `with` block ends without an error.
 
     The bytes reach the disk (fsync) before the rename, and an fsync of the folder makes the rename
     durable. On any error the temporary file is removed, and an existing file at `path` stays

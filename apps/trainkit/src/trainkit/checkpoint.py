@@ -95,7 +95,7 @@ class Checkpoints:
         return path
 
     def _write_pieces(self, path: Path, state: State, own: Mapping[str, Piece]) -> Path:
-        """Write the pieces of this rank; on rank 0, then write the checkpoint itself.
+        """Write this rank's pieces of distributed arrays; on rank 0, then write the checkpoint.
 
         All ranks return or fail together, so that no rank begins the next checkpoint early.
         """
@@ -157,8 +157,9 @@ class Checkpoints:
         Args:
             step: number of updates so far.
             state: the state of the training on this rank; only rank 0 writes it.
-            own: pieces of this rank, by name. All ranks must call this method if the state has
-                pieces, otherwise only rank 0.
+            own: name -> piece that this rank holds, for a state with arrays that are distributed
+                over the ranks. For such a state, all ranks must call this method, otherwise only
+                rank 0.
 
         Raises:
             NoSpaceError: this checkpoint or the previous one does not fit on the disk.
@@ -194,9 +195,9 @@ class Checkpoints:
     ) -> State | None:
         """Return the newest usable state, or None if there is no checkpoint at all.
 
-        For each file that is damaged or does not fit, the function calls `warn` and tries the next
-        older file. If a file is usable, the refused files are renamed to `*.corrupt`, so that they
-        no longer count as checkpoints and are not deleted.
+        For each file that is damaged or that `fits` refuses, the function calls `warn` and tries
+        the next older file. If a file is usable, the refused files are renamed to `*.corrupt`, so
+        that they no longer count as checkpoints and are not deleted.
 
         Args:
             warn: function that reports a refused checkpoint.
@@ -305,12 +306,12 @@ def _insert_pieces(path: Path, state: State) -> None:
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder of the pieces of the checkpoint `path`."""
+    """Return the folder with the pieces of distributed arrays of the checkpoint `path`."""
     return path.with_name(path.name.replace(".npz", ""))
 
 
 def _set_aside(path: Path, ending: str) -> Path:
-    """Add `ending` to the names of a checkpoint and of its folder; return the new path."""
+    """Add `ending` to the names of a checkpoint and its folder of pieces; return the new path."""
     folder, aside = _folder(path), path.with_name(path.name + ending)
     if folder.is_dir():
         _remove(_folder(aside))

@@ -34,7 +34,7 @@ class Console:
 
     Args:
         total: steps of the whole run.
-        done: steps that an earlier part of the run completed.
+        done: steps that the run had completed before it was resumed.
         quiet: whether to print nothing, as on all ranks except rank 0.
         stream: output stream; default: stdout.
     """
@@ -140,7 +140,7 @@ class Counter:
 
 @contextmanager
 def _unheard(stream: TextIO) -> Iterator[None]:
-    """Run the block; if the program that reads `stream` has ended, discard all further output."""
+    """Run the `with` block; discard all output once the program that reads `stream` has ended."""
     try:
         yield
     except OSError as error:

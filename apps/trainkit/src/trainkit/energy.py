@@ -110,7 +110,10 @@ def find(gpu: Gpu | None) -> Found:
 
 
 class _Told(NamedTuple):
-    """Message to all ranks: the meters that a rank can read, and why it cannot read other kinds."""
+    """A message by which a rank tells all ranks which energy meters it can read.
+
+    For each kind of device whose meters it cannot read, the message contains the reason.
+    """
 
     readable: list[About]
     not_readable: dict[Kind, str]
@@ -214,7 +217,7 @@ class Energy:
 
     @contextlib.contextmanager
     def _noted(self, meter: Meter) -> Iterator[None]:
-        """Run the block; record the reason of a MeterError of `meter` for the next `collect`."""
+        """Catch a MeterError of `meter` in the `with` block; store its text for `collect`."""
         try:
             yield
         except MeterError as error:

@@ -114,7 +114,7 @@ class Journal:
         ]))
 
     def _log_energy(self, progress: Progress, window: Window) -> None:
-        """Log the energy and power of `window`; add the energy to the total of the training."""
+        """Log energy and power since the last log line; add the energy to the training's total."""
         for kind, use in window.energy.items():
             progress.energy.setdefault(kind, Use()).add(use)
         if self._energy is None or self._energy.kind not in window.energy:

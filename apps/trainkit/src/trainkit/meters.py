@@ -81,7 +81,7 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read, and for each other kind of device why it cannot be read."""
+    """The meters that a rank can read; for each kind of device without such meters, the reason."""
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from typing import Any, NoReturn, TypeVar
 Settings = TypeVar("Settings")
 
 WORD = 2**63
-"""Exclusive upper limit of integer values, because programs store integers in 64 bits."""
+"""Exclusive upper limit of integer options: values must fit into a machine word of 64 bits."""
 LARGEST = 1e38  # close to the maximum of fp32
 SHOWN = 40  # maximum characters of an invalid value in a message
 

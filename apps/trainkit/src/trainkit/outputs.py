@@ -213,7 +213,7 @@ def _prepare(folder: Path, resume: str | None, environment: Mapping[str, Any]) -
 
 @contextlib.contextmanager
 def _refusal(folder: Path) -> Iterator[None]:
-    """Run the block, which writes to `folder`; convert an OSError to an ArgumentError."""
+    """Convert an OSError in the `with` block, which writes to `folder`, to an ArgumentError."""
     try:
         yield
     except OSError as error:

@@ -83,7 +83,7 @@ class Stored:
     parts: tuple[_Part, ...]
 
     def read(self, offsets: Shape | None = None, shape: Shape | None = None) -> Array | Foreign:
-        """Return the block of an array that begins at the indices `offsets`; default: all."""
+        """Return the sub-array of `shape` that begins at `offsets`; default: the whole array."""
         offsets = offsets or (0,) * len(self.shape)
         shape = self.shape if shape is None else shape
         kind = storage(self.dtype)
@@ -107,9 +107,9 @@ def _range(first: Sequence[int], ends: Sequence[int], offsets: Shape) -> tuple[s
 
 
 def split(state: Any, name: str = "") -> tuple[Any, dict[str, Piece]]:
-    """Return a state without its pieces, and the pieces by their names.
+    """Return a state without its pieces of distributed arrays, and a dict of these pieces.
 
-    The name of a piece consists of the keys that lead to it, separated by `/`.
+    The name of a piece in the dict consists of the state's keys that lead to it, separated by `/`.
     """
     if not isinstance(state, Mapping):
         return state, {}

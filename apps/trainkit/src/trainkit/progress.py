@@ -45,7 +45,7 @@ class Window:
             use.steps, use.samples = use.steps + 1, use.samples + samples
 
     def add_energy(self, measured: Uses) -> None:
-        """Add `measured`, the energy of the steps that `count_step` counted, to this window."""
+        """Add `measured`, the energy of the steps counted by `count_step`, to the sums."""
         for kind, use in measured.items():
             self.energy.setdefault(kind, Use()).add(use)
 

@@ -118,7 +118,7 @@ class Session:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Log the start and the end of the run; the training loop runs inside the block."""
+        """Log the start and the end of the run; the training loop runs in the `with` block."""
         if self._out.state is None:
             self.journal.began(self._training.facts(), self._strategy.size)
         else:
@@ -268,7 +268,7 @@ class Session:
             self.progress.window.add_losses(step.samples, losses)
 
     def _meter(self) -> None:
-        """Add to the window the energy that all ranks used in the steps since the last call.
+        """Add the energy of all ranks since the last call to the sums for the next log line.
 
         Evaluations and checkpoints are excluded from the energy, as they are from the throughput.
         """

@@ -62,7 +62,7 @@ class Strategy:
 
     @property
     def unmetered(self) -> str | None:
-        """Why the ranks of the training loop cannot read all energy meters; None if they can."""
+        """The reason why the training loop's ranks cannot read all energy meters, or None."""
         return None
 
     @property
@@ -115,7 +115,7 @@ class Strategy:
 
     @contextmanager
     def unhurried(self) -> Iterator[None]:
-        """Allow ranks any delay inside the block, and synchronize them at its end.
+        """Allow ranks any delay in the `with` block, and synchronize them at its end.
 
         Use this method if durations differ between nodes, as for copies to a local disk. Outside of
         such a block, a rank that is minutes late counts as lost.
@@ -161,7 +161,7 @@ class Strategy:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Add the time inside the block to `communicating`."""
+        """Add the duration of the `with` block in seconds to `communicating`."""
         started = time.perf_counter()
         yield
         self.communicating += time.perf_counter() - started

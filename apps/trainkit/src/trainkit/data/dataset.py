@@ -182,7 +182,7 @@ def _check_kind(
 ) -> None:
     """Raise DataError if the caller or the format does not support the kind of samples or labels.
 
-    The error is also raised if a data set with labels lists no classes.
+    A data set with labels must also list its classes; otherwise DataError is raised.
     """
     kind = dataset.kind
     for key, value, wanted in (("labels", kind.labels, labels), ("sample", kind.sample, samples)):

@@ -41,7 +41,7 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share that contains only the record `number`, with the draws of row `row`."""
+        """Return a share of one record, `number`, with the random numbers `draws[row]`."""
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
@@ -70,7 +70,7 @@ class Making(Protocol[Made]):
 
     @property
     def lanes(self) -> int:
-        """Number of workers (lanes); of L lanes, lane n makes the batches n, n + L, n + 2 L, …"""
+        """Number L of workers, called lanes: lane n makes the batches n, n + L, n + 2 L, …"""
         ...
 
     @property
@@ -88,7 +88,10 @@ class Making(Protocol[Made]):
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
-        """Return a stream of batches; each of `lanes` yields shares for one worker, without end."""
+        """Return a stream of batches.
+
+        Each element of `lanes` is an endless iterator over the shares for one worker.
+        """
         ...
 
     def nothing(self) -> Made:
@@ -210,7 +213,7 @@ class Loader(Generic[B]):
                 self._start(*self._next)
 
     def _replace(self) -> bool:
-        """Replace undecodable records of recent batches; return whether there were such records."""
+        """Replace undecodable records of batches in preparation; return whether there were any."""
         some = False
         for where, share in sorted(self._recent, key=itemgetter(0)):
             for row, text in self._making.undecodable(share):

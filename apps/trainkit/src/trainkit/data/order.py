@@ -60,5 +60,5 @@ class Plan:
         return generator.random((self.batch, each), np.float32)
 
     def after(self, epoch: int) -> int:
-        """Return the number of the next epoch; evaluations always repeat epoch 0."""
+        """Return the number of the epoch after `epoch`; an evaluation always repeats epoch 0."""
         return epoch + 1 if self.training else 0

@@ -29,7 +29,8 @@ class Producer(Generic[B]):
     """A `trainkit.data.loader.Source` that takes batches from lanes in turn.
 
     Args:
-        lanes: workers; of L lanes, lane n makes the batches n, n + L, n + 2 L, …
+        lanes: the workers, which take turns: with L lanes, lane n makes the batches n, n + L,
+            n + 2 L, …
         ahead: number of batches to prepare ahead.
     """
 

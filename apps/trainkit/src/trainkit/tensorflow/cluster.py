@@ -299,7 +299,7 @@ def _limit(one: socket.socket, seconds: float) -> None:
 
 @contextlib.contextmanager
 def _free_port() -> Iterator[int]:
-    """Yield a free port of this node, which stays reserved until the end of the block."""
+    """Yield a free port of this node, which stays reserved until the end of the `with` block."""
     with socket.socket() as reserved:
         reserved.bind(("", 0))
         yield reserved.getsockname()[1]

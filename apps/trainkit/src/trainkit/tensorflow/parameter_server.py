@@ -51,8 +51,8 @@ class Remote:
 
     Args:
         value: the result of `ClusterCoordinator.schedule`.
-        check: function that raises an error if the loss of other ranks prevents the result. Its
-            argument is the time, in seconds, to wait until the loss of a rank is detected.
+        check: function that raises PeerError if a server or all workers ended. Its argument is the
+            time, in seconds, for which it waits for the end of another rank.
     """
 
     def __init__(self, value: Any, check: Callable[[float], None]) -> None:
@@ -124,7 +124,7 @@ class Coordinator(TensorFlowStrategy):
 
     @property
     def unmetered(self) -> str | None:
-        """Why rank 0 cannot read all energy meters; None if it can."""
+        """The reason why rank 0 cannot read all energy meters, or None if it can."""
         if self.ranks.local_size < self.size:
             return "rank 0 cannot read the meters of the other nodes"
         if any(":worker/" in gpu.name for gpu in tf.config.list_logical_devices("GPU")):

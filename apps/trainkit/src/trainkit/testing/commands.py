@@ -33,7 +33,7 @@ print(json.dumps([said, sorted(sys.modules)]))
 
 
 class CommandContract(Fixtures):
-    """Tests that app card, options and help agree, and that errors name bad arguments."""
+    """Tests that `app.yaml`, `options.json` and `--help` agree, and errors name bad arguments."""
 
     def test_options_json_is_that_of_the_parser(self) -> None:
         committed = (self.app.folder / "options.json").read_text()

@@ -1,6 +1,7 @@
 """Find the settings that the user may change when a training resumes.
 
-These are the settings that are not part of the `identity`, which each checkpoint records.
+Each checkpoint records the `identity` of its training: the settings that determine the weights. All
+other settings may change.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 def may_change(settings: S, identity: Callable[[S], Mapping[str, Any]]) -> set[str]:
-    """Return the names of the settings whose value does not change the result of `identity`."""
+    """Return the names of the settings that the user may change when a training resumes.
+
+    Args:
+        settings: any valid settings of the training.
+        identity: function that returns the settings that must stay equal.
+    """
     before = identity(settings)
     return {
         field.name for field in dataclasses.fields(settings)

@@ -55,7 +55,7 @@ class App:
     Attributes:
         folder: folder with `app.yaml` and `options.json`.
         training: options of a training that takes a few seconds in fp32 on a CPU, with several log
-            lines, checkpoints (at other steps than the lines), and an evaluation at its end.
+            lines, checkpoints (not at the steps of log lines), and an evaluation at its end.
         steps: number of updates of this training.
         diverging: further options that make the loss infinite.
         alone: further options for a training on one process, with two micro-batches per batch, for
@@ -66,8 +66,8 @@ class App:
             one of them.
         files: names of the files that this app writes into the folder of a run, besides the files
             of every app.
-        not_of_steps: keys of metrics in the app card that this training logs without a step, or
-            does not log because they need other options.
+        not_of_steps: keys of metrics in `app.yaml` that this training logs without a step number,
+            or does not log because only other options measure them.
     """
 
     folder: Path

@@ -16,7 +16,7 @@ from trainkit.testing.program import LIMIT, Program, launcher, until
 from trainkit.testing.refusals import assert_reported
 
 LOST = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
-"""The variables that torchrun sets for rank 0 of 2, for a test that starts no rank 1."""
+"""The variables that torchrun sets for rank 0 of 2; the test starts no rank 1, which is lost."""
 
 
 class RankContract(Fixtures):
@@ -102,7 +102,7 @@ class RankContract(Fixtures):
     def test_a_rank_that_sees_no_other_one_is_refused(
         self, name: str, program: Program, tmp_path: Path
     ) -> None:
-        """Assert that unconnected ranks are refused, because each rank would train alone."""
+        """Assert an error if torchrun's variables announce a second rank that does not exist."""
         if name != "single":
             launcher(name)
         out = tmp_path / "run"

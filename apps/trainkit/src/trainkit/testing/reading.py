@@ -62,7 +62,7 @@ def checkpoints(out: Path) -> list[Path]:
 
 
 def parts(out: Path) -> Leaves:
-    """Return the parts of the training in the newest checkpoint as a flat dict."""
+    """Return the networks, optimizers and so on of the newest checkpoint as a flat dict."""
     return dict(_leaves(checkpoint.load(checkpoints(out)[-1])["parts"], ""))
 
 

@@ -14,7 +14,7 @@ from trainkit.exits import AppError
 def refused(
     kind: type[AppError], code: str, *named: object
 ) -> Iterator[pytest.ExceptionInfo[AppError]]:
-    """Expect an error of `kind` with `code`, whose message names each of `named`.
+    """Expect an error in the `with` block: of `kind`, with `code`, naming each of `named`.
 
     Args:
         kind: class of the error, which determines the exit code of the app.

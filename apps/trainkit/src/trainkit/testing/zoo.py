@@ -1,4 +1,4 @@
-"""A check of the verb `benchmark` of an app."""
+"""Check the command `benchmark` of an app, which measures the speed of several networks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_benchmark(
     main: Callable[[list[str]], int], models: tuple[str, str], folder: Path,
     capfd: pytest.CaptureFixture[str], *words: str,
 ) -> None:
-    """Assert that a benchmark measures the first network although the second one is refused.
+    """Assert that `benchmark` measures a network, and reports another one that it cannot run.
 
     Args:
         main: function that runs the app.

@@ -77,13 +77,13 @@ class Horovod(TorchStrategy):
 
     @contextmanager
     def backward(self, network: nn.Module, *, last: bool) -> Iterator[None]:
-        """Run a backward pass in the block; gradients are averaged only if `last` is true."""
+        """Average the gradients of the backward pass in the `with` block only if `last` is true."""
         self._last = last
         yield
 
     @contextmanager
     def averaged(self, *networks: nn.Module) -> Iterator[None]:
-        """Wait for the averaged gradients, then run the block, which must step the optimizers."""
+        """Wait for the averaged gradients; the `with` block must then step the optimizers."""
         with self.waiting():
             for gradient, kind, handle in self._under_way:
                 found = self._compression.decompress(self._hvd.synchronize(handle), kind)
