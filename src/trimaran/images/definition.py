@@ -171,6 +171,9 @@ class Image(strict.Model):
                              " for a suite")
         if debian == (self.python.base is not None):
             raise ValueError("give 'python.base' if the base image contains Python, else omit it")
+        if self.build and self.build.optional and self.gpu != "amd":
+            raise ValueError("build.optional: allowed with 'gpu: amd' only; in other images, a"
+                             " failed build of Horovod is an error")
         if self.build and self.build.debian and not debian:
             raise ValueError("build.debian: the base image is not a Debian; use build.sources")
         return self
@@ -380,13 +383,24 @@ def self_test(image: Image) -> list[str]:
     return [image.test, chain(image)[0].gpu or "none"]
 
 
+HOROVOD_LABEL = "trimaran.horovod"
+"""Label of images that can be built without Horovod: "yes" or "no"."""
+
+
+def can_lack_horovod(image: Image) -> bool:
+    """Return whether `image` can be built without Horovod, with the build argument HOROVOD=no."""
+    build = chain(image)[0].build
+    return build is not None and build.optional
+
+
 def build_files(image: Image) -> list[Path]:
     """Return the files of the checkout that the first build stage of `image` uses."""
     folder = paths.repository() / "containers/build"
     return [folder / name for name in image.build.files] if image.build else []
 
 
-_LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
+LOCKS = ("debian.lock", "build-debian.lock", "requirements.lock")
+"""The lock files in the folder of an image; each image has some of them."""
 
 
 def content_of(image: Image) -> str:
@@ -398,7 +412,7 @@ def content_of(image: Image) -> str:
     """
     parts: dict[str, str] = {}
     for part in chain(image):
-        for name in ("image.def", *_LOCKS, *part.files):
+        for name in ("image.def", *LOCKS, *part.files):
             path = file_of(part, name)
             parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
         for path in build_files(part):
