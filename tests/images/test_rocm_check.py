@@ -96,7 +96,8 @@ def test_an_absurd_version_is_a_fault(place: Place, output: str) -> None:
     place.program(place.rocm / "bin/hipcc", output)
     status, faults = place.check("horovod")
     assert (status, len(faults)) == (HOROVOD, 1)
-    assert faults[0].isascii() and len(faults[0]) < 300
+    assert faults[0].isascii()
+    assert len(faults[0]) < 300
 
 
 @pytest.mark.parametrize(("version", "accepted"), [
