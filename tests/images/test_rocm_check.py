@@ -89,8 +89,8 @@ def test_all_faults_are_reported_at_once(place: Place) -> None:
 
 
 @pytest.mark.parametrize("output", [
-    "", "HIP version: \n", "HIP version: seven\n", "\\000\\377\\376", "HIP version: 99999999999.1\n",
-    "version\n" * 50,
+    "", "HIP version: \n", "HIP version: seven\n", "\\000\\377\\376", "version\n" * 50,
+    "HIP version: 99999999999.1\n",
 ])
 def test_an_absurd_version_is_a_fault(place: Place, output: str) -> None:
     place.program(place.rocm / "bin/hipcc", output)
