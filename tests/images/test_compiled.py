@@ -128,8 +128,8 @@ def test_without_the_folder_the_compiler_runs(stage: Stage) -> None:
 @pytest.mark.parametrize("name", ["CMakeFiles/CMakeScratch/TryCompile-x/a.o", "cmTC_12.o"])
 def test_trials_of_cmake_are_not_kept(stage: Stage, name: str) -> None:
     (stage.work / name).parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run([*stage.words[:3], "-c", "a.cc", "-o", name], cwd=stage.work, env=stage.environment,
-                   check=True)
+    words = [*stage.words[:3], "-c", "a.cc", "-o", name]
+    subprocess.run(words, cwd=stage.work, env=stage.environment, check=True)
     assert stage.objects == []
 
 
@@ -157,7 +157,8 @@ def test_everything_that_enters_the_stage_is_in_the_key(monkeypatch: pytest.Monk
 
 
 def test_what_enters_only_the_image_is_not_in_the_key() -> None:
-    other = TORCH.model_copy(update={"help": "another", "environment": {**TORCH.environment, "LANG": "C"}})
+    changed = {**TORCH.environment, "LANG": "C"}
+    other = TORCH.model_copy(update={"help": "another", "environment": changed})
     assert compiled.key(other, "sha256:1") == compiled.key(TORCH, "sha256:1")
 
 

@@ -51,7 +51,8 @@ class Place:
         """Write the metadata of a stand-in for torch."""
         folder = self.packages / "torch-1.dist-info"
         folder.mkdir(exist_ok=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+        text = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        (folder / "METADATA").write_text(text)
 
     def check(self, *words: str) -> tuple[int, list[str]]:
         """Return the exit status, and the faults in the report."""

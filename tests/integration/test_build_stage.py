@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.build_steps import Container
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError
-from trimaran.images import compiled, definition, render
+from trimaran.images import definition, render
 from trimaran.reporting import Silent
 
 ENGINES = [
@@ -94,10 +93,10 @@ def image(
     return found
 
 
-def objects(image: definition.Image) -> Path:
-    """Return the folder of the objects of the only build of the image, and create it."""
-    digest = json.loads(next(paths.cache("bases").glob("debian-bookworm.plain*.json")).read_text())
-    place = compiled.folder(image, digest["digest"])
+def objects(engine: type[Container], image: definition.Image) -> Path:
+    """Return the folder of the objects that a build of the image will use, and create it."""
+    place = engine()._job(image, None, None, False, Silent()).compiled
+    assert place is not None
     place.mkdir(parents=True, exist_ok=True)
     return place
 
@@ -106,7 +105,7 @@ def objects(image: definition.Image) -> Path:
 def test_a_build_that_was_killed_goes_on(
     engine: type[Container], image: definition.Image
 ) -> None:
-    kept = objects(image)
+    kept = objects(engine, image)
     (kept / "hangs").touch()
     driver = DRIVER.format(tests=str(Path(__file__).parents[1]), folder=str(image.folder),
                            engine=engine.__name__)
@@ -133,7 +132,7 @@ def test_a_build_that_was_killed_goes_on(
 def test_the_image_is_built_without_horovod(
     engine: type[Container], image: definition.Image
 ) -> None:
-    (objects(image) / "no-horovod").touch()
+    (objects(engine, image) / "no-horovod").touch()
     built = engine().build(image, base=None, offline=True, reporter=Silent())
     assert engine().described(built).labels[definition.HOROVOD_LABEL] == "no"
     assert engine().inside(
@@ -145,7 +144,7 @@ def test_the_image_is_built_without_horovod(
 def test_a_base_image_that_is_unsupported_has_its_own_code(
     engine: type[Container], image: definition.Image
 ) -> None:
-    (objects(image) / "wrong-base").touch()
+    (objects(engine, image) / "wrong-base").touch()
     with refused("base-unsupported", "hipcc", kind=BuildError):
         engine().build(image, base=None, offline=True, reporter=Silent())
     assert engine().find(image) is None
