@@ -137,8 +137,8 @@ TORCH = definition.load("torch-cpu")
 
 
 def test_everything_that_enters_the_stage_is_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = compiled.key(TORCH, "sha256:1")
-    assert first == compiled.key(TORCH, "sha256:1")
+    first = compiled.key(TORCH)
+    assert first == compiled.key(TORCH)
     build = TORCH.build
     assert build is not None
     others = [
@@ -146,20 +146,28 @@ def test_everything_that_enters_the_stage_is_in_the_key(monkeypatch: pytest.Monk
         build.model_copy(update={"sources": build.sources[:-1]}),
         build.model_copy(update={"files": (*build.files, "nccl.sh")}),
     ]
-    keys = {compiled.key(TORCH.model_copy(update={"build": other}), "sha256:1") for other in others}
-    assert len({first, compiled.key(TORCH, "sha256:2"), *keys}) == 5
+    keys = {compiled.key(TORCH.model_copy(update={"build": other})) for other in others}
+    assert len({first, *keys}) == 4
     real = compiled.sha256
     for name in definition.LOCKS:
         monkeypatch.setattr(
             compiled, "sha256", lambda path, name=name: real(path) + name * (path.name == name)
         )
-        assert compiled.key(TORCH, "sha256:1") != first
+        assert compiled.key(TORCH) != first
 
 
 def test_what_enters_only_the_image_is_not_in_the_key() -> None:
     changed = {**TORCH.environment, "LANG": "C"}
     other = TORCH.model_copy(update={"help": "another", "environment": changed})
-    assert compiled.key(other, "sha256:1") == compiled.key(TORCH, "sha256:1")
+    assert compiled.key(other) == compiled.key(TORCH)
+
+
+def test_each_base_image_has_its_own_objects() -> None:
+    one, other = (compiled.folder(TORCH, f"sha256:{digit * 64}") for digit in "12")
+    assert one != other
+    assert compiled.is_current(one, [TORCH])
+    assert not compiled.is_current(one, [definition.load("torch-cuda12")])
+    assert not compiled.is_current(one.with_name(f"torch-cpu-{'0' * 12}-{'1' * 12}"), [TORCH])
 
 
 def test_what_a_killed_build_left_is_removed_and_objects_stay(tmp_path: Path) -> None:

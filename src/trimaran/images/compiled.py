@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -43,13 +44,19 @@ class Report(strict.Model):
 
 def folder(image: Image, base_digest: str) -> Path:
     """Return the folder of the objects of `image` on the base image with this digest."""
-    return paths.cache("compiled", f"{image.name}-{key(image, base_digest)[:12]}")
+    base = base_digest.removeprefix("sha256:")[:12]
+    return paths.cache("compiled", f"{image.name}-{key(image)[:12]}-{base}")
 
 
-def key(image: Image, base_digest: str) -> str:
-    """Return a SHA-256 over everything that can change what the first stage compiles."""
+def is_current(place: Path, images: Iterable[Image]) -> bool:
+    """Return whether a build of one of the `images`, on any base image, would use the folder."""
+    return any(place.name.startswith(f"{image.name}-{key(image)[:12]}-") for image in images)
+
+
+def key(image: Image) -> str:
+    """Return a SHA-256 over everything but the base image that the first stage depends on."""
     stage, _, _ = render.text(image, "Dockerfile").partition(" AS final")
-    parts = {"stage": stage, "base": base_digest}
+    parts = {"stage": stage}
     for name in definition.LOCKS:
         path = image.folder / name
         parts[name] = sha256(path) if path.is_file() else "absent"
