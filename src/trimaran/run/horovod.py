@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from trimaran.engines import BuiltImage, Engine
+from trimaran.engines import BuiltImage, Engine, image_contents
 from trimaran.errors import UsageError
-from trimaran.images import definition
-from trimaran.images.definition import HOROVOD_LABEL, Image
+from trimaran.images.definition import Image
 from trimaran.recipes.recipe import Recipe
 
 
@@ -29,8 +28,7 @@ def check(
     Raises:
         UsageError: the recipe needs Horovod, and the image was built without it.
     """
-    needed = recipe.launcher == "horovodrun" or "horovod" in values
-    if needed and lacks(engine, image, built):
+    if needs(recipe, values) and image_contents.lacks_horovod(engine, image, built):
         raise UsageError(
             f"the recipe needs Horovod, and {image.name} was built here without it",
             code="horovod-missing",
@@ -39,8 +37,6 @@ def check(
         )
 
 
-def lacks(engine: Engine, image: Image, built: BuiltImage) -> bool:
-    """Return whether `built`, an image of the definition `image`, was built without Horovod."""
-    if not engine.container or not definition.can_lack_horovod(image):
-        return False
-    return engine.described(built).labels.get(HOROVOD_LABEL) == "no"
+def needs(recipe: Recipe, values: Iterable[object]) -> bool:
+    """Return whether the recipe with these `values` of the app's arguments needs Horovod."""
+    return recipe.launcher == "horovodrun" or "horovod" in values
