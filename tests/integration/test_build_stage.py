@@ -24,7 +24,7 @@ ENGINES = [
     pytest.param(Apptainer, marks=pytest.mark.engine("apptainer"), id="apptainer"),
     pytest.param(Podman, marks=pytest.mark.engine("podman"), id="podman"),
 ]
-pytestmark = pytest.mark.timeout(280)
+pytestmark = pytest.mark.timeout(560)  # up to three builds
 
 STAGE = r"""#!/bin/sh
 # A stand-in for a build stage: three objects, made by a stand-in for a compiler.
