@@ -233,6 +233,8 @@ def test_a_recipe_that_uses_horovod_needs_an_image_with_it(
     without = replace(about.image, values={**about.image.values, "horovod": "no"})
     found = gpus.check(replace(about, image=without, recipe=recipe))
     assert finding("horovod", found).level == level
+    if level != "ok":
+        assert "Horovod" in caused("horovod", found, "fail").cause
     assert "horovod" not in {one.id for one in gpus.check(replace(about, recipe=recipe))}
 
 
