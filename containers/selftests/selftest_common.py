@@ -1,10 +1,14 @@
 """Functions that the self-tests of the framework images share."""
 
 # ruff: noqa: S101, T201 - a self-test uses assert, and prints what it tested
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+HOROVOD = os.environ.get("TRIMARAN_HOROVOD", "yes") == "yes"
+"""Whether the image was built with Horovod; images of AMD can be built without it."""
 
 LAUNCHERS = {
     "MPI": ["mpirun", "--oversubscribe", "--bind-to", "none", "-n"],
@@ -20,6 +24,12 @@ def check_isolation() -> None:
         assert f"/{library}" in maps, f"{library} is not preloaded"  # a name without a folder
     assert not any("/.local/" in entry for entry in sys.path), sys.path
     assert os.environ.get("PYTHONNOUSERSITE") == "1", "PYTHONNOUSERSITE is not set"
+
+
+def check_no_horovod() -> None:
+    """Check that an image that was built without Horovod does not contain it."""
+    assert importlib.util.find_spec("horovod") is None, "the label denies Horovod, which is there"
+    print("no Horovod in this image: strategies of the framework only, ranks not tested")
 
 
 def check_horovod(hvd, gpu: str) -> None:

@@ -11,10 +11,16 @@ import sys
 # Otherwise the first process allocates all memory of a GPU, and leaves none for the ranks.
 os.environ["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
 
-import horovod.tensorflow as hvd
 import numpy as np
 import tensorflow as tf
-from selftest_common import check_horovod, check_isolation, conclude, run_ranks
+from selftest_common import (
+    HOROVOD,
+    check_horovod,
+    check_isolation,
+    check_no_horovod,
+    conclude,
+    run_ranks,
+)
 from tensorflow.python.util import _pywrap_util_port
 
 TF32 = 1e-3  # Ampere and later GPUs round the operands of an fp32 convolution to 10 bits
@@ -65,6 +71,11 @@ if __name__ == "__main__":
     image_gpu = sys.argv[1]
     check_isolation()
     found = check_tensorflow(image_gpu)
-    check_horovod(hvd, image_gpu)
-    run_ranks("selftest_tensorflow_ranks.py", found)
+    if HOROVOD:
+        import horovod.tensorflow as hvd
+
+        check_horovod(hvd, image_gpu)
+        run_ranks("selftest_tensorflow_ranks.py", found)
+    else:
+        check_no_horovod()
     conclude(image_gpu, found)

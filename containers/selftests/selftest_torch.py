@@ -9,13 +9,19 @@ import sys
 import tempfile
 
 import h5py
-import horovod.torch as hvd
 import lmdb
 import numpy as np
 import nvidia.dali as dali
 import torch
 from nvidia.dali import fn, pipeline_def
-from selftest_common import check_horovod, check_isolation, conclude, run_ranks
+from selftest_common import (
+    HOROVOD,
+    check_horovod,
+    check_isolation,
+    check_no_horovod,
+    conclude,
+    run_ranks,
+)
 
 
 def check_torch(gpu: str) -> None:
@@ -84,6 +90,11 @@ if __name__ == "__main__":
     check_torch(image_gpu)
     check_dali(gpu=image_gpu == "nvidia" and found > 0)
     check_formats()
-    check_horovod(hvd, image_gpu)
-    run_ranks("selftest_torch_ranks.py", found)
+    if HOROVOD:
+        import horovod.torch as hvd
+
+        check_horovod(hvd, image_gpu)
+        run_ranks("selftest_torch_ranks.py", found)
+    else:
+        check_no_horovod()
     conclude(image_gpu, found)

@@ -84,6 +84,8 @@ CODES = {
     "python-unsupported": "No wheels are locked for the version of Python.",
     "wheel-missing": "No package index offers a wheel with a locked hash.",
     "wheel-build-failed": "Building a package of this repository did not give one wheel.",
+    "base-unsupported": "The base image lacks what the image needs, or has an unsupported version.",
+    "horovod-missing": "The recipe needs Horovod, and the image was built without it.",
     "base-unpinned": "An image definition has no digest of its base image, and none was given.",
     "base-unavailable": "The base image is not in the cache and cannot be pulled or assembled.",
     "apt-unexpected": "The answer of apt lacks a release file or names an unknown archive.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hosts import caused, finding
 from trimaran.doctor import engine, gpus, machine
 from trimaran.doctor.findings import worst
 from trimaran.engines import host
+from trimaran.recipes import library as recipe_library
 from trimaran.site_file import Cluster
 
 CLUSTER = Cluster(partition="main")
@@ -217,6 +219,23 @@ def test_amd_drivers_and_gpus_are_compared_with_rocm(tmp_path: Path) -> None:
     assert "6.2.4" in caused("gpu-driver", found, "warn").cause
     assert "gfx1100" in caused("gpu-architecture", found, "warn").cause
     assert "libamdhip64.so.7 (GLIBC_2.40)" in caused("glibc", found, "fail").cause
+
+
+@pytest.mark.parametrize(("strategy", "level"), [("horovod", "fail"), ("ddp", "ok")])
+def test_a_recipe_that_uses_horovod_needs_an_image_with_it(
+    tmp_path: Path, strategy: str, level: str
+) -> None:
+    about = hosts.situation(hosts.facts_of(hosts.copy("amd-mi250x", tmp_path)), image="torch-rocm")
+    assert about.image is not None
+    known = recipe_library.load("resnet-imagenet/mi300x8-throughput")
+    args = {**known.recipe.args, "strategy": strategy}
+    recipe = replace(known, recipe=known.recipe.model_copy(update={"args": args}))
+    without = replace(about.image, values={**about.image.values, "horovod": "no"})
+    found = gpus.check(replace(about, image=without, recipe=recipe))
+    assert finding("horovod", found).level == level
+    if level != "ok":
+        assert "Horovod" in caused("horovod", found, "fail").cause
+    assert "horovod" not in {one.id for one in gpus.check(replace(about, recipe=recipe))}
 
 
 def library(place: Path, version: str) -> bytes:

@@ -30,7 +30,10 @@ def test_both_formats_have_the_same_content(image: definition.Image) -> None:
     for name, place in image.files.items():
         assert f"\n    {name} {place}\n" in deffile
         assert f"COPY {name} {place}\n" in dockerfile
-    commands = [line.strip() for line in deffile.splitlines() if "/mnt/" in line]
+    commands = [
+        line.strip().replace("{{ HOROVOD }}", "${HOROVOD}")
+        for line in deffile.splitlines() if "/mnt/" in line
+    ]
     assert commands
     for command in commands:
         assert command in dockerfile

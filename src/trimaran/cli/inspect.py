@@ -110,6 +110,8 @@ def inspect(
          image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"},
         {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
         {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"},
+        *([{"": "Horovod", image: "not in this image: DDP or TensorFlow's own strategies only"}]
+          if report.horovod is False else []),
     ], f"{image} ({report.engine})", as_json=False)
     emit(
         [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in report.largest],

@@ -83,7 +83,9 @@ def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) ->
     image: ImageFacts | None = None
     target = None
     if recipe is not None:
-        image = image_facts.of_image(definition.load(recipe.recipe.image.name))
+        defined = definition.load(recipe.recipe.image.name)
+        image = image_facts.of_image(defined)
+        image = replace(image, values={**image.values, **image_facts.horovod(defined)})
         target = targets.load(recipe.recipe.target)
     return Situation(NodeFacts("unknown"), site, None, cluster, recipe, target, image)
 

@@ -8,6 +8,7 @@ from trimaran.doctor import findings, versions
 from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.doctor.limits import MIB, need_of_rank
 from trimaran.doctor.situation import ImageFacts, Situation
+from trimaran.run import horovod
 
 FINDINGS: dict[str, Explained] = {
     "gpu-missing": Explained(
@@ -30,6 +31,13 @@ FINDINGS: dict[str, Explained] = {
         "The code in the image was compiled for the architecture of the GPUs.",
         "use another image: containers/README.md lists the GPUs of each",
         "a P100 with an image for CUDA 13 on a described machine",
+    ),
+    "horovod": Explained(
+        "engine", "fail",
+        "The image of AMD that is built here contains Horovod, or the recipe does not use it.",
+        "use a recipe with DDP or with TensorFlow's own strategies; containers/README.md tells when"
+        " images of AMD are built without Horovod",
+        "the fact of an image that was built without Horovod, and a recipe that uses it",
     ),
     "gpu-memory": Explained(
         "engine", "fail",
@@ -61,7 +69,7 @@ def check(situation: Situation) -> list[Finding]:
     image = situation.image
     if image is None or not image.values.get("gpu"):
         return []
-    checks = (_missing, _driver, _architecture, _memory, _glibc)
+    checks = (_missing, _driver, _architecture, _horovod, _memory, _glibc)
     return [one for one in (check(situation, image) for check in checks) if one is not None]
 
 
@@ -173,6 +181,15 @@ def _amd_architecture(kinds: list[str], compiled: list[str]) -> Finding | None:
     # AMD's frameworks support more GPUs than Horovod, which the build of the image compiles.
     return _finding("gpu-architecture", "warn", f"{', '.join(other)}: Horovod in the image has code"
                     f" for {', '.join(compiled)} only", "use another strategy than horovod")
+
+
+def _horovod(situation: Situation, image: ImageFacts) -> Finding | None:
+    if image.values.get("horovod") != "no" or situation.recipe is None:
+        return None
+    recipe = situation.recipe.recipe
+    needed = horovod.needs(recipe, recipe.args.values())
+    uses = "and the recipe uses it" if needed else "which the recipe does not use"
+    return _finding("horovod", "fail" if needed else "ok", f"built without Horovod, {uses}")
 
 
 def _memory(situation: Situation, image: ImageFacts) -> Finding | None:

@@ -1,11 +1,18 @@
-"""Read the facts of an image from its definition and locks, without building the image."""
+"""Read the facts of an image from its definition and locks, without building the image.
+
+Only the fact `horovod` is read from the built image.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+from trimaran import paths
 from trimaran.doctor.situation import ImageFacts
+from trimaran.engines import image_contents
+from trimaran.engines.apptainer import Apptainer
+from trimaran.errors import TrimaranError
 from trimaran.images import definition, lock
 from trimaran.images.definition import Image
 
@@ -42,6 +49,23 @@ def of_image(image: Image) -> ImageFacts:
     else:
         values |= _vendor(below)
     return ImageFacts(image.name, values)
+
+
+def horovod(image: Image) -> dict[str, str]:
+    """Return the fact `horovod` of an image of AMD that is built for Apptainer here, or {}.
+
+    It is "no" for an image that was built without Horovod, which its definition cannot tell.
+    """
+    if not definition.can_lack_horovod(image) or not paths.has_cache():
+        return {}
+    try:
+        engine = Apptainer()
+        built = engine.find(image, thorough=False)
+        if built is None:
+            return {}
+        return {"horovod": "no" if image_contents.lacks_horovod(engine, image, built) else "yes"}
+    except TrimaranError:  # other checks report an Apptainer that is missing or fails
+        return {}
 
 
 def _debian(path: Path) -> dict[str, str]:

@@ -21,7 +21,8 @@ class ImageFacts:
         name: name of the image.
         values: fact -> value. Facts are `gpu` (vendor), `gpu-architectures` (separated by blanks),
             and the versions of components: `glibc`, `cuda`, `rocm`, `mpi`, `pmix`, `ucx`,
-            `libfabric`, `verbs`, `nccl`, `nccl-ofi` (NCCL's plugin for libfabric). If the value is
+            `libfabric`, `verbs`, `nccl`, `nccl-ofi` (NCCL's plugin for libfabric), and `horovod`
+            ("yes" or "no") of images that can be built without it. If the value is
             empty, the image lacks the component. If a fact is missing, its value is unknown.
     """
 

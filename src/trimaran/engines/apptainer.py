@@ -119,7 +119,7 @@ class Apptainer(Container):
             base = link.name
         # The arguments are in a file, because `--build-arg` splits its value at commas.
         arguments = {"BOOTSTRAP": job.under.bootstrap, "BASE": base,
-                     **commands.label_arguments(job.under)}
+                     **commands.label_arguments(job.under, job.horovod)}
         lines = [f"{key}={value}\n" for key, value in arguments.items()]
         (folder / "arguments").write_text("".join(lines), encoding="utf-8")
         return Command((
@@ -128,6 +128,7 @@ class Apptainer(Container):
             "--force",  # otherwise the framework image's labels and help stay
             "--mksquashfs-args", SQUASHFS,
             "--bind", f"{wheels}:{render.WHEELHOUSE}:ro",
+            *(("--bind", f"{job.compiled}:{render.COMPILED}:rw") if job.compiled else ()),
             "--build-arg-file", "arguments",
         ), env)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,6 +24,7 @@ from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
 from trimaran.reporting import Advance, Reporter
+from trimaran.terminal_safety import visible
 
 if TYPE_CHECKING:
     from trimaran.images.wheelhouse import Item
@@ -43,6 +44,8 @@ class Job:
         items: the locked wheels and other files, downloaded and verified.
         content: hash of the definition (`definition.content_of`) at the beginning of the build,
             because the definition may be edited during the build.
+        horovod: build argument HOROVOD, "yes" or "no"; None: the definition has no such argument.
+        compiled: folder of the objects that the first stage compiled; None: there is no such stage.
     """
 
     image: Image
@@ -50,6 +53,8 @@ class Job:
     under: Base
     items: Sequence[Item]
     content: str
+    horovod: str | None = None
+    compiled: Path | None = None
 
     @property
     def inputs(self) -> str:
@@ -198,7 +203,16 @@ class Container(Engine):
     def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
         """Build `image` again, offline, and delete the second image after the `with` block."""
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
-        with self._made(self._job(image, below, base, True, reporter), reporter) as built:
+        job = self._job(image, below, base, True, reporter)
+        if job.compiled is None:
+            with self._made(job, reporter) as built:
+                yield built
+            return
+        # Compile everything again: kept objects would hide a difference.
+        with (
+            locks.scratch(job.compiled.parent, "again-") as fresh,
+            self._made(replace(job, compiled=fresh), reporter) as built,
+        ):
             yield built
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
@@ -246,12 +260,25 @@ class Container(Engine):
         `below` is the framework image on which an app image is built. `given` is the value of
         `--base`.
         """
-        from trimaran.images import render, wheelhouse  # slow to import; most runs build nothing
+        # Slow to import; most runs build nothing.
+        from trimaran.images import compiled, render, wheelhouse
 
         render.check(image)
         content = definition.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
-        return Job(image, below, self._base(image, below, given, offline, reporter), items, content)
+        under = self._base(image, below, given, offline, reporter)
+        return Job(
+            image, below, under, items, content, self._horovod(image, below),
+            compiled.folder(image, under.digest) if image.build is not None else None,
+        )
+
+    def _horovod(self, image: Image, below: BuiltImage | None) -> str | None:
+        """Return the build argument HOROVOD; an app image has the one of its framework image."""
+        if not definition.can_lack_horovod(image):
+            return None
+        if below is None:
+            return "yes"
+        return self.described(below).labels.get(definition.HOROVOD_LABEL, "yes")
 
     def _base(
         self, image: Image, below: BuiltImage | None, given: str | None, offline: bool,
@@ -271,7 +298,7 @@ class Container(Engine):
         """Build one image, test it, give it its final name, and record it."""
         job = self._job(image, below, given, offline, reporter)
         reference = self._reference(image.name, job.inputs)
-        with locks.making(Path(reference), reporter):
+        with locks.making(Path(reference), reporter), _objects_of(job, reporter):
             for record in self._records(image):  # another process may have built it
                 if record.inputs == job.inputs and self.fault(record) is None:
                     return record
@@ -291,16 +318,57 @@ class Container(Engine):
 
     @contextmanager
     def _made(self, job: Job, reporter: Reporter) -> Iterator[BuiltImage]:
-        """Build an image and yield it; delete it after the `with` block unless `_keep` moved it."""
-        from trimaran.images import wheelhouse
+        """Build an image and yield it; delete it afterwards, unless `_keep` has moved it.
 
-        with self._workplace(job) as folder:
-            commands.lay_out(job.image, self.source, folder)
-            with wheelhouse.view(job.image, job.items) as wheels:
-                command, title = self._building(job, folder, wheels), f"building {job.image.name}"
-                process.follow(command.argv, title, reporter, env=command.env, cwd=folder,
-                               what=title, check=BuildError)
+        An image of AMD on which Horovod cannot be compiled is built without Horovod.
+        """
+        with ExitStack() as stack:
+            folder = stack.enter_context(self._workplace(job))
+            try:
+                self._run_build(job, folder, reporter)
+            except BuildError as error:
+                _check_report(job, error, reporter)
+                stack.close()
+                job = replace(job, horovod="no")
+                folder = stack.enter_context(self._workplace(job))
+                self._run_build(job, folder, reporter)
             yield self._built(job, folder, reporter)
+
+    def _run_build(self, job: Job, folder: Path, reporter: Reporter) -> None:
+        from trimaran.images import compiled, wheelhouse
+
+        commands.lay_out(job.image, self.source, folder)
+        with ExitStack() as stack:
+            wheels = stack.enter_context(wheelhouse.view(job.image, job.items))
+            if job.compiled is not None:
+                compiled.prepare(job.compiled)
+            command, title = self._building(job, folder, wheels), f"building {job.image.name}"
+            process.follow(command.argv, title, reporter, env=command.env, cwd=folder,
+                           what=title, check=BuildError)
+
+
+@contextmanager
+def _objects_of(job: Job, reporter: Reporter) -> Iterator[None]:
+    """Hold the lock of the folder of compiled objects, if the image has one."""
+    with nullcontext() if job.compiled is None else locks.making(job.compiled, reporter):
+        yield
+
+
+def _check_report(job: Job, error: BuildError, reporter: Reporter) -> None:
+    """Warn why the image is built without Horovod; raise an error if it cannot be built at all."""
+    from trimaran.images import compiled
+
+    found = compiled.report(job.compiled) if job.compiled and job.horovod == "yes" else None
+    if found is None:
+        raise error
+    faults = "".join(f"\n  {visible(fault)}" for fault in found.faults)
+    if found.stage == "base":
+        raise BuildError(
+            f"{job.image.name} cannot be built on {job.under.name}:{faults}",
+            code="base-unsupported", hint="use the base image that image.yaml names",
+        ) from error
+    reporter.warn(f"{job.image.name} is built without Horovod; recipes that use it will be refused:"
+                  f"{faults}")
 
 
 class Storage(Container):

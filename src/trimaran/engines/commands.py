@@ -71,8 +71,11 @@ def search_path(first: Iterable[Text]) -> Text:
     return join(*separated[1:])
 
 
-def label_arguments(base: Base) -> Mapping[str, str]:
-    """Return the build arguments (name -> value) from which the labels of the image are made."""
+def label_arguments(base: Base, horovod: str | None) -> Mapping[str, str]:
+    """Return the build arguments that become labels of the image.
+
+    `horovod` is the argument HOROVOD; None: the definition has no such argument.
+    """
     checkout = paths.repository()
     return {
         "BASE_NAME": base.name,
@@ -80,6 +83,7 @@ def label_arguments(base: Base) -> Mapping[str, str]:
         "CREATED": created(),
         "REVISION": process.git(checkout, "rev-parse", "HEAD") or "unknown",
         "SOURCE": _public(process.git(checkout, "config", "--get", "remote.origin.url") or ""),
+        **({} if horovod is None else {"HOROVOD": horovod}),
     }
 
 

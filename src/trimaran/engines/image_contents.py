@@ -23,6 +23,8 @@ from trimaran import paths, strict
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, write_atomic
+from trimaran.images import definition
+from trimaran.images.definition import Image
 from trimaran.parsing import parse_json
 
 Kind = Literal["debian", "python", "environment", "label", "entry point", "file"]
@@ -292,3 +294,9 @@ def _item(path: str) -> str:
         if parts[depth - 1] == "nvidia":  # many packages share this folder
             depth += 1
     return str(PurePosixPath(*parts[:depth]))
+
+def lacks_horovod(engine: Engine, image: Image, built: BuiltImage) -> bool:
+    """Return whether `built`, an image of the definition `image`, was built without Horovod."""
+    if not engine.container or not definition.can_lack_horovod(image):
+        return False
+    return engine.described(built).labels.get(definition.HOROVOD_LABEL) == "no"

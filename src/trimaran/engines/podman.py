@@ -162,11 +162,14 @@ class Podman(Storage):
         argv = ["buildah", *STORAGE, "build", *ISOLATION, "--tag", self._aside(job),
                 "--layers=false", "--format", "oci", "--arch", job.image.architecture,
                 "--pull-never" if under.bootstrap == self.beneath else "--pull"]
-        for key, value in {"BASE": base, **commands.label_arguments(under)}.items():
+        for key, value in {"BASE": base, **commands.label_arguments(under, job.horovod)}.items():
             argv += ["--build-arg", f"{key}={value}"]
         if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
             argv += ["--timestamp", epoch]
-        argv += ["--volume", f"{wheels}:{render.WHEELHOUSE}:ro", str(folder)]
+        argv += ["--volume", f"{wheels}:{render.WHEELHOUSE}:ro"]
+        if job.compiled is not None:
+            argv += ["--volume", f"{job.compiled}:{render.COMPILED}:rw"]
+        argv.append(str(folder))
         return Command(tuple(argv), self.environment())
 
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:

@@ -182,6 +182,9 @@ class Image(strict.Model):
                              " for a suite")
         if debian == (self.python.base is not None):
             raise ValueError("give 'python.base' if the base image contains Python, else omit it")
+        if self.build and self.build.optional and self.gpu != "amd":
+            raise ValueError("build.optional: allowed with 'gpu: amd' only; in other images, a"
+                             " failed build of Horovod is an error")
         if self.build and self.build.debian and not debian:
             raise ValueError("build.debian: the base image is not a Debian; use build.sources")
         return self
@@ -349,6 +352,11 @@ def lock_name(image: Image, name: str) -> str:
     return name.replace(".lock", f".{image.architecture}.lock")
 
 
+def locks(image: Image) -> tuple[str, ...]:
+    """Return the names of the image's locks; some images lack some of these files."""
+    return (*(lock_name(image, name) for name in DEBIAN_LOCKS), "requirements.lock")
+
+
 def build_sources(image: Image) -> list[Source]:
     """Return the files that the first build stage downloads for the image's architecture."""
     sources = image.build.sources if image.build else ()
@@ -443,6 +451,16 @@ def self_test(image: Image) -> list[str]:
     return [image.test, chain(image)[0].gpu or "none"]
 
 
+HOROVOD_LABEL = "trimaran.horovod"
+"""Label of images that can be built without Horovod: "yes" or "no"."""
+
+
+def can_lack_horovod(image: Image) -> bool:
+    """Return whether `image` can be built without Horovod, with the build argument HOROVOD=no."""
+    build = chain(image)[0].build
+    return build is not None and build.optional
+
+
 def build_files(image: Image) -> list[Path]:
     """Return the files of the checkout that the first build stage of `image` uses."""
     folder = paths.repository() / "containers/build"
@@ -462,8 +480,7 @@ def content_of(image: Image) -> str:
     """
     parts: dict[str, str] = {"architecture": image.architecture}
     for part in chain(image):
-        locks = (*(lock_name(part, name) for name in DEBIAN_LOCKS), "requirements.lock")
-        for name in ("image.def", *locks, *part.files):
+        for name in ("image.def", *locks(part), *part.files):
             path = file_of(part, name)
             parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
         for path in build_files(part):

@@ -142,6 +142,8 @@ class Build(strict.Model):
         files: names of files in `containers/build/`.
         environment: variables of the script.
         script: the entry of `files` that /bin/sh runs.
+        optional: images of AMD only: the image can be built without Horovod. The script gets the
+            build argument HOROVOD, "yes" or "no", in a variable of this name.
     """
 
     debian: tuple[Name, ...] = ()
@@ -149,6 +151,7 @@ class Build(strict.Model):
     files: tuple[Relative, ...] = Field(min_length=1)
     environment: dict[Variable, Plain] = Field(default_factory=dict)
     script: Relative
+    optional: bool = False
 
     @model_validator(mode="after")
     def _complete(self) -> Build:

@@ -127,6 +127,9 @@ class _Refusal(logging.Handler):
 WHEELHOUSE = "/mnt"
 """Mount point of the wheelhouse during a build; the folder exists in every base image."""
 
+COMPILED = f"{WHEELHOUSE}/compiled"
+"""Mount point of the folder of compiled objects (see `compiled`) during a build."""
+
 STAGE = "/opt/stage"
 """Output folder of the first stage: `bin` and `lib` for the virtual environment."""
 
@@ -170,13 +173,22 @@ def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     yield primitive("copy", files=dict(image.files))
     yield primitive("raw", singularity=_section("%help", image.help))
     yield primitive("label", metadata=_labels(image, docker=docker))
+    if definition.can_lack_horovod(image):
+        name, value = definition.HOROVOD_LABEL, _argument("HOROVOD", docker=docker)
+        yield primitive(
+            "raw", singularity=_section("%labels", f"{name} {value}"),
+            docker=f'# hadolint ignore=DL3050\nLABEL {name}="{value}"',  # other images lack it
+        )
     yield from _packages(image)
     if image.app is not None:
         yield from _brought(image)
         yield from _own_packages(image, image.app)
     # Variables follow the installation, so that they do not affect RUN steps of a Dockerfile.
+    variables = definition.environment(image)
+    if definition.can_lack_horovod(image):  # for the self-test
+        variables["TRIMARAN_HOROVOD"] = _argument("HOROVOD", docker=docker)
     yield primitive("environment", _export=False, variables={
-        key: f'"{value}"' for key, value in definition.environment(image).items()
+        key: f'"{value}"' for key, value in variables.items()
     })
     yield primitive("raw", singularity=_section("%environment", _against_the_host(image)))
     yield from _entry_points(image)
@@ -201,10 +213,12 @@ def _from(image: Image, *, docker: bool, stage: str | None) -> Iterator[Any]:
         "BASE_NAME": name, "BASE_DIGEST": digest,
         "CREATED": "unknown", "REVISION": "unknown", "SOURCE": "unknown",
     }
+    own = {"HOROVOD": "yes"} if definition.can_lack_horovod(image) else {}
+    arguments = own if stage == "build" else {**arguments, **own}
     named = {"_as": stage} if stage else {}
     if docker:
         yield primitive("baseimage", image="${BASE}", _distro="ubuntu", **named)
-        if stage != "build":
+        if arguments:
             yield primitive("raw", docker="\n".join(f"ARG {k}={v}" for k, v in arguments.items()))
         return
     bootstrap = {"BOOTSTRAP": "docker" if image.base is not None else "localimage"}
@@ -213,8 +227,6 @@ def _from(image: Image, *, docker: bool, stage: str | None) -> Iterator[Any]:
         _distro="ubuntu",  # hpccm lacks Debian; no used primitive depends on this
         **named,
     )
-    if stage == "build":
-        arguments = {}
     everything = {**bootstrap, "BASE": _base(image, docker=False), **arguments}
     lines = "\n".join(f"{k}={v}" for k, v in everything.items())
     yield primitive("raw", singularity=_section("%arguments", lines))
@@ -226,7 +238,10 @@ def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
     yield primitive("comment", text=(
         "The script of this stage; `bin` and `lib` of what it leaves go into the image."
     ))
-    variables = "".join(f'{key}="{value}" ' for key, value in sorted(build.environment.items()))
+    settings = dict(build.environment)
+    if build.optional:
+        settings["HOROVOD"] = _argument("HOROVOD", docker=docker)
+    variables = "".join(f'{key}="{value}" ' for key, value in sorted(settings.items()))
     yield _shell([f"{variables}sh {WHEELHOUSE}/build/{build.script}"])
 
 
@@ -317,9 +332,14 @@ def _pip(image: Image) -> str:
     return f"{wheel} {VENV}/bin/python -m pip install{_PIP_OPTIONS}"
 
 
+def _argument(name: str, *, docker: bool) -> str:
+    """Return how a definition refers to the build argument `name`."""
+    return f"${{{name}}}" if docker else f"{{{{ {name} }}}}"
+
+
 def _labels(image: Image, *, docker: bool) -> dict[str, str]:
     def argument(name: str) -> str:
-        return f"${{{name}}}" if docker else f"{{{{ {name} }}}}"
+        return _argument(name, docker=docker)
 
     labels = {
         "title": image.name,

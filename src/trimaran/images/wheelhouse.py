@@ -8,6 +8,7 @@ folder at /mnt:
     wheels/*.whl  debs/*.deb  requirements.lock
     apps/*.whl  apps/requirements.lock    packages of this repository; wheels of an app image
     build/debs/*.deb  build/*             files for the first stage only
+    compiled/                             mount point of what that stage compiled (see `compiled`)
 """
 
 from __future__ import annotations
@@ -157,6 +158,8 @@ def lay_out(image: Image, items: Iterable[Item], folder: Path) -> None:
         place = folder / "apps" if image.kind == "app" else folder
         place.mkdir(exist_ok=True)
         shutil.copy(file, place)
+    if image.build is not None:
+        (folder / "compiled").mkdir(exist_ok=True)  # mount point of `compiled`
     for path in definition.build_files(image):
         (folder / "build").mkdir(exist_ok=True)
         shutil.copy(path, folder / "build")

@@ -22,16 +22,16 @@ from trimaran.engines import apptainer, image_contents, selection, store
 from trimaran.engines.build_steps import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
-from trimaran.images import definition, wheelhouse
+from trimaran.images import compiled, definition, wheelhouse
 from trimaran.images.bases import assembled_at
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.recipes import library
 
-SCRATCH = ("part-", "view-", "pull-", "base-")
+SCRATCH = ("part-", "view-", "pull-", "base-", "again-")
 """Prefixes of the names of folders in which builds work."""
 
-Kind = Literal["SIF", "OCI", "venv", "files", "base", "data", "copies"]
+Kind = Literal["SIF", "OCI", "venv", "files", "base", "objects", "data", "copies"]
 State = Literal["in use", "superseded", "left over", "running"]
 
 
@@ -94,7 +94,8 @@ def find() -> list[Holding]:
     data = [_of("data", place, "in use") for place in sorted(paths.cache("data").glob("*"))]
     return [*map(_with_user, _images(defined)),
             *map(_with_user, _kept("venv", "host", current.__contains__)),
-            *_packages(defined), *map(_with_user, _bases(defined)), *data]
+            *_packages(defined), *map(_with_user, _bases(defined)),
+            *map(_with_user, _objects(defined)), *data]
 
 
 def _with_user(holding: Holding) -> Holding:
@@ -176,6 +177,11 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
         needed += [assembled_at(suite, one).stem for one in image.architectures] if suite else []
         needed += [f"-{base.digest.removeprefix('sha256:')[:12]}."] if base.digest else []
     return _kept("base", "bases", lambda path: any(part in path.name for part in needed))
+
+
+def _objects(defined: list[Image]) -> Iterator[Holding]:
+    stages = [image for image in defined if image.build is not None]
+    return _kept("objects", "compiled", lambda path: compiled.is_current(path, stages))
 
 
 def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:

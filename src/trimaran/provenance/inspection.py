@@ -48,6 +48,7 @@ class Examination(strict.Model):
         start: seconds from the start of the engine to the end of an empty Python program, median of
             `STARTS` warm starts.
         selftest: output lines of the self-test; empty if it was not run.
+        horovod: False for an image of AMD that was built without Horovod, otherwise None.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -67,6 +68,7 @@ class Examination(strict.Model):
     largest: tuple[Item, ...]
     start: float
     selftest: tuple[str, ...] = ()
+    horovod: Literal[False] | None = None
 
 
 def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
@@ -94,6 +96,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         licences={kind: licences.summary(names) for kind, names in stated.items()},
         largest=tuple(contents.largest(LARGEST)), start=start_time(engine, built),
         selftest=tuple(listener.details),
+        horovod=False if image_contents.lacks_horovod(engine, image, built) else None,
     )
 
 

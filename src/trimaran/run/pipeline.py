@@ -19,7 +19,7 @@ from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
-from trimaran.run import app_process, inputs, launch_spec, run_directory
+from trimaran.run import app_process, horovod, inputs, launch_spec, run_directory
 from trimaran.run.additions import Extension
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
@@ -120,6 +120,8 @@ def plan(request: Request) -> Plan:
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
         )
+    else:
+        _check_horovod(request, built)
     exact = launch_spec.command(specification(request, built, folders, directory))
     return Plan(exact, built, directory, tuple(missing),
                 cards.unchecked_options(request.recipe.recipe.app), first)
@@ -213,6 +215,7 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
+        _check_horovod(request, built)
     return Ready(request, data, built, ImageRecord(**vars(built), signature=signature))
 
 
@@ -260,6 +263,12 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
         image, request.engine, registry=place, digest=request.pinned, insecure=False,
         reporter=reporter,
     )
+
+
+def _check_horovod(request: Request, built: BuiltImage) -> None:
+    recipe = request.recipe.recipe
+    values = {**recipe.args, **request.changes}.values()
+    horovod.check(recipe, values, request.engine, request.image, built)
 
 
 def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:

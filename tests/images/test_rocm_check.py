@@ -1,0 +1,158 @@
+"""Test the check of AMD's base images with stand-ins for hipcc, RCCL, mpirun, cmake and torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trimaran import paths
+
+BASE, HOROVOD, TOO_SMALL = 78, 79, 1
+HIPCC = "HIP version: 7.2.53211-158197f4\nAMD clang version 20.0.0\n"
+RCCL = "#define NCCL_MAJOR 2\n#define NCCL_MINOR 27\n#define NCCL_PATCH 7\n"
+
+
+class Place:
+    """A stand-in base image: /opt/rocm, programs on PATH, and the files of the build stage."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rocm, self.programs, self.kept = folder / "rocm", folder / "bin", folder / "kept"
+        self.build, self.packages = folder / "build", folder / "site"
+        for made in (self.rocm / "include/rccl", self.rocm / "lib", self.rocm / "bin",
+                     self.programs, self.kept, self.build, self.packages):
+            made.mkdir(parents=True)
+        for name in ("rocm_check.py", "rocm-versions.json"):
+            shutil.copy(paths.repository() / "containers/build" / name, self.build)
+        self.program(self.rocm / "bin/hipcc", HIPCC)
+        self.program(self.programs / "mpirun", "mpirun (Open MPI) 4.1.8\n")
+        self.program(self.programs / "cmake", "cmake version 3.31.10\n")
+        for name in ("c++", "make", "patch"):
+            self.program(self.programs / name, "")
+        (self.rocm / "include/rccl/rccl.h").write_text(RCCL)
+        (self.rocm / "lib/librccl.so").touch()
+        self.torch("2.9.1+rocm7.2.4.gitd5a1b3c2")
+        # The version of Python in the table is that of the images, not of these tests.
+        table = json.loads((self.build / "rocm-versions.json").read_text())
+        kept = [row for row in table if row["what"] != "python"]
+        (self.build / "rocm-versions.json").write_text(json.dumps(kept))
+
+    def program(self, path: Path, output: str, status: int = 0) -> None:
+        """Write a stand-in program that prints `output`."""
+        path.write_text(f"#!/bin/sh\nprintf '%b' {output!r}\nexit {status}\n")
+        path.chmod(0o755)
+
+    def torch(self, version: str) -> None:
+        """Write the metadata of a stand-in for torch."""
+        folder = self.packages / "torch-1.dist-info"
+        folder.mkdir(exist_ok=True)
+        text = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+        (folder / "METADATA").write_text(text)
+
+    def check(self, *words: str) -> tuple[int, list[str]]:
+        """Return the exit status, and the faults in the report."""
+        env = {"PATH": f"{self.programs}{os.pathsep}/nowhere", "ROCM_PATH": str(self.rocm),
+               "KEPT": str(self.kept), "FRAMEWORK": "torch", "PYTHONPATH": str(self.packages)}
+        done = subprocess.run([sys.executable, str(self.build / "rocm_check.py"), *words], env=env,
+                              capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr
+        report = self.kept / "report.json"
+        faults = json.loads(report.read_text())["faults"] if report.exists() else []
+        assert all(fault in done.stderr for fault in faults)
+        return done.returncode, faults
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_the_expected_base_image_passes(place: Place) -> None:
+    assert place.check("base") == (0, [])
+    assert place.check("horovod") == (0, [])
+
+
+def test_all_faults_are_reported_at_once(place: Place) -> None:
+    (place.rocm / "bin/hipcc").unlink()
+    (place.rocm / "lib/librccl.so").unlink()
+    (place.programs / "mpirun").unlink()
+    (place.programs / "make").unlink()
+    status, faults = place.check("horovod")
+    assert status == HOROVOD
+    assert len(faults) == 4
+    for name, fault in zip(("hipcc", "rccl", "mpirun", "make"), faults, strict=True):
+        assert fault.startswith(name)
+
+
+@pytest.mark.parametrize("output", [
+    "", "HIP version: \n", "HIP version: seven\n", "\\000\\377\\376", "version\n" * 50,
+    "HIP version: 99999999999.1\n",
+])
+def test_an_absurd_version_is_a_fault(place: Place, output: str) -> None:
+    place.program(place.rocm / "bin/hipcc", output)
+    status, faults = place.check("horovod")
+    assert (status, len(faults)) == (HOROVOD, 1)
+    assert faults[0].isascii()
+    assert len(faults[0]) < 300
+
+
+@pytest.mark.parametrize(("version", "accepted"), [
+    ("5.7.1", False), ("6.0", True), ("6.4.2", True), ("7.99", True), ("8.0", False),
+])
+def test_the_patch_supports_rocm_6_and_7(place: Place, version: str, accepted: bool) -> None:
+    place.program(place.rocm / "bin/hipcc", f"HIP version: {version}\n")
+    assert place.check("horovod")[0] == (0 if accepted else HOROVOD)
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "2.10", "not-a-version"])
+def test_another_version_of_the_framework_is_refused(place: Place, version: str) -> None:
+    place.torch(version)
+    status, faults = place.check("base")
+    assert (status, len(faults)) == (BASE, 1)
+
+
+def test_a_program_that_fails_or_cannot_start_is_a_fault(place: Place) -> None:
+    place.program(place.rocm / "bin/hipcc", HIPCC, status=3)
+    (place.programs / "mpirun").write_bytes(b"\x7fELF no program")
+    status, faults = place.check("horovod")
+    assert (status, len(faults)) == (HOROVOD, 2)
+
+
+def test_a_header_without_version_is_a_fault(place: Place) -> None:
+    (place.rocm / "include/rccl/rccl.h").write_text("#define NCCL_MAJOR two\n")
+    assert place.check("horovod")[0] == HOROVOD
+
+
+def test_the_version_of_the_wheel_of_cmake_counts(place: Place) -> None:
+    (place.build / "cmake-4.0.3-py3-none-any.whl").touch()
+    assert place.check("horovod")[0] == HOROVOD
+
+
+def test_a_failed_compilation_tells_its_first_error(place: Place, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("compiling\n  nccl.h:3: error: no such type\nmake: *** [all] Error 2\n")
+    status, faults = place.check("failed", str(log))
+    assert status == HOROVOD
+    assert "no such type" in faults[0]
+
+
+@pytest.mark.parametrize("line", [
+    "c++: fatal error: Killed signal terminated program cc1plus",
+    "error: No space left on device", "virtual memory exhausted: Cannot allocate memory",
+])
+def test_a_machine_that_is_too_small_does_not_cost_horovod(
+    place: Place, tmp_path: Path, line: str
+) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"{line}\nmake: *** [all] Error 1\n")
+    assert place.check("failed", str(log)) == (TOO_SMALL, [])
+
+
+def test_every_row_of_the_table_has_a_source() -> None:
+    table = json.loads((paths.repository() / "containers/build/rocm-versions.json").read_text())
+    assert all(row["source"] and row["for"] in ("base", "horovod") for row in table)
