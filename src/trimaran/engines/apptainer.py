@@ -28,10 +28,10 @@ from trimaran.reporting import Reporter
 SQUASHFS = "-comp zstd -Xcompression-level 3"
 """Options of mksquashfs.
 
-Importing a framework mostly waits until its libraries are decompressed, and zstd decompresses faster
-than gzip (measured in containers/README.md, "Start and import"). Kernels since 4.14 can mount it, and
-squashfuse since 0.1.101. Higher levels and larger blocks give smaller images that take longer to
-build, or start more slowly.
+Importing a framework mostly waits until its libraries are decompressed, and zstd decompresses
+faster than gzip (measured in containers/README.md, "Start and import"). Kernels since 4.14 can
+mount it, and squashfuse since 0.1.101. Higher levels and larger blocks give smaller images, but
+take longer to build.
 """
 
 
