@@ -47,13 +47,14 @@ def test_with_local_storage_it_is_there(tmp_path: Path) -> None:
 
 def test_a_site_may_keep_it_from_job_to_job(tmp_path: Path) -> None:
     kept = tmp_path / "kept code"
-    place = make(tmp_path / "p", cluster=Cluster(mpi="pmi2", compiler_caches=kept))
+    cluster = Cluster(mpi="pmi2", compiler_caches=kept, local_storage=tmp_path / "own disk")
+    place = make(tmp_path / "p", cluster=cluster)
     node = kept / os.uname().nodename
     code, said = place.run(f"touch '{node}/compiled'")
     assert code == 0, said
     assert mounted(place) == str(node)
     assert [path.name for path in node.iterdir()] == ["compiled"]
-    assert list((place.root / "tmp").iterdir()) == []
+    assert list((tmp_path / "own disk").iterdir()) == []  # only the image was there
 
 
 @pytest.mark.parametrize("there", ["link", "file"])
