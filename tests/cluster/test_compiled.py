@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jobplaces import Place, make
+from jobplaces import Place, make, write_program
 from trimaran.site_file import Cluster
 
 
@@ -71,6 +71,17 @@ def test_what_another_user_may_have_put_there_is_not_used(tmp_path: Path, there:
     assert mounted(place) is None
     assert f"no folder {own} for compiled code" in (place.out / "log.txt").read_text()
     assert os.path.lexists(own)
+
+
+def test_a_folder_where_no_program_can_run_is_not_used(tmp_path: Path) -> None:
+    place = make(tmp_path / "p")
+    stand_in = '#!/bin/sh\ncase $1 in 700) exit 0 ;; esac\nexec /bin/chmod "$@"\n'
+    write_program(place.root / "bin/chmod", stand_in)  # as on a disk mounted with noexec
+    code, said = place.run()
+    assert code == 0, said
+    assert mounted(place) is None
+    assert "noexec" in (place.out / "log.txt").read_text()
+    assert list((place.root / "tmp").iterdir()) == []
 
 
 def test_a_job_removes_what_an_ended_job_has_left(tmp_path: Path) -> None:

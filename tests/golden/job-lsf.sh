@@ -22,7 +22,7 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=c467a585dc6827d6a364ebfd6f89dbda0b1c1b788b0e35822bd1273604b59291
+functions_sha256=d6e76cddc92a5733ddcb8495af392688b4521c7754b155ec9574ec5645c59e88
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

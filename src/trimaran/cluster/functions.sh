@@ -371,7 +371,17 @@ hold_caches() {
     if ! why=$({ mkdir -p -- "$(dirname -- "$caches")" && own "$caches"; } 2>&1) ||
         { [ -z "$kept_caches" ] && ! printf '%s\n' "$job" >"$caches/.job"; }; then
         printf 'job.sh: warning: %s: no folder %s for compiled code: %s\n' "$name" "$caches" "${why:-one of another user is there}"
+    elif ! runs "$caches/.try-$rank"; then
+        printf 'job.sh: warning: %s: no program can run in %s (noexec), the folder for compiled code\n' "$name" "$caches"
+        drop_caches
     fi
+}
+
+# runs FILE: succeed if a program can run where FILE would be.
+runs() {
+    { printf '#!/bin/sh\n' >"$1" && chmod 700 "$1" && "$1"; } 2>/dev/null && found=yes || found=
+    rm -f -- "$1"
+    [ -n "$found" ]
 }
 
 # drop_caches: remove the compiled code of this job, unless the site keeps it.
