@@ -35,6 +35,8 @@ def test_every_entry_of_the_table_applies_and_has_its_test() -> None:
         wrong = mutant.applied((ROOT / mutant.file).read_text(encoding="utf-8"))
         if mutant.file.endswith(".py"):
             compile(wrong, mutant.file, "exec")
+        elif mutant.file.endswith(".sh"):
+            subprocess.run(["sh", "-n"], input=wrong, text=True, check=True)
         else:
             yaml.safe_load(wrong)
 

@@ -202,6 +202,8 @@ class Cluster(strict.Model):
         scratch: folder for run directories, on a file system that the nodes share.
         local_storage: folder on the local disk of a node, into which the image is copied.
         stage_data: whether the data are copied to `local_storage` as well.
+        compiler_caches: folder of the nodes that keeps compiled code from job to job, in a
+            subfolder per node. None: a folder on the disk of each node, which the job removes.
         signal_seconds: seconds before the time limit at which a run gets the signal to write its
             checkpoint.
     """
@@ -225,6 +227,7 @@ class Cluster(strict.Model):
     scratch: AbsolutePath | None = None
     local_storage: AbsolutePath | None = None
     stage_data: bool = False
+    compiler_caches: AbsolutePath | None = None
     signal_seconds: Annotated[int, Field(ge=5, le=3600)] = 120
 
     @model_validator(mode="after")

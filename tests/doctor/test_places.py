@@ -197,6 +197,15 @@ def test_compiler_cache_of_a_variable() -> None:
     assert "compiler-cache" not in by_id(found)
 
 
+def test_compiler_cache_of_the_site_file() -> None:
+    node, args = on_lustre(), {"compile": "default"}
+    found = places.check(situation(node, args=args, cluster=Cluster()))
+    assert "compiler-cache" not in by_id(found)  # a job compiles on the node's own disk
+    kept = Cluster(compiler_caches=Path("/lustre/scratch/code"))
+    cause = caused("compiler-cache", places.check(situation(node, cluster=kept))).cause
+    assert "compiler_caches of the site file is /lustre/scratch/code, on lustre" in cause
+
+
 def test_stripes_of_large_files(tmp_path: Path) -> None:
     root = hosts.copy(LUSTRE, tmp_path)
     with (root / "lustre/data/big").open("wb") as file:

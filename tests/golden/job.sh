@@ -22,12 +22,12 @@ LC_ALL=C
 # The commands of the batch system may be in a folder that only the login node has in PATH.
 PATH=${PATH:-/usr/local/bin:/usr/bin:/bin}:/opt/batch/bin
 export LC_ALL PATH
-unset CDPATH initial next_run next_initial trainings fabric fabric_missing fabric_settings fabric_devices fabric_libraries fabric_contained
+unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_missing fabric_settings fabric_devices fabric_libraries fabric_contained
 
 scheduler=slurm
 job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=939821dc3ae54349eaa9d24c383178a07e1d05a738aea0cb3d2b1fdf51e0560e
+functions_sha256=d6e76cddc92a5733ddcb8495af392688b4521c7754b155ec9574ec5645c59e88
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 data1=/example/data

@@ -560,6 +560,7 @@ elif [ "$code" -eq 75 ] || [ -n "$stopped" ]; then
 else
     status='"failed"'
 fi
+if [ "$code" -eq 0 ]; then rm -rf -- .caches; fi # a run that resumes would compile again
 record "$status" "\"$(now)\"" $(($(date +%s) - began)) "$code" "$(hashes)"
 printf 'run directory %s: exit status %s\n' "$out" "$code" >&2
 if [ "$code" -eq 0 ]; then printf 'its verdict: %s\n' "$(shell_line trimaran report "$out")" >&2; fi

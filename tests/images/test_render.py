@@ -66,11 +66,11 @@ def test_the_hosts_python_is_kept_out(image: definition.Image) -> None:
 def test_a_cache_is_the_users_own_unless_the_image_says_where_it_is() -> None:
     framework, app = (
         render.text(definition.load(name), "image.def")
-        for name in ("torch-cpu", "resnet-imagenet-torch-cpu")
+        for name in ("tensorflow-cpu", "keras-resnet-tensorflow-cpu")
     )
     assert 'caches="$HOME/.cache"; else caches=$(mktemp -d)' in framework
-    assert 'export TORCHINDUCTOR_CACHE_DIR="$caches/torchinductor"\n' in framework
-    assert 'export TORCHINDUCTOR_CACHE_DIR="/opt/trimaran"\n' in app
+    assert 'export KERAS_HOME="$caches/keras"\n' in framework
+    assert 'export KERAS_HOME="/opt/trimaran"\n' in app
     assert "caches" not in app
     assert "TORCHINDUCTOR" not in render.text(definition.load("torch-cpu"), "Dockerfile")
 

@@ -15,7 +15,7 @@ from trimaran.errors import RunError, UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.run import inputs, launch_spec, pipeline, run_directory
-from trimaran.run.record import ImageRecord
+from trimaran.run.record import ImageRecord, Status
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -144,6 +144,19 @@ def test_a_full_disk_does_not_leave_a_run_running(
     run_directory.finish(directory, record, "failed", 74)
     assert run_directory.load(directory).status == "failed"
     assert not (directory / run_directory.RESERVE).exists()
+
+
+@pytest.mark.parametrize(("status", "code", "kept"), [
+    ("completed", 0, False), ("interrupted", 75, True), ("failed", 1, True),
+])
+def test_compiled_code_is_kept_until_the_run_is_complete(
+    recipe: RecipeFile, own_place: Path, status: Status, code: int, kept: bool
+) -> None:
+    directory = own_place / "run"
+    record = start(directory, recipe)
+    (directory / ".caches/triton").mkdir(parents=True)
+    run_directory.finish(directory, record, status, code)
+    assert (directory / ".caches").exists() is kept
 
 
 def test_a_run_that_goes_on_keeps_space_for_its_end_again(

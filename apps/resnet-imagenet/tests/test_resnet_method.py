@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch._inductor.runtime.cache_dir_utils import cache_dir
+from torch._inductor.runtime.cache_dir_utils import cache_dir, default_cache_dir
 
 from resnet_imagenet.method import (
     compile_network,
+    given_cache,
     learning_rate,
     make_optimizer,
     summed_cross_entropy,
@@ -164,6 +165,21 @@ def test_the_optimizers_get_the_settings_and_decay_weights_only() -> None:
         assert (weights["weight_decay"], others["weight_decay"]) == (0.01, 0.0)
     assert [group["nesterov"] for group in sgd.param_groups] == [True, True]
     assert [group["trust"] for group in lars.param_groups] == [0.02, None]
+
+
+def test_compiled_code_goes_where_the_image_wants_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "given").mkdir()
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "given"))
+    assert given_cache() == tmp_path / "given"
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "missing"))
+    assert given_cache() is None
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())  # PyTorch's own choice
+    Path(default_cache_dir()).mkdir(exist_ok=True)
+    assert given_cache() is None
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    assert given_cache() is None
 
 
 @pytest.mark.slow

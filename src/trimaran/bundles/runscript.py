@@ -30,7 +30,7 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
-from trimaran.run.run_directory import CARD, LOCK, RECIPE
+from trimaran.run.run_directory import CARD, COMPILED, LOCK, RECIPE
 
 IMAGE = "image.sif"
 DATA_SUMS = "data.sha256"
@@ -97,6 +97,7 @@ def render(contents: Contents) -> str:
         "record": _record(contents, launch),
         "copies": (RECIPE, CARD),
         "lock": LOCK,
+        "compiled": COMPILED,
     }
     return node_scripts.fill("trimaran.bundles", "run.sh.j2", values)
 

@@ -85,7 +85,8 @@ def inspect(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also run the self-test, and write the results for site/results/images/.",
+            help="Also run the self-test, time the import of the framework, and write the results"
+            " for site/results/images/.",
         ),
     ] = None,
 ) -> None:
@@ -109,7 +110,11 @@ def inspect(
         {"": "size",
          image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"},
         {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
-        {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"},
+        {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"
+         + (f"; {report.start_cold:.2f} s, cold" if report.start_cold is not None else "")},
+        *([{"": f"import {seen.module}", image: f"{seen.warm:.2f} s, warm"
+            + (f"; {seen.cold:.2f} s, cold" if seen.cold is not None else "")}]
+          if (seen := report.imported) else []),
         *([{"": "Horovod", image: "not in this image: DDP or TensorFlow's own strategies only"}]
           if report.horovod is False else []),
     ], f"{image} ({report.engine})", as_json=False)

@@ -9,7 +9,7 @@
 #   job.sh node LINK SHA256  once on each node: checks the node, and copies image and data
 #   job.sh task WORD...      runs one rank (or all ranks of a node, where torchrun starts them)
 #   job.sh mps               once on each node: runs NVIDIA's Multi-Process Service
-#   job.sh clear             once on each node: removes the copies
+#   job.sh clear             once on each node: removes the copies and the compiled code
 #
 # A job may also run several trainings on one node. See the part on such jobs below.
 #
@@ -41,7 +41,9 @@
 : "${stage_data?}"       # yes: not only the image, but also data sets are copied to `local_storage`
 : "${devices?}"          # network devices that the site file names
 # Some jobs also set these variables; job.sh unsets them first, so that variables of the user have
-# no effect. From the profile of the cluster's fabric, if it is named and the job has several nodes:
+# no effect. From the site file:
+: "${kept_caches:=}"      # folder that keeps compiled code from job to job; empty: each job removes it
+# From the profile of the cluster's fabric, if it is named and the job has several nodes:
 : "${fabric:=}"           # name of the fabric
 : "${fabric_missing:=}"   # refuse or warn, if a node lacks what the fabric needs
 : "${fabric_settings:=}"  # NAME=VALUE;...: variables of the ranks
@@ -75,6 +77,11 @@ staged=
 if [ -n "$local_storage" ]; then
     staged=$local_storage/trimaran-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
 fi
+# The folder for code that frameworks compile while they run, on the disk of each node: several nodes
+# must not share it, because the libraries lock and rename files. In the container it is /caches.
+caches=${local_storage:-${TMPDIR:-/tmp}}/trimaran-caches-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
+if [ -n "$kept_caches" ]; then caches=$kept_caches/${SLURMD_NODENAME:-$(uname -n)}; fi
+visited= # yes: the nodes have a folder for compiled code, which this job removes
 # The folder with the pipes by which the ranks of a node use NVIDIA's Multi-Process Service.
 mps_folder=
 if [ -n "$mps" ]; then
@@ -116,7 +123,7 @@ foreign() {
 mine() { [ -d "$1" ] && ! [ -L "$1" ] && [ "$(stat -c %u -- "$1")" = "$(id -u)" ]; }
 
 # own FOLDER: make a folder that no other user can enter. Fail if another user has one there.
-own() { { [ -d "$1" ] || mkdir -m 700 -- "$1"; } && mine "$1"; }
+own() { { [ -d "$1" ] || mkdir -m 700 -- "$1" || [ -d "$1" ]; } && mine "$1"; }
 
 # put FILE: write the standard input into FILE, so that other processes see either the old or the
 # whole new content. The new file first has a random name, which nobody can occupy in advance. If
@@ -349,14 +356,37 @@ fewer() {
 # --------------------------------------------------------------------- copies on the disk of a node
 # The copies are in the folder $staged. A process that is killed cannot remove them.
 
-# tidy: remove the copies of this user's other jobs on this node that have ended.
+# tidy: remove what this user's other jobs that have ended have left on this node.
 tidy() {
-    for other in "$local_storage"/trimaran-*; do
+    for other in "${local_storage:-${TMPDIR:-/tmp}}"/trimaran-*; do
         if [ "$other" = "$staged" ] || ! mine "$other" || ! [ -f "$other/.job" ]; then continue; fi
-        if read -r whose <"$other/.job" && ended "$whose" && rm -rf -- "$other"; then
+        if read -r whose <"$other/.job" && [ "$whose" != "$job" ] && ended "$whose" && rm -rf -- "$other"; then
             printf '%s: removed %s, the copies of job %s, which has ended\n' "$name" "$other" "$whose"
         fi
     done
+}
+
+# hold_caches: make the folder for compiled code. Without it, the code is in the run directory.
+hold_caches() {
+    if ! why=$({ mkdir -p -- "$(dirname -- "$caches")" && own "$caches"; } 2>&1) ||
+        { [ -z "$kept_caches" ] && ! printf '%s\n' "$job" >"$caches/.job"; }; then
+        printf 'job.sh: warning: %s: no folder %s for compiled code: %s\n' "$name" "$caches" "${why:-one of another user is there}"
+    elif ! runs "$caches/.try-$rank"; then
+        printf 'job.sh: warning: %s: no program can run in %s (noexec), the folder for compiled code\n' "$name" "$caches"
+        drop_caches
+    fi
+}
+
+# runs FILE: succeed if a program can run where FILE would be.
+runs() {
+    { printf '#!/bin/sh\n' >"$1" && chmod 700 "$1" && "$1"; } 2>/dev/null && found=yes || found=
+    rm -f -- "$1"
+    [ -n "$found" ]
+}
+
+# drop_caches: remove the compiled code of this job, unless the site keeps it.
+drop_caches() {
+    if [ -z "$kept_caches" ] && mine "$caches"; then rm -rf -- "$caches"; fi
 }
 
 # hold: make the folder for the copies of this job, with a file that has the number of the job.
@@ -417,6 +447,7 @@ attend() {
     if [ -n "$told" ]; then
         for mark in "$staged"/.rank-*; do if [ -e "$mark" ]; then exit "$code"; fi; done
         rm -rf -- "$staged"
+        drop_caches
     fi
     exit "$code"
 }
@@ -559,9 +590,9 @@ check_profile() {
 # job.sh.
 check_node() {
     name=$(uname -n)
-    if [ -n "$staged" ] && [ -z "$share" ]; then
+    if [ -z "$share" ]; then
         # If the job is ended now, no other process on this node removes an incomplete copy.
-        trap 'rm -rf -- "$staged"; exit 143' TERM INT HUP
+        if [ -n "$staged" ]; then trap 'rm -rf -- "$staged"; drop_caches; exit 143' TERM INT HUP; fi
         tidy
     fi
     if ! right job/job.sh "$2"; then
@@ -575,6 +606,7 @@ check_node() {
         if [ -n "$stage_data" ]; then each_data stage; fi
         exec 9>&- # releases the lock: another training may copy
     fi
+    hold_caches
     ready
     if ! right "$image" "$image_sha256"; then
         fail 65 "$name: $image has changed since it was submitted: sha256:${sum%% *}"
@@ -613,10 +645,11 @@ serve_mps() {
 
 # ------------------------------------------------------------------------------------ for each rank
 
-# show PATH: add a file or folder of the host to `mounts`, the mounts of the rank's container.
+# show PATH [TARGET]: add a file or folder of the host to `mounts`, the mounts of the rank's
+# container, where it has the path TARGET, or else the same path.
 show() {
     place=$(replace "$1" '"' '""')
-    mount="type=bind,\"source=$place\",\"destination=$place\""
+    mount="type=bind,\"source=$place\",\"destination=${2:-$place}\""
     case "
 $mounts
 " in
@@ -683,6 +716,7 @@ END
         done
     fi
     if [ -n "$mps" ]; then show "$mps_folder"; fi
+    if mine "$caches"; then show "$caches" /caches; fi
     if [ -n "$share_gpus" ]; then
         set -- "$@" "APPTAINERENV_$(gpu_variable)=$share_gpus"
     fi
@@ -875,6 +909,7 @@ in_time() {
 look() {
     length=$(wc -c 2>/dev/null <log.txt) || length=0
     rm -f -- "$link".[0-9]*.failed # of a job that was killed here
+    if [ -z "$kept_caches" ]; then visited=yes; fi
     start_nodes exec node "$link" "$script" >>log.txt 2>&1 &
     child=$!
     if [ -n "$told" ]; then stop; fi
@@ -948,10 +983,10 @@ train() {
     if [ -n "$restarts" ] && grep -q '"status": "success"' result.json 2>/dev/null; then code=0; fi
 }
 
-# leave: end the timer, and remove the copies on the nodes.
+# leave: end the timer, and remove the copies and the compiled code on the nodes.
 leave() {
     if [ -n "$timer" ]; then kill "$timer" 2>/dev/null || :; fi
-    if [ -n "$staged" ] && [ -z "$share" ]; then
+    if [ -n "$staged$visited" ] && [ -z "$share" ]; then
         if [ -n "$min_nodes" ]; then nodes=$alive; fi
         start_nodes command clear || :
     fi
@@ -990,6 +1025,7 @@ main() {
     case ${1-} in
     clear)
         if [ -n "$staged" ]; then rm -rf -- "$staged"; fi
+        drop_caches
         exit
         ;;
     node)

@@ -265,6 +265,7 @@ def fill(
         "modules": [quote(module) for module in cluster.modules],
         "local": quote(cluster.local_storage) if cluster.local_storage else "",
         "stage_data": cluster.stage_data,
+        "kept_caches": quote(cluster.compiler_caches) if cluster.compiler_caches else "",
         "devices": quote(" ".join(cluster.devices)) if cluster.devices else "",
         "timer": seconds(shape.walltime) - cluster.signal_seconds if scheduler.silent else "",
         "starter": starts[0],

@@ -164,10 +164,8 @@ run_trainings() {
     trap 'signalled=yes; tell_trainings URG' USR1 URG
     trap 'signalled=yes; tell_trainings TERM' TERM INT HUP
     printf '%s' "${SLURM_STEP_ID-}" | put job/.step
-    if [ -n "$staged" ]; then
-        tidy
-        hold
-    fi
+    tidy
+    if [ -n "$staged" ]; then hold; fi
     shares=$(threads | divide "$trainings")
     if [ -z "$shares" ]; then
         printf 'job.sh: warning: %s: this job may use fewer CPUs than it has trainings: they share all of them\n' "$name"
@@ -179,6 +177,7 @@ run_trainings() {
         settle "$code"
     done
     if [ -n "$staged" ]; then rm -rf -- "$staged"; fi
+    drop_caches
     exit "$result"
 }
 

@@ -29,7 +29,7 @@ NETWORK_FILE_SYSTEMS = {
 
 COMPILER_CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR",
-    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
+    "CUDA_CACHE_PATH", "TRITON_HOME", "XDG_CACHE_HOME",
 )
 """Environment variables that set the folder of a compiler's cache.
 
@@ -99,10 +99,12 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
     variables = {**(cluster.env if cluster else {}), **situation.recipe.recipe.env}
     chosen = {name: _on_host(situation, variables[name]) for name in COMPILER_CACHES
               if name in variables}
-    if situation.recipe.recipe.args.get("compile", "off") != "off":
-        # An app compiles into a folder of the run directory.
+    if cluster is None and situation.recipe.recipe.args.get("compile", "off") != "off":
+        # `trimaran run` compiles into a folder of the run directory; a job, on the node's disk.
         chosen |= {f"the compiler's folder in {place.wanted}": place.wanted
                    for place in known if place.name == "runs"}
+    if cluster is not None and cluster.compiler_caches is not None:
+        chosen["compiler_caches of the site file"] = str(cluster.compiler_caches)
     causes: list[tuple[Level, str]] = []
     for name, folder in chosen.items():
         kind = file_system(situation.facts, folder) if folder else None

@@ -105,6 +105,8 @@ class Image(strict.Model):
         environment: variables that are set in the running container.
         caches: framework images only: variable -> folder below the user's `~/.cache`. The folder
             replaces a library's default in /tmp, which another user could create (see `caches`).
+        compiler_caches: framework images only: variable -> folder for code that a library compiles
+            while it runs; below a folder of the run, of the job or of the node (see `render`).
         files: file in this folder or in `containers/selftests/` -> path in the image.
         test: the path in `files` that is the self-test (see `self_test`).
     """
@@ -127,6 +129,7 @@ class Image(strict.Model):
     build: Build | None = None
     environment: dict[Variable, Plain] = Field(default_factory=dict)
     caches: dict[Variable, Relative] = Field(default_factory=dict)
+    compiler_caches: dict[Variable, Relative] = Field(default_factory=dict)
     files: dict[Relative, Place] = Field(default_factory=dict)
     test: Place
     app: App | None = None
@@ -157,7 +160,7 @@ class Image(strict.Model):
         if shared := [key for key, value in self.environment.items() if _SHARED.search(value)]:
             raise ValueError(
                 f"environment: {', '.join(shared)}: another user can create the same name in /tmp;"
-                " remove the variable, or use 'caches'"
+                " remove the variable, or use 'caches' or 'compiler_caches'"
             )
         if self.test not in self.files.values():
             raise ValueError(f"test: {self.test} is not one of the paths in 'files'")
@@ -226,7 +229,7 @@ class Image(strict.Model):
 
 def _only_in_frameworks(image: Image) -> None:
     keys = ("short", "architectures", "lacks", "gpu", "gpu_architectures", "debian", "python",
-            "build", "caches")
+            "build", "caches", "compiler_caches")
     if given := [key for key in keys if getattr(image, key)]:
         raise ValueError(f"{', '.join(given)}: allowed in framework images only")
 
@@ -414,8 +417,20 @@ def caches(image: Image) -> dict[str, str]:
 
     Only Apptainer needs these variables, because it shares the host's /tmp.
     """
+    return _not_set(image, chain(image)[0].caches)
+
+
+def compiler_caches(image: Image) -> dict[str, str]:
+    """Return the folders for compiled code, by environment variable.
+
+    Only Apptainer needs these variables, because it shares the host's home folder and /tmp.
+    """
+    return _not_set(image, chain(image)[0].compiler_caches)
+
+
+def _not_set(image: Image, folders: dict[str, str]) -> dict[str, str]:
     own = environment(image)
-    return {name: to for name, to in chain(image)[0].caches.items() if name not in own}
+    return {name: to for name, to in folders.items() if name not in own}
 
 
 def package_folder(name: str) -> Path:

@@ -364,11 +364,18 @@ def _labels(image: Image, *, docker: bool) -> dict[str, str]:
 def _against_the_host(image: Image) -> str:
     """Return variables that keep settings and /tmp of the host out of Apptainer's container."""
     # The variables are empty, not unset: Apptainer restores the host's value of an unset variable.
-    # APPTAINERENV_PYTHONPATH, which a user sets on purpose, takes effect afterwards.
+    # APPTAINERENV_PYTHONPATH, which a user sets on purpose, takes effect afterwards; likewise
+    # APPTAINERENV_TRITON_HOME and the variables of all other caches.
     lines = [f'export {name}=""' for name in ("PYTHONHOME", "PYTHONPATH")]
     if caches := definition.caches(image):
         lines.append('if [ -w "$HOME" ]; then caches="$HOME/.cache"; else caches=$(mktemp -d); fi')
     lines += [f'export {name}="$caches/{folder}"' for name, folder in sorted(caches.items())]
+    if compiled := definition.compiler_caches(image):
+        script = Path(__file__).with_name("compiler_caches.sh").read_text(encoding="utf-8")
+        lines += script.rstrip("\n").splitlines()
+        folders = sorted(set(compiled.values()))
+        lines.append("mkdir -p " + " ".join(f'"$compiled/{folder}"' for folder in folders))
+    lines += [f'export {name}="$compiled/{folder}"' for name, folder in sorted(compiled.items())]
     return "\n".join(lines)
 
 

@@ -1,9 +1,7 @@
-"""Examine a built image: size, packages, licences, largest items and start time."""
+"""Examine a built image: size, packages, licences, largest items, start and import time."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -11,17 +9,14 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran import __version__, files, strict
-from trimaran.engines import BuiltImage, Engine, image_contents, require
+from trimaran.engines import Engine, image_contents, require
 from trimaran.engines.image_contents import Item
 from trimaran.hostfacts import HostFacts, host_facts
 from trimaran.images import definition
 from trimaran.images.definition import Image
-from trimaran.provenance import licences
+from trimaran.provenance import licences, starts
+from trimaran.provenance.starts import Import
 from trimaran.reporting import Silent
-
-STARTS = 5
-"""Number of measured starts of a container. One start before them, whose time is not measured,
-fills the caches."""
 
 LARGEST = 10
 """Number of files and folders that an examination lists as the largest."""
@@ -45,8 +40,13 @@ class Examination(strict.Model):
         packages: "debian" and "python" -> number of packages.
         licences: "debian" and "python" -> kind of licence -> number of packages with this kind.
         largest: the largest files and folders.
-        start: seconds from the start of the engine to the end of an empty Python program, median of
-            `STARTS` warm starts.
+        start: seconds from the start of the engine to the end of an empty Python program, warm: the
+            median of `starts.WARM` starts.
+        start_cold: the same after the image was dropped from the page cache, median of
+            `starts.COLD` starts; None: the engine has no file that can be dropped, or evidence
+            without this key.
+        imported: time of the import of the framework; None: no framework, or evidence without this
+            key.
         selftest: output lines of the self-test; empty if it was not run.
         horovod: False for an image of AMD that was built without Horovod, otherwise None.
     """
@@ -67,6 +67,8 @@ class Examination(strict.Model):
     licences: dict[str, dict[str, int]]
     largest: tuple[Item, ...]
     start: float
+    start_cold: float | None = None
+    imported: Import | None = None
     selftest: tuple[str, ...] = ()
     horovod: Literal[False] | None = None
 
@@ -79,6 +81,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         UsageError: The engine is the host engine, which has no images.
     """
     built = require(engine, image)
+    module = starts.framework(definition.chain(image)[0])
     contents, listener = image_contents.of(engine, built), Silent()
     if test:
         engine.test(image, built, listener)
@@ -94,23 +97,12 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         size=built.size, unpacked=contents.unpacked, files=len(contents.files),
         packages={kind: len(names) for kind, names in stated.items()},
         licences={kind: licences.summary(names) for kind, names in stated.items()},
-        largest=tuple(contents.largest(LARGEST)), start=start_time(engine, built),
+        largest=tuple(contents.largest(LARGEST)),
+        start=starts.warm(engine, built, "pass"), start_cold=starts.cold(engine, built, "pass"),
+        imported=starts.imported(engine, built, module) if test and module else None,
         selftest=tuple(listener.details),
         horovod=False if image_contents.lacks_horovod(engine, image, built) else None,
     )
-
-
-def start_time(engine: Engine, built: BuiltImage) -> float:
-    """Return the seconds in which the engine starts a container and ends an empty Python program.
-
-    The result is the median of `STARTS` starts with warm caches.
-    """
-    seconds = []
-    for _ in range(STARTS + 1):
-        begun = time.monotonic()
-        engine.inside(built, ["-c", "pass"])
-        seconds.append(time.monotonic() - begun)
-    return round(statistics.median(seconds[1:]), 3)
 
 
 def write_evidence(found: Examination, file: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -55,6 +56,12 @@ LOCK = ".lock"
 
 RESERVE = ".reserve"
 """File that reserves space, so that `run.json` can be completed even if the disk is full."""
+
+COMPILED = ".caches"
+"""Folder in which an image keeps compiled code (`images/compiler_caches.sh`) until the run ends.
+
+A run that can be resumed keeps the folder, so that it does not compile again.
+"""
 
 _RESERVED_BYTES = 1 << 17
 _LEAST_BYTES = 1 << 24  # with less free space a run could not even write its log
@@ -279,6 +286,8 @@ def finish(directory: Path, record: RunRecord, status: Status, exit_status: int)
     })
     (directory / RESERVE).unlink(missing_ok=True)
     _write(directory, done)
+    if status == "completed":
+        shutil.rmtree(directory / COMPILED, ignore_errors=True)
     return done
 
 

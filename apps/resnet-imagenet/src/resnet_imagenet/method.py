@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -95,9 +96,18 @@ def check_compiler(mode: str, device: torch.device) -> None:
         )
 
 
+def given_cache() -> Path | None:
+    """Return the folder that the image or the user has chosen for compiled code, or None."""
+    given = os.environ.get("TORCHINDUCTOR_CACHE_DIR", "")
+    # PyTorch sets the variable to a folder under /tmp if it is not set when PyTorch is imported.
+    default = Path(tempfile.gettempdir(), "torchinductor_")
+    if not given or given.startswith(str(default)) or not os.access(given, os.W_OK):
+        return None
+    return Path(given)
+
+
 def compile_network(network: nn.Module, mode: str, cache: Path) -> None:
     """Compile `network` at its first call; keep the compiled code in the folder `cache`."""
-    # Not `setdefault`, because PyTorch has already set it to a folder under /tmp.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache.resolve())
     network.compile(mode=mode)
 

@@ -142,7 +142,8 @@ class TrainSettings:
         choices=COMPILE,
     )
     compile_cache: Path | None = option(
-        None, "folder for compiled code, to reuse in later runs (default: in --out)", Path
+        None, "folder for compiled code, to reuse in later runs (default: that of the image, which "
+        "a run removes at its end; outside of an image: in --out)", Path
     )
     deterministic: bool = option(
         False, "equal settings give bit-identical weights on GPUs, too (on CPUs they always do)"

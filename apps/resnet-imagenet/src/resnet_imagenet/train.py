@@ -102,7 +102,8 @@ class Training:
         self.rate = method.learning_rate(settings, self.batch, data.train.steps)
         average = optim.moving_average(network, settings.ema_decay) if settings.ema_decay else None
         if settings.compile != "off":
-            cache = settings.compile_cache or outputs.own_folder(out.folder / "compile-cache")
+            cache = settings.compile_cache or method.given_cache()
+            cache = cache or outputs.own_folder(out.folder / "compile-cache")
             method.compile_network(network, settings.compile, cache)
         self.model = strategy.distribute(network)
         self.optimizer = method.make_optimizer(network, settings)
