@@ -308,8 +308,8 @@ class _Packing:
 
     Attributes:
         kept: the shards that an earlier call finished.
-        unknown: number of tokens that replace text that the vocabulary cannot express, without the
-            tokens of the shards in `kept`.
+        unknown: number of "unknown" tokens, which replace text outside of the vocabulary. Shards in
+            `kept` are not counted.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, options: Options, found: Survey) -> None:
