@@ -169,7 +169,7 @@ class Scenes:
         return image, Flight(begins[0], across, rooms[0]), Flight(begins[1], down, rooms[1])
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels in all frames that have each of the 256 grey values."""
+        """Return 256 numbers: for each grey value, the number of its pixels in all frames."""
         counts = [0] * 256
         for number in range(len(self)):
             for frame in self.frames(number):

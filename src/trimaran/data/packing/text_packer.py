@@ -273,7 +273,7 @@ class _Split:
         return f"{self._name}-{len(self.shards):05d}"
 
     def _kept(self) -> Shard | None:
-        """Return the next shard if an earlier call finished it and its files have not changed."""
+        """Return the next shard if an earlier call finished it and it is unchanged, else None."""
         if not self._note.is_file():
             return None
         done = packer.still_there((self._folder, self._note), lambda amount: None)
