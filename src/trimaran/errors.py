@@ -108,10 +108,7 @@ _WRONG_NAMES = {
     errno.ELOOP: "the link leads to itself: remove it, or name its target",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
-"""A dictionary that maps `errno` to a hint, for errors that a wrong file name causes.
-
-The user has given the file name.
-"""
+"""A dictionary that maps `errno` to a hint, for errors that a file name of the user causes."""
 
 _REFUSALS = {
     errno.EACCES: "check the permissions (`ls -ld`), or choose another folder",

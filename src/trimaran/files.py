@@ -339,7 +339,7 @@ def locked(path: Path, taken: str) -> Iterator[int]:
 
 
 def is_still(file: IO[Any], path: Path) -> bool:
-    """Return True if `path` still names the open `file`: another process may have renamed it."""
+    """Return whether `path` is still the open `file`; False if the file was renamed or replaced."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except OSError:
@@ -347,7 +347,10 @@ def is_still(file: IO[Any], path: Path) -> bool:
 
 
 def sha256(path: Path, advance: Advance = lambda amount: None) -> str:
-    """Return the SHA-256 of a file in hexadecimal; `advance` is called with the number of bytes."""
+    """Return the SHA-256 of a file in hexadecimal.
+
+    After each block of the file, `advance` is called with the number of bytes in the block.
+    """
     return _hashed(hashlib.sha256(), path, advance)
 
 

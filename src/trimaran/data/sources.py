@@ -95,9 +95,9 @@ def fetch_raw(
 
 
 def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None:
-    """Rename the files called `lacking` that exist in `raw`, and print a warning for each.
+    """Rename each file in `raw` whose name is in `lacking`, and print a warning.
 
-    Their content differs from the contract.
+    The content of such a file differs from the contract.
     """
     for path in (raw / name for name in lacking):
         if os.path.lexists(path):
@@ -108,8 +108,8 @@ def set_damaged_aside(raw: Path, lacking: list[str], reporter: Reporter) -> None
 def _sent_names(contract: Obtainable, lacking: list[str]) -> list[str]:
     """Return one text for each source: the names of the files that it sends, joined by "and".
 
-    Instead of downloading them, the user can copy these files. Sources that provide none of the
-    files in `lacking` are left out.
+    A message lists these files, because the user can copy them instead of downloading them.
+    Sources that provide none of the files in `lacking` are left out.
     """
     return [
         " and ".join(_last(sent.path) for sent in source.files.values())

@@ -156,7 +156,7 @@ def _sizes(image: Path) -> dict[str, int]:
 
 @contextmanager
 def _grows(file: Path, advance: Advance) -> Iterator[None]:
-    """Run the block, and report to `advance` how many bytes of `file` are written meanwhile."""
+    """Report to `advance` how many bytes of `file` are written during the `with` block."""
     ended = threading.Event()
 
     def watch() -> None:

@@ -12,7 +12,7 @@ from trimaran.doctor.folders import Place, joined, place_of
 from trimaran.doctor.situation import Situation
 
 MANY_FILES = 10_000
-"""A data set with more files than this counts as not packed; the probe then stops counting."""
+"""A data set with more files than this is considered not packed; the rest is not counted."""
 
 MOST_STRIPES = 16
 """Largest recommended number of Lustre stripes of a file.

@@ -129,7 +129,7 @@ def _meminfo(facts: NodeFacts, name: str) -> int | None:
 
 
 def _counts(facts: NodeFacts, key: str) -> list[int]:
-    """Return the limits that the fact `key` lists, one in each line.
+    """Return the limits in the lines of the fact `key`.
 
     Lines with `max`, which stands for no limit, are left out.
     """

@@ -13,7 +13,7 @@ from trimaran.errors import TrimaranError
 from trimaran.hostfacts import CAP_SYS_RESOURCE, FLAGS
 
 QUICKSTART_GIB = 6
-"""Memory in GiB that the quickstart needs."""
+"""Memory in GiB that the commands of the tutorial `quickstart.md` need."""
 
 FINDINGS: dict[str, Explained] = {
     "user": Explained(

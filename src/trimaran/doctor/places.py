@@ -28,7 +28,7 @@ parameters (He et al. 2015). With parameters and momentum in fp32, a checkpoint 
 """
 
 INODES = 1000
-"""Number of free inodes below which a finding warns; a Python virtual environment needs more."""
+"""A folder with fewer free inodes than this gets a warning; a Python venv alone needs more."""
 
 SKEW_SECONDS = 2
 """Largest accepted difference in seconds between the clocks of two nodes.

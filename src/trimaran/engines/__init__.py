@@ -154,7 +154,7 @@ class Engine(Protocol):
         """Return the image's labels and entry point."""
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the parts of a run's command that depend on this machine (see `Node`)."""
+        """Return the machine-dependent parts of a run's command, such as the image's location."""
 
 
 def require(engine: Engine, image: Image) -> BuiltImage:

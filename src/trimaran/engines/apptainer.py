@@ -181,7 +181,7 @@ class Apptainer(Container):
         return Description(found["labels"], found["runscript"])
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the parts of a run's command that depend on this machine (see `Node`)."""
+        """Return the machine-dependent parts of a run's command, such as the image's location."""
         return Node(
             self.executable, built.reference,
             options=(*_namespace(), *commands.apptainer_options(built.name)),

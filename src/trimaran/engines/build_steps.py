@@ -104,7 +104,10 @@ class Container(Engine):
 
     @abstractmethod
     def _reference(self, name: str, inputs: str) -> str:
-        """Return the reference of the image with these inputs: a path, or a name in the storage."""
+        """Return the reference of the image `name`: a path, or a name in the engine's storage.
+
+        `inputs` is the hash over all inputs of the image.
+        """
 
     @abstractmethod
     def _workplace(self, job: Job) -> AbstractContextManager[Path]:

@@ -201,7 +201,7 @@ class Host:
         raise no_images(self.name)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the parts of a run's command that depend on this machine (see `Node`)."""
+        """Return the machine-dependent parts of a run's command, such as the image's location."""
         return Node(
             str(Path(built.reference, "bin/python")), built.reference,
             environment=self._environment(built),

@@ -83,7 +83,7 @@ class File(strict.Model):
 
     Attributes:
         size: size of a file in bytes; 0 for other types.
-        sha256: hash of a file; None if the user of the probe may not read it.
+        sha256: hash of a file; None if `probe.py` may not read the file.
         target: target of a link.
     """
 

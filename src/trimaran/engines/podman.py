@@ -202,7 +202,7 @@ class Podman(Storage):
         return Description(config.get("Labels") or {}, shlex.join(config.get("Entrypoint") or []))
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the parts of a run's command that depend on this machine (see `Node`)."""
+        """Return the machine-dependent parts of a run's command, such as the image's location."""
         return Node(
             "podman", built.reference, global_options=(*STORAGE, *_runtime()),
             options=tuple(commands.podman_options(built.name)),

@@ -71,7 +71,7 @@ def containers() -> dict[str, type[Container]]:
 
 
 def row(name: str) -> Row:
-    """Return the description of the engine `name`; for an unknown name, that of the host engine."""
+    """Return the description of the engine `name`, or of the host engine if the name is unknown."""
     return ENGINES.get(name, ENGINES["host"])
 
 

@@ -55,7 +55,10 @@ class Fault:
     line: int | None = None
 
     def text(self, path: Path) -> str:
-        """Return the fault with file, line and key; without a key, `problem` has the file."""
+        """Return the fault as a message with file, line and key.
+
+        If the fault has no key, return `problem`, which already names the file.
+        """
         if not self.key:
             return self.problem
         place = f"{path}" if self.line is None else f"{path}:{self.line}"

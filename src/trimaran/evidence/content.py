@@ -32,7 +32,7 @@ def digest(content: Mapping[str, object]) -> str:
 
 
 def sealed(content: Mapping[str, object]) -> dict[str, object]:
-    """Return `content` with the keys `schema` and `sha256`."""
+    """Return `content` with two more keys: `schema`, and `sha256`, the hash of all other keys."""
     whole = {"schema": SCHEMA, **content}
     return {**whole, HASH: digest(whole)}
 

@@ -22,7 +22,7 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
 
 def native() -> Architecture:
-    """Return the architecture of this machine; "amd64" for a machine that runs no image."""
+    """Return the architecture of this machine; "amd64" if images do not support its processor."""
     machine = platform.machine()
     return next((name for name, own in MACHINES.items() if own == machine), "amd64")
 

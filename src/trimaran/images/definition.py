@@ -209,7 +209,7 @@ class Image(strict.Model):
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture for which the image is built: that of this machine, or see `on`."""
+        """The architecture of the image: by default this machine's; `on` sets another one."""
         return self._architecture
 
     @property

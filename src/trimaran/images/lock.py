@@ -26,7 +26,7 @@ ARCHIVES = {
     "debian": (f"{DEBIAN}/debian", "{suite}"),
     "debian-security": (f"{DEBIAN}/debian-security", "{suite}-security"),
 }
-"""A dictionary that maps each Debian archive to its mirror and to the pattern of its suite."""
+"""A dictionary that maps each Debian archive to the URL of its mirror, and its suite's name."""
 
 LINE = re.compile(r"(\S+ +){2}(?P<archive>\S+) +\S+ +(?P<path>\S+) +[0-9]{1,15} +[0-9a-f]{64}")
 """The pattern of a line of `debian.lock`."""

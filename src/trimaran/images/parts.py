@@ -16,7 +16,7 @@ from trimaran.images.architectures import Architecture
 from trimaran.strict import Digest, Sha256
 
 VENV = "/opt/trimaran"
-"""The virtual environment inside every image."""
+"""Path of the virtual environment inside every image."""
 
 PythonVersion = Literal["3.11", "3.12", "3.13"]
 PYTHONS = get_args(PythonVersion)
@@ -60,7 +60,7 @@ def _visible(place: str) -> str:
 
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""PATH of a Debian system."""
+"""The default value of PATH on a Debian system."""
 
 # Characters with a special meaning for a shell, Docker or Apptainer's templates are errors; they
 # are not escaped, so that the text is the same in both formats.

@@ -81,7 +81,7 @@ _ALLOWED: dict[str, frozenset[str]] = {
 
 
 def primitive(kind: str, **arguments: Any) -> Any:
-    """Return hpccm's primitive `kind`.
+    """Return hpccm's primitive `kind`: an object that renders one part of a definition.
 
     Raises:
         ValueError: The primitive or an argument is not in `_ALLOWED`.

@@ -43,7 +43,7 @@ EXCLUDES = "excludes.txt"
 
 PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
                      r" (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})")
-"""The form of the line that apt prints for a package."""
+"""Pattern of the line that apt prints for a package: URL, file name, size and SHA-256."""
 
 
 def write_locks(image: Image, reporter: Reporter) -> None:

@@ -94,7 +94,7 @@ def _app_row(name: str) -> Row:
 
 
 def _images() -> list[Row]:
-    """Return for each image its definition, its builds on this machine, and its publications."""
+    """Return one row per image: definition, images on this machine, and published images."""
     models = definition.every()
     local = local_images(models) if paths.has_cache() else {model.name: [] for model in models}
     published = digests.known()

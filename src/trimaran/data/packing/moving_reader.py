@@ -48,7 +48,7 @@ class Motion(strict.Model):
 
 
 class MovingSplit(Counted):
-    """A split with the name of the IDX file that contains the images that move in its sequences."""
+    """A split, and the name of the IDX file from which the moving images of its sequences come."""
 
     images: FileName
 
@@ -132,7 +132,7 @@ class Scenes:
 
     @property
     def channels(self) -> Literal[1, 3]:
-        """The number of channels: images are grey."""
+        """The number of colour channels of a frame: always 1, because the images are grey."""
         return 1
 
     def __len__(self) -> int:
@@ -169,7 +169,7 @@ class Scenes:
         return image, Flight(begins[0], across, rooms[0]), Flight(begins[1], down, rooms[1])
 
     def histogram(self) -> list[int]:
-        """Return the number of pixels in all frames that have each of the 256 grey values."""
+        """Return 256 numbers: for each grey value, the number of its pixels in all frames."""
         counts = [0] * 256
         for number in range(len(self)):
             for frame in self.frames(number):

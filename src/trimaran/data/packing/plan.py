@@ -50,7 +50,10 @@ class Options:
     samples: int | None = None
 
     def shard_samples(self, count: int, kind: Kind) -> int:
-        """Return the number of samples per shard, for a split with `count` samples of this kind."""
+        """Return the number of samples per shard, for a split with `count` samples.
+
+        `kind` states whether the samples are images or sequences.
+        """
         if self.samples is not None:
             return self.samples
         return SHARD_SAMPLES if kind.sample == "image" else -(-count // SHARDS_OF_SEQUENCES)
@@ -125,7 +128,7 @@ def resize_of(text: str) -> Resize:
 
 
 def name_of(source: Path) -> str:
-    """Return a name for the data set that is packed from `source`, derived from its name."""
+    """Return a name for the packed data set, derived from the name of its `source`."""
     name = re.sub(r"[^a-z0-9]+", "-", source.absolute().name.lower()).strip("-")
     return name or "images"
 

@@ -1,4 +1,4 @@
-"""List and convert sequences of images: a sequence is a sample of ordered frames of one size."""
+"""List and convert sequences: a sequence is one sample, with ordered frames of one size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ KIND = Kind(labels="none", sample="sequence")
 
 
 def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, ...]:
-    """Apply `do` to the content of every frame, or of the only image, and return the results.
+    """Apply `do` to each image file of one sample, and return the results.
+
+    `frames` contains all frames of a sequence, or the only image of another sample.
 
     Raises:
         BadImage: `do` raises this error, or two frames have different sizes; the message contains

@@ -273,7 +273,7 @@ class _Split:
         return f"{self._name}-{len(self.shards):05d}"
 
     def _kept(self) -> Shard | None:
-        """Return the next shard if an earlier call finished it and its files have not changed."""
+        """Return the next shard if an earlier call finished it and it is unchanged, else None."""
         if not self._note.is_file():
             return None
         done = packer.still_there((self._folder, self._note), lambda amount: None)
@@ -308,8 +308,8 @@ class _Packing:
 
     Attributes:
         kept: the shards that an earlier call finished.
-        unknown: number of tokens that replace text that the vocabulary cannot express, without the
-            tokens of the shards in `kept`.
+        unknown: number of "unknown" tokens, which replace text outside of the vocabulary. Shards in
+            `kept` are not counted.
     """
 
     def __init__(self, folder: Path, encoder: Encoder, options: Options, found: Survey) -> None:
