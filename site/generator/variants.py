@@ -53,7 +53,7 @@ class Found:
 
     @property
     def origin(self) -> str:
-        """The days, the machine and the image of the runs."""
+        """A text that names the dates, the machine and the image of the runs."""
         pieces = [piece.content for runs in self.runs.values() for piece in runs]
         days = sorted({str(piece.day) for piece in pieces})
         image = pieces[0].run.image
@@ -214,7 +214,7 @@ def readme(app: str, found: Found | None) -> str:
 def adopted(document: str, page: str, app: str, sources: Sources) -> tuple[str, list[Plot]]:
     """Return the README of an app as a page of the site, and the plots of that page.
 
-    The page shows the plots where the README has the picture of its comparison of variants.
+    In the comparison of the variants, the README shows one picture; the page shows these plots.
 
     Args:
         document: text of the README with the links of the page.

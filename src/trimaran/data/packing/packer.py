@@ -124,7 +124,7 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return the shards that an earlier call finished and that have not changed, by name."""
+    """Return the unchanged shards that an earlier, interrupted packing finished, by name."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
