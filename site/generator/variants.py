@@ -31,7 +31,7 @@ BEGIN = "<!-- variants: written by `make generate` -->"
 END = "<!-- end of variants -->"
 
 NOTHING = "No published runs to compare yet."
-"""Text of the section if there are no published runs to compare."""
+"""Text that the README of an app has in place of the comparison, as long as no run is published."""
 
 PICTURE = "variants.svg"
 """Name of the picture in the folder of the app."""
@@ -198,7 +198,7 @@ def plots(found: Found) -> list[Plot]:
 def readme(app: str, found: Found | None) -> str:
     """Return the README of an app with the comparison `found` of its variants.
 
-    If `found` is None, because the recipes have no published runs, the README says so.
+    Without a comparison (None), the README has the text `NOTHING`.
 
     Raises:
         UsageError: the README lacks the comment lines that mark begin and end of the comparison.
