@@ -191,7 +191,10 @@ def setup(framework: Framework) -> None:
 
 
 def check_types(framework: Framework) -> bool:
-    """Run mypy on trainkit and the apps with the tool's settings; return whether it passed."""
+    """Run mypy on trainkit and the apps, and return whether it found no errors.
+
+    The settings of mypy are in Trimaran's `pyproject.toml`.
+    """
     sources = [str(folder / "src") for folder in (TRAINKIT, *framework.apps)]
     found = [str(folder / "src") for folder in framework.packages]
     excluded = [word for name in framework.others for word in ("--exclude", f"/trainkit/{name}/")]

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 
 
 class TableError(Exception):
-    """An entry of a table cannot be applied, or a test fails without a fault."""
+    """A table of mutants has an invalid entry, or a test fails although no fault was inserted."""
 
 
 @dataclass(frozen=True)

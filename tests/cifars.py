@@ -116,7 +116,11 @@ def tar_gz(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -
 
 
 def folders() -> dict[str, dict[str, bytes]]:
-    """Return the files of the archives `binary` and `python`: for each archive, path -> content."""
+    """Return the files of both archives, by path in the archive.
+
+    The result maps the name of an archive, `binary` or `python`, to a dict: path of a file in the
+    archive -> content of the file.
+    """
     pickles = {name.removesuffix(".bin"): python(*images(name)) for name in COUNTS}
     return {
         "binary": {f"{BINARY}/{name}": content for name, content in contents().items()},

@@ -96,7 +96,15 @@ more_keys = st.none() | words
 
 
 def spoil(sound: Any, place: int, value: Any, key: str | None = None) -> Any:
-    """Return `sound` with one value replaced by `value`, or with `value` under a new `key`."""
+    """Return a copy of the valid content `sound` with one fault, at any depth.
+
+    Args:
+        sound: dictionaries and lists, as read from a valid file.
+        place: number that selects a value in `sound`.
+        value: the wrong value, which replaces the selected value.
+        key: if given, `value` is instead added under this key to the dictionary that contains the
+            selected value; a list that contains the selected value is replaced by `value`.
+    """
     known = list(_places(sound))
     at = known[place % len(known)]
     return _with(sound, at if key is None else (*at[:-1], key), value)
@@ -143,7 +151,10 @@ def keeps_the_property(read: Callable[[], object]) -> None:
 
 
 def refusal(read: Callable[[], object]) -> TrimaranError | None:
-    """Return the error that `read` raises, if any; another exception is a defect."""
+    """Call `read`, and return the `TrimaranError` that it raises, or None.
+
+    Any other exception is a defect in the code under test: it is not caught, and fails the test.
+    """
     try:
         read()
     except TrimaranError as error:

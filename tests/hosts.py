@@ -42,7 +42,10 @@ def tools() -> Path:
 
 
 def copy(name: str, place: Path) -> Path:
-    """Copy the machine `name` to `place`, where a test may change it."""
+    """Copy the files that describe the simulated machine `name`; return the folder of the copy.
+
+    The copy is a folder in `place`, where a test may change the files.
+    """
     return Path(shutil.copytree(HOSTS / name, place / name))
 
 

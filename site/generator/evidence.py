@@ -34,7 +34,7 @@ class ImageEvidence(Examination):
 
     @property
     def day(self) -> dt.date:
-        """The day on which the image was inspected."""
+        """The date on which the image was inspected."""
         return dt.date.fromisoformat(self.date[:10])
 
 
@@ -138,7 +138,7 @@ class Benchmark(strict.Model):
 
     @property
     def day(self) -> dt.date:
-        """The day of the benchmark."""
+        """The date on which the benchmark ran."""
         return dt.date.fromisoformat(self.machine.date[:10])
 
 
@@ -166,7 +166,7 @@ class Suite(strict.Model):
 
     @property
     def day(self) -> dt.date:
-        """The day of the suite."""
+        """The date on which the suite ran."""
         return dt.date.fromisoformat(self.date[:10])
 
 

@@ -9,6 +9,7 @@ from generator.evidence import Benchmark, Piece
 from generator.pages import Page, fill
 from generator.plots import Plot
 from generator.sources import Sources
+from trimaran.errors import UsageError
 from trimaran.plan import pairs, validation
 from trimaran.plan.pairs import Pair
 from trimaran.plan.validation import Compared, Series
@@ -49,7 +50,7 @@ def page(sources: Sources) -> Page:
 
 def _measured(pieces: Sequence[Piece[Benchmark]]) -> str:
     """Return a table that compares one rank with two ranks, and notes on each measurement."""
-    found = [(piece, one) for piece in pieces for one in _pairs(piece.content)]
+    found = [(piece, one) for piece in pieces for one in _pairs(piece)]
     seen = {(one.network, one.strategy) for _, one in found}
     rows = [_pair_cells(piece.content, one) for piece, one in found]
     rows += [[*pair, *["not measured"] * (len(PAIR_HEAD) - 2)]
@@ -58,11 +59,17 @@ def _measured(pieces: Sequence[Piece[Benchmark]]) -> str:
     return "\n\n".join(part for part in (markdown.table(PAIR_HEAD, rows), notes) if part)
 
 
-def _pairs(content: Benchmark) -> Iterator[Pair]:
-    """Yield the measured and predicted rates of two ranks, for each network and strategy."""
-    batch = content.settings["batch"]
-    assert isinstance(batch, int)  # noqa: S101 - an option of the benchmark
-    return pairs.pairs({rate.name: rate.median for rate in content.rates}, batch)
+def _pairs(piece: Piece[Benchmark]) -> Iterator[Pair]:
+    """Yield the compared rates of a result of the benchmark.
+
+    Raises:
+        UsageError: the result does not state the batch.
+    """
+    batch = piece.content.settings.get("batch")
+    if not isinstance(batch, int):
+        raise UsageError(f"{piece.path}: settings.batch is not a whole number",
+                         code="evidence-invalid", hint="run the benchmark again with --json")
+    return pairs.pairs({rate.name: rate.median for rate in piece.content.rates}, batch)
 
 
 def _pair_cells(content: Benchmark, one: Pair) -> list[str]:

@@ -56,5 +56,5 @@ def _counts(sources: Sources) -> str:
 
 
 def write(sources: Sources) -> None:
-    """Write the table into the README."""
+    """Write the current table of results into the README."""
     write_atomic(path(), text(sources))

@@ -148,7 +148,8 @@ def all_of(shelf: AllEvidence) -> list[RecipeStatus]:
     A point is the run of one size of a scaling series.
 
     Raises:
-        UsageError: a recipe is invalid, a number has no year, or evidence names an unknown recipe.
+        UsageError: a recipe is invalid, the source of an expected value does not name a year, or
+            evidence names an unknown recipe.
     """
     standings = [standing for name in library.names() for standing in _of(name, shelf)]
     lost = set(shelf.runs) - {standing.name for standing in standings}
@@ -198,10 +199,10 @@ def year_of(source: str) -> int | None:
 
 
 def _refuse_undated(path: Path, expectations: Iterator[tuple[Location, Expectation]]) -> None:
-    """Check that each published number has a source with a year.
+    """Check that the source of each published value names a year.
 
     Raises:
-        UsageError: a source has no year.
+        UsageError: a source does not name a year.
     """
     faults: dict[Location, str] = {
         (*at, "source"): f"has no year ({one.source})"

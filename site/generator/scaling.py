@@ -18,7 +18,14 @@ INK = 6
 
 @dataclass(frozen=True)
 class Size:
-    """The rate of an experiment on one number of devices, also as text, with source and date."""
+    """The rate of an experiment on one number of devices.
+
+    Attributes:
+        devices: number of devices.
+        rate: the rate as a number.
+        text: the rate as it appears in a table.
+        source: the source of the rate, followed by its date if it has one.
+    """
 
     devices: int
     rate: float

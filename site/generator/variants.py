@@ -31,7 +31,7 @@ BEGIN = "<!-- variants: written by `make generate` -->"
 END = "<!-- end of variants -->"
 
 NOTHING = "No published runs to compare yet."
-"""Text of the section if there are no published runs to compare."""
+"""Text that the README of an app has in place of the comparison, as long as no run is published."""
 
 PICTURE = "variants.svg"
 """Name of the picture in the folder of the app."""
@@ -53,7 +53,7 @@ class Found:
 
     @property
     def origin(self) -> str:
-        """The days, the machine and the image of the runs."""
+        """A text that names the dates, the machine and the image of the runs."""
         pieces = [piece.content for runs in self.runs.values() for piece in runs]
         days = sorted({str(piece.day) for piece in pieces})
         image = pieces[0].run.image
@@ -198,7 +198,7 @@ def plots(found: Found) -> list[Plot]:
 def readme(app: str, found: Found | None) -> str:
     """Return the README of an app with the comparison `found` of its variants.
 
-    If `found` is None, because the recipes have no published runs, the README says so.
+    Without a comparison (None), the README has the text `NOTHING`.
 
     Raises:
         UsageError: the README lacks the comment lines that mark begin and end of the comparison.
@@ -214,7 +214,7 @@ def readme(app: str, found: Found | None) -> str:
 def adopted(document: str, page: str, app: str, sources: Sources) -> tuple[str, list[Plot]]:
     """Return the README of an app as a page of the site, and the plots of that page.
 
-    The page shows the plots where the README has the picture of its comparison of variants.
+    In the comparison of the variants, the README shows one picture; the page shows these plots.
 
     Args:
         document: text of the README with the links of the page.

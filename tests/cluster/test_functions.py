@@ -99,9 +99,9 @@ def test_functions_that_change_while_nodes_are_looked_at_start_no_rank(place: Pl
 def test_they_are_found_whoever_has_the_script_and_wherever(
     tmp_path: Path, scheduler: str, how: str
 ) -> None:
-    """A job finds functions.sh, although PBS runs a copy of the script elsewhere.
+    """A job script finds the file `job/functions.sh`, wherever the batch system puts the script.
 
-    LSF passes the script to a shell by standard input.
+    PBS runs a copy of the script from another folder; LSF passes it to a shell as standard input.
     """
     place = make(tmp_path / "p", cluster=Cluster(scheduler=scheduler, mpi="pmi2"))
     own = place.root / "spool"

@@ -61,7 +61,11 @@ def test_ranks_have_copies_which_are_gone_afterwards(place: Place) -> None:
 
 
 def test_copies_are_gone_before_the_job_is_queued_again(place: Place) -> None:
-    """A job removes its copies before it is requeued; later, Slurm starts no further step of it."""
+    """A job removes its copies from the node before it puts itself back into the queue of Slurm.
+
+    Afterwards, Slurm starts no further step of this job on the node, so the stand-in for `srun`
+    fails.
+    """
     write_program(place.root / "bin/srun", SRUN.replace(
         "#!/bin/sh\n", '#!/bin/sh\n[ ! -e "${0%/*}/requeued" ] || exit 1\n', 1
     ))
@@ -192,9 +196,10 @@ def test_a_folder_without_the_number_of_a_job_stays(place: Place, number: str) -
 
 
 def test_what_is_not_of_this_user_or_no_folder_stays(place: Place) -> None:
-    """A job does not remove folders of other users, or the target of a link.
+    """A job that removes copies of earlier jobs keeps another user's folder and a link's target.
 
-    The stand-in for stat reports that a folder belongs to another user.
+    The stand-in for `stat` reports another user as owner of the folder of job 5. In place of the
+    folder of job 6, there is a symbolic link.
     """
     theirs, elsewhere = leave(place, "5"), place.root / "elsewhere"
     elsewhere.mkdir()

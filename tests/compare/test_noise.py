@@ -164,9 +164,10 @@ def test_less_is_as_different_as_more_and_the_end_of_the_interval_is_within(
 
 
 def test_a_difference_is_of_means_and_a_stretch_has_a_median() -> None:
-    """Runs are compared by means; a stretch of successive readings is replaced by its median.
+    """Two sets of runs are compared by the means of their values.
 
-    The values are skewed, so that means and medians differ.
+    Within a run, the readings are divided into groups of successive readings (stretches), and each
+    group is replaced by its median. The values here are skewed, so that means and medians differ.
     """
     assert between([0.0, 0.0, 9.0], [1.0, 1.0, 1.0]).value == pytest.approx(1 - 3)
     windows = [1.0, 1.0, 1.0, 100.0, 50.0, 2.0, 2.0, 2.0, 3.0] * 4  # 36: six stretches of six

@@ -47,9 +47,10 @@ def page_of(name: str, found: list[Block]) -> object:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page_of(name, found) for name, found in REAL.items()])
 def test_the_commands_of_a_page_run(page: str, own_place: Path) -> None:
-    """The commands of a page succeed in their order, up to the last one that needs an engine.
+    """The commands on a page of the site succeed, in the order of the page.
 
-    Commands without an engine are among them, because later commands need their results.
+    The test executes all commands up to the last one that needs an engine. This includes commands
+    without an engine, because later commands need their results.
     """
     shown = [block for block in blocks(page) if block.how == "executed" or block in REAL[page]]
     last = max(place for place, block in enumerate(shown) if block in REAL[page])

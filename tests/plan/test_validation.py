@@ -33,9 +33,10 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 
 
 def test_the_first_point_comes_out_again() -> None:
-    """For the first size of a series, here 32 devices, the prediction equals the published rate.
+    """The prediction for the first size of a series equals the published rate.
 
-    The first size may have any number of devices, so its time includes communication.
+    The reason is that the model takes the computing time of a step from the first size. The first
+    size of this series is 32 devices, so its step time also includes communication.
     """
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     took = series.batch * 32 / series.published[32]

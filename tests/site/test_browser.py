@@ -29,9 +29,10 @@ def test_a_page_fits_a_phone_its_pictures_have_words_and_nothing_goes_wrong(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_the_way_is_read_on_a_phone_from_top_to_bottom(visit: Open, dark: bool) -> None:
-    """A phone shows the drawing for phones: 360 pixels wide, with letters of 13 pixels.
+    """On a phone, the home page shows the narrow version of the workflow diagram.
 
-    The other drawing, for desktop screens, has a width of 1,040 pixels.
+    It is 360 pixels wide, with letters of 13 pixels. The version for desktop screens has a width of
+    1,040 pixels.
     """
     picture = visit(phone=True, dark=dark).locator(".hero img:visible")
     shown = picture.evaluate("one => [one.currentSrc.split('/').pop(), one.clientWidth]")

@@ -1,9 +1,11 @@
-"""Execute the commands on pages in the order of the page.
+"""Execute the commands on the hand-written pages of the site, in the order of each page.
 
-On a hand-written page, this module executes the blocks `sh`. `<!-- real: ENGINES -->` before a
-block leaves it to `tests/integration/test_site_commands.py`; so does `<!-- small -->`, for a small
-app on a cluster of two nodes. `<!-- given: NAME -->` names what the page requires, which
-`given.py` creates.
+This module executes the code blocks with the language `sh`. A comment before a block changes this:
+
+- `<!-- real: ENGINES -->`: `tests/integration/test_site_commands.py` executes the block, with
+  these engines.
+- `<!-- small -->`: the same module executes it, with a small app on a cluster of two nodes.
+- `<!-- given: NAME -->`: the function NAME of `given.py` first creates what the block requires.
 """
 
 from __future__ import annotations

@@ -106,7 +106,15 @@ def scatter(network: nn.Module, seed: int) -> None:
 
 @dataclass
 class Moved:
-    """The networks after one reference step, and the sums over the clips of the step."""
+    """The networks after one reference step, and sums over the clips of the step.
+
+    Attributes:
+        generator: the generator.
+        discriminator: the discriminator.
+        average: the moving average of the generator.
+        sums: sums of discriminator loss, generator loss, difference of the scores of real and fake
+            clip, gradient penalty, and mean squared error, in this order.
+    """
 
     generator: Generator
     discriminator: Discriminator

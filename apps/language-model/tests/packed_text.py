@@ -1,4 +1,4 @@
-"""Write small packed texts for tests."""
+"""Write small packed text data sets for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Documents = Sequence[Sequence[int]]
 def pack(
     folder: Path, splits: Mapping[str, Sequence[Documents]], tokenizer: str = '{"model": "bytes"}'
 ) -> Path:
-    """Write a packed text in which each token is one byte, and return its folder.
+    """Write a packed text data set in which each token is one byte, and return its folder.
 
     The token `END` is added to each document. `splits` has the documents of each shard of a split;
     `tokenizer` is the content of the tokenizer file.
@@ -52,7 +52,10 @@ def pack(
 
 
 def small(folder: Path) -> Path:
-    """Write a learnable text: two shards of 40 training documents, and 6 validation documents."""
+    """Write a packed text data set that a network can learn, and return its folder.
+
+    It has two shards of 40 training documents, and a shard of 6 validation documents.
+    """
     def documents(split: str, count: int) -> list[list[int]]:
         found = synthetic(split, count * 200, 128).shards[0].tokens  # each byte is a character
         return [part.tolist() for part in np.split(found, count)]
@@ -63,7 +66,9 @@ def small(folder: Path) -> Path:
 
 
 def written(folder: Path, splits: Mapping[str, Sequence[Sequence[str]]]) -> Path:
-    """Write a text with a tokenizer that the library `tokenizers` reads.
+    """Write a packed text data set, and return its folder.
+
+    Its tokenizer file can be read by the library `tokenizers`.
 
     Args:
         folder: folder of the new data set.
@@ -93,7 +98,10 @@ def of_bytes() -> str:
 
 
 def sentences(folder: Path) -> Path:
-    """Write a text of English sentences that can be learned, with characters of several bytes."""
+    """Write a packed text data set of English sentences, which a network can learn.
+
+    Some characters have several bytes.
+    """
     who, does, what = ("The ship", "A crew", "Ærø's pilot"), ("sails", "rests"), ("west", "home …")
     every = [f"{a} {b} {c}, said the mate of number {n}." for n in range(24)
              for a in who for b in does for c in what]

@@ -1,6 +1,7 @@
-"""Every part of a checkpoint is restored, and no part can be omitted.
+"""A resumed training ends like an uninterrupted one, and needs every part of the checkpoint.
 
-The network drops features at random, so that the state of PyTorch's generator matters, too.
+The network uses dropout. Therefore the result also depends on the state of PyTorch's random number
+generator, which is a part of the checkpoint.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from typer.core import TyperGroup
 
 from trimaran import __version__, process
 from trimaran.engines.selection import AUTO, ENGINES
-from trimaran.errors import Interrupted, TrimaranError, UsageError
+from trimaran.errors import Interrupted, TrimaranError
+from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image
@@ -108,7 +109,7 @@ def _options(
     """Handle the options that precede every command."""
 
 
-def load_image(name: str, architecture: str | None = None) -> Image:
+def load_image(name: str, architecture: Architecture | None = None) -> Image:
     """Return the definition of the image called `name`.
 
     Args:
@@ -119,18 +120,10 @@ def load_image(name: str, architecture: str | None = None) -> Image:
         UsageError: no image has this name, its definition has faults, or no image is made for the
             architecture.
     """
-    from trimaran.images import architectures, definition
+    from trimaran.images import definition
 
     image = definition.load(name)
-    if architecture is None:
-        return image
-    known = next((one for one in architectures.ARCHITECTURES if one == architecture), None)
-    if known is None:
-        raise UsageError(
-            f"--arch {architecture}: not one of {', '.join(architectures.ARCHITECTURES)}",
-            code="argument-invalid",
-        )
-    return definition.on(image, known)
+    return image if architecture is None else definition.on(image, architecture)
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
@@ -188,9 +181,8 @@ EngineName = Annotated[
     ),
 ]
 Arch = Annotated[
-    str | None,
-    typer.Option("--arch", metavar="ARCH",
-                 help="Image for amd64 or arm64; by default the architecture of this machine."),
+    Architecture | None,
+    typer.Option("--arch", help="Architecture of the image, instead of this machine's."),
 ]
 Base = Annotated[
     str | None,

@@ -110,7 +110,8 @@ def _show(one: Checked) -> None:
     for fault in one.faults:
         show_error(UsageError(fault.text(one.path), code=fault.code))
     if one.faults:
-        say(f"{one.path}: refused ({AGAIN})")
+        read = any(fault.code != "file-missing" for fault in one.faults)
+        say(f"{one.path}: refused" + (f" ({AGAIN})" if read else ""))
         return
     if one.evidence is not None:
         run, verdict = one.evidence.run, one.evidence.verdict

@@ -18,7 +18,7 @@ CONFIDENT = f"{100 * CONFIDENCE:.0f} %"
 LEAST = 20
 """Minimum number of readings of each run that a comparison of two single runs needs.
 
-The function `stretches` divides 20 readings into four stretches.
+The function `stretches` divides 20 readings into four groups of successive readings.
 """
 
 Outcome = Literal[
@@ -118,10 +118,11 @@ def _judged(value: float, half: float, method: str) -> Difference:
 def stretches(windows: Sequence[float]) -> list[float]:
     """Divide n successive readings into floor(sqrt(n)) stretches, and return the median of each.
 
-    The stretches have equal lengths, up to one reading. The means of such stretches ("batch means")
-    are nearly independent, although successive readings are correlated (Law and Kelton, Operations
-    Research 32, 1984, 1221-1239). The number of stretches follows Jones, Haran, Caffo and Neath,
-    JASA 101 (2006), 1537-1547. Medians replace means, because the value of a run is a median.
+    A stretch is a group of successive readings. The stretches have equal lengths, up to one
+    reading. The means of such stretches ("batch means") are nearly independent, although successive
+    readings are correlated (Law and Kelton, Operations Research 32, 1984, 1221-1239). The number of
+    stretches follows Jones, Haran, Caffo and Neath, JASA 101 (2006), 1537-1547. Medians replace
+    means, because the value of a run is a median.
     """
     count = math.isqrt(len(windows))
     return [

@@ -94,7 +94,8 @@ class Side:
     def row(self, metric: str, at: str) -> Row | None:
         """Return the verdict's row for a metric and a moment (`at`), such as `end`.
 
-        Return None if there is no such row, or if its measured value is missing or not finite.
+        Return None if the verdict does not judge this metric at this moment, or if the run has no
+        finite value for it.
         """
         return next((
             row for row in self.verdict.rows if (row.metric, row.at) == (metric, at)

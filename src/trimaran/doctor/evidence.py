@@ -97,9 +97,9 @@ def _folder(cluster: str | None) -> Path:
 
 
 def age(cluster: str | None, now: datetime | None = None) -> list[Finding]:
-    """Return a list with one finding about the age and result of the newest evidence.
+    """Return a list with one finding: age and result of a cluster's newest examination.
 
-    The list is empty if there is no evidence.
+    The list is empty if the cluster was never examined.
     """
     known = newest(cluster)
     if known is None:

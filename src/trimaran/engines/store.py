@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -92,15 +92,20 @@ def save(record: Record) -> None:
 
 
 CHECKSUM = "checksum"
-"""Key of a record: SHA-256 of its other keys; records of older versions do not have it."""
+"""Key of a record: SHA-256 of its other keys, without `reference`, which changes with the cache.
+
+Records of older versions do not have it.
+"""
 
 
-def _checksum(content: object) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _checksum(content: Mapping[str, object]) -> str:
+    covered = {key: value for key, value in content.items() if key != "reference"}
+    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
 def pulled(
-    name: str, engine: str, reference: str, digest: str, *, content: str, size: int, origin: str
+    name: str, engine: str, reference: str, digest: str, *, content: str, size: int, origin: str,
+    architecture: Architecture,
 ) -> BuiltImage:
     """Save the record of a pulled image and return the image."""
     inputs = digest.removeprefix("sha256:")  # the inputs of a pulled image are unknown
@@ -108,6 +113,7 @@ def pulled(
         name=name, engine=engine, reference=reference, digest=digest, content=content,
         inputs=inputs, built=datetime.now(timezone.utc).strftime(MOMENT),
         base_name="unknown", base_digest="unknown", size=size, origin=origin,
+        architecture=architecture,
     )
     save(record)
     return record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -27,29 +26,12 @@ def native() -> Architecture:
     return next((name for name, own in MACHINES.items() if own == machine), "amd64")
 
 
-@dataclass(frozen=True)
-class Emulation:
-    """An emulator that the kernel starts for programs of another architecture.
+def ending(architecture: Architecture, mark: str) -> str:
+    """Return the part of a name that states an architecture: `mark` and its name.
 
-    Attributes:
-        enabled: whether the kernel uses it.
-        flags: flags of the registration. With `F`, the kernel opens the emulator when it is
-            registered, so that it also works in containers, which do not contain it.
+    The part is empty for amd64, because older names do not state the architecture.
     """
-
-    enabled: bool
-    flags: str
-
-
-def emulation(architecture: Architecture) -> Emulation | None:
-    """Return the emulator that is registered for `architecture`, or None if there is none."""
-    try:
-        text = (BINFMT / f"qemu-{MACHINES[architecture]}").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    lines = text.splitlines()
-    flags = next((line[len("flags:"):] for line in lines if line.startswith("flags:")), "")
-    return Emulation("enabled" in lines, flags.strip())
+    return "" if architecture == "amd64" else f"{mark}{architecture}"
 
 
 def require_processor(architecture: Architecture) -> bool:
@@ -58,20 +40,33 @@ def require_processor(architecture: Architecture) -> bool:
     Raises:
         BuildError: they are neither native nor emulated; the hint says how to register an emulator.
     """
-    if architecture == native():
+    machine = platform.machine()
+    if machine == MACHINES[architecture]:
         return False
-    found = emulation(architecture)
-    if found is not None and found.enabled and "F" in found.flags:
+    reason = _unusable(BINFMT / f"qemu-{MACHINES[architecture]}")
+    if reason is None:
         return True
-    reason = (
-        "no emulator is registered" if found is None
-        else "the registered emulator is disabled" if not found.enabled
-        else "the registered emulator does not work in containers (its flags lack F)"
-    )
     raise BuildError(
-        f"this machine is {native()} and cannot run programs for {architecture}: {reason}",
+        f"this machine is {machine} and cannot run programs for {architecture}: {reason}",
         code="emulation-missing",
         hint="build on a machine of this architecture, or register an emulator as root: apt-get"
              " install qemu-user-static binfmt-support (and mount binfmt_misc on"
              f" {BINFMT} if it is not mounted)",
     )
+
+
+def _unusable(registration: Path) -> str | None:
+    """Return why the kernel cannot start an emulator in containers, or None if it can.
+
+    `registration` is the kernel's file about the emulator. With the flag F, the kernel opens the
+    emulator when it is registered, so that containers, which do not contain it, can use it.
+    """
+    try:
+        lines = registration.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return "no emulator is registered"
+    if "enabled" not in lines:
+        return "the registered emulator is disabled"
+    if not any(line.startswith("flags:") and "F" in line[len("flags:"):] for line in lines):
+        return "the registered emulator does not work in containers (its flags lack F)"
+    return None

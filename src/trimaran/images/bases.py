@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from trimaran import locks, paths, process, strict
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images.architectures import Architecture
+from trimaran.images.architectures import Architecture, ending
 from trimaran.images.lock import ARCHIVES, KEYRING
 from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter
@@ -98,7 +98,7 @@ def resolve(
             hint=f"choose a digest: --base {wanted.image.rpartition(':')[0]}@sha256:…",
         )
     tag = wanted.image.rpartition("/")[2].replace(":", "-")
-    own = f"{wanted.digest.removeprefix('sha256:')[:12]}{_infix(architecture)}{suffix}"
+    own = f"{wanted.digest.removeprefix('sha256:')[:12]}{ending(architecture, '.')}{suffix}"
     pinned = paths.cache("bases", f"{tag}-{own}")
     if (kept := _kept(pinned, reporter)) is not None:
         return kept
@@ -155,11 +155,6 @@ def _pull(
         return _keep(part, place, Base(agent, place.name, wanted.image, digest))
 
 
-def _infix(architecture: Architecture) -> str:
-    """Return the part of the name of a cached base image that states its architecture."""
-    return "" if architecture == "amd64" else f".{architecture}"
-
-
 def _instead(
     wanted: RegistryBase, architecture: Architecture, why: str, offline: bool, reporter: Reporter
 ) -> Base:
@@ -189,7 +184,7 @@ def _instead(
 
 def assembled_at(suite: str, architecture: Architecture) -> Path:
     """Return the path of the assembled Debian `suite` in the cache."""
-    return paths.cache("bases", f"debian-{suite}{_infix(architecture)}.plain.docker.tar")
+    return paths.cache("bases", f"debian-{suite}{ending(architecture, '.')}.plain.docker.tar")
 
 
 def from_user(given: str) -> Base:

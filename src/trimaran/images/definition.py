@@ -25,7 +25,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from trimaran import __version__, paths, strict
 from trimaran.errors import UsageError
 from trimaran.files import sha256
-from trimaran.images.architectures import ARCHITECTURES, Architecture, native
+from trimaran.images.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
@@ -218,8 +218,7 @@ class Image(strict.Model):
 
         The tag of an image for another architecture than amd64 ends with the architecture.
         """
-        suffix = "" if self.architecture == "amd64" else f"-{self.architecture}"
-        return f"{__version__}-{chain(self)[0].short}{suffix}"
+        return f"{__version__}-{chain(self)[0].short}{ending(self.architecture, '-')}"
 
     @property
     def kind(self) -> Literal["framework", "app"]:
@@ -320,14 +319,14 @@ def chain(image: Image) -> list[Image]:
     return [below, image]
 
 
-def on(image: Image, architecture: Architecture | None) -> Image:
-    """Return `image` for an architecture; None: the architecture of this machine.
+def on(image: Image, architecture: Architecture) -> Image:
+    """Return `image` for an architecture.
 
     Raises:
         UsageError: No such image can be built; the message gives the reason.
     """
     other = image.model_copy()
-    other._architecture = architecture or native()
+    other._architecture = architecture
     require_architecture(other)
     return other
 
@@ -350,9 +349,7 @@ def lock_name(image: Image, name: str) -> str:
     The locks for amd64 are `debian.lock` and `build-debian.lock`; the names of other locks also
     contain the architecture (`debian.arm64.lock`).
     """
-    if image.architecture == "amd64":
-        return name
-    return name.replace(".lock", f".{image.architecture}.lock")
+    return name.replace(".lock", f"{ending(image.architecture, '.')}.lock")
 
 
 def locks(image: Image) -> tuple[str, ...]:

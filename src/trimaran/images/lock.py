@@ -125,7 +125,11 @@ def read_debian(path: Path) -> list[DebianPackage]:
 
 
 def _is_below(path: str) -> bool:
-    """Return whether `path` stays below the root of the archive and below a download folder."""
+    """Return whether the relative path `path` cannot lead out of a folder.
+
+    The path is appended to the address of a Debian archive and to a download folder. It must not
+    contain `..` or an encoded slash (`%2f`).
+    """
     return ".." not in path.split("/") and re.search("%2f", path, re.IGNORECASE) is None
 
 

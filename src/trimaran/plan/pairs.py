@@ -36,8 +36,8 @@ class Pair:
         alone: rate of one rank on one core, while no other rank works.
         beside: mean rate of one rank while an independent rank works on the other core.
         measured: measured rate of both ranks together.
-        predicted: rate of both ranks together, predicted from `alone`.
-        beside_predicted: rate of both ranks together, predicted from `beside`.
+        predicted: rate of both ranks together, predicted from the rate `alone`.
+        beside_predicted: rate of both ranks together, predicted from the rate `beside`.
     """
 
     network: str
@@ -50,17 +50,18 @@ class Pair:
 
     @property
     def error(self) -> float:
-        """The error of the prediction from the rate of one rank that works alone.
+        """The error of `predicted`, relative to the measured rate.
 
-        The error is relative to the measured rate.
+        `predicted` is computed from the rate of one rank while no other rank works.
         """
         return self.predicted / self.measured - 1
 
     @property
     def beside_error(self) -> float:
-        """The error of the prediction from the rate of a rank beside an independent second rank.
+        """The error of `beside_predicted`, relative to the measured rate.
 
-        The error is relative to the measured rate.
+        `beside_predicted` is computed from the rate of one rank while an independent rank works on
+        the other core.
         """
         return self.beside_predicted / self.measured - 1
 

@@ -63,9 +63,11 @@ class Storage(strict.Model):
 class Hardware(strict.Model):
     """The devices of a node and their links.
 
-    Each number is a peak value, which a manufacturer or the publication of a run states. `assumed`
-    names the numbers without a source, with the reason for each number. `unchecked` names the
-    numbers whose source was not read for this file, with the source.
+    Each number is a peak value, which a manufacturer or the publication of a run states.
+
+    `assumed` maps the key path of each number without a source to the reason for its value.
+    `unchecked` maps the key path of each number that the author of the file did not compare with
+    its source to the place where the number should be looked up.
     """
 
     device: Device

@@ -167,8 +167,9 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
 def _check_initial(path: Path, recipe: Recipe) -> None:
     """Raise UsageError if the recipe's key `initial` (initial weights) has a fault.
 
-    Faults are unknown weights, an unknown recipe (which writes the checkpoint), and steps that do
-    not match the runs of that recipe.
+    Faults are unknown weights, an unknown recipe (which writes the checkpoint), and a key that does
+    not fit that recipe: a series needs `steps` with one step for each of its points, and any other
+    recipe needs one `step`.
     """
     before = recipe.initial
     try:

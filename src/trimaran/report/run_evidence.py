@@ -270,7 +270,7 @@ class RunEvidence(strict.Model):
 
     @property
     def day(self) -> dt.date:
-        """The day of the run."""
+        """The date on which the run started."""
         return self.run.started.date()
 
     def row(self, metric: str, at: str | None = None) -> JudgedRow | None:

@@ -23,7 +23,8 @@ from trimaran.run.fabrics import PROFILES
 from trimaran.site_file import FabricName
 
 LOG = "fabric.log"
-"""File in the run directory with excerpts of the logs that name networks, and their line counts."""
+"""File in the run directory with lines `NUMBER TEXT`: a text that names a network or the backend,
+after the number of log lines that contain this text."""
 
 LIMIT = 4 * 1024 * 1024
 """Maximum accepted size of `fabric.log` in bytes; a job adds at most 2,000 short lines."""
@@ -66,21 +67,27 @@ class FabricRecord(BaseModel):
 
     @property
     def decisive(self) -> list[Carrier]:
-        """The networks of the library that averages gradients; all networks if it is unknown."""
+        """The networks that carried the gradients: those of the libraries of the backend.
+
+        If the backend is not recorded, these are all networks in the logs.
+        """
         if self.backend is None:
             return self.carried
         return [one for one in self.carried if one.library in _LIBRARIES[self.backend]]
 
     @property
     def slow(self) -> list[Carrier]:
-        """The `decisive` networks that use TCP although the fabric has a faster protocol."""
+        """The networks in `decisive` that use TCP, although the fabric has a faster protocol.
+
+        Empty if the fabric has no faster protocol than TCP.
+        """
         if not PROFILES[self.wanted].fast:
             return []
         return [one for one in self.decisive if one.kind == "tcp"]
 
     @property
     def known(self) -> bool:
-        """Whether the logs show the kind of at least one of the `decisive` networks."""
+        """Whether the kind of at least one network in `decisive` is "fast" or "tcp"."""
         return any(one.kind != "unknown" for one in self.decisive)
 
 

@@ -138,7 +138,13 @@ def short(steps: int) -> dict[str, Argument]:
 
 
 class _Window(NamedTuple):
-    """A logged rate, with its step and its time in milliseconds."""
+    """A rate that a trial logged.
+
+    Attributes:
+        step: number of the step after which the rate was logged.
+        time_ms: time when the log line was written, in milliseconds since 1970.
+        rate: the rate since the previous log line.
+    """
 
     step: float
     time_ms: float

@@ -1,4 +1,7 @@
-"""Contracts of texts: downloaded and packed from a small package, and refused if invalid."""
+"""Download and pack the text data set that a contract describes, and reject invalid contracts.
+
+The downloaded text is a small dictionary in a Debian package.
+"""
 
 from __future__ import annotations
 

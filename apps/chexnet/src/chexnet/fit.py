@@ -167,7 +167,10 @@ class FitLog:
 
 
 def _train_settings(settings: FitSettings) -> TrainSettings:
-    """Return the equivalent options of `train`, which determine how images are read."""
+    """Return the options of `train` that determine how images are read.
+
+    Their values are the values of the options with the same names in `settings`.
+    """
     return TrainSettings(
         data=settings.data, synthetic=settings.synthetic, size=settings.size,
         channels=settings.channels, batch_size_per_rank=settings.batch_size_per_rank,

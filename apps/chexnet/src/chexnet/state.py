@@ -116,7 +116,10 @@ class Trained:
         )
 
     def own_state(self) -> dict[str, Any]:
-        """Return what a checkpoint describes: the network, and the rate for `--initial-rate`."""
+        """Return the entry `about`, which this app adds to a checkpoint.
+
+        It describes the network and its data, and has the learning rate for `--initial-rate`.
+        """
         return {"about": {
             "model": self.network.name, "size": self.settings.size,
             "channels": int(self.settings.channels), "findings": list(self.data.findings),

@@ -64,7 +64,10 @@ class Library(ABC):
 
     @property
     def most_elements(self) -> int | None:
-        """Largest number of elements of a block of a buffer, or None if there is no limit."""
+        """The largest number of elements that one rank can send to another one in a call.
+
+        None: the library has no limit.
+        """
         return None
 
     @abstractmethod

@@ -160,13 +160,15 @@ class Measurement:
         return found
 
     def sizes(self, operation: Operation) -> list[tuple[int, int]]:
-        """Return (size, number of elements of a block) for the requested sizes.
+        """Return (size in bytes, number of elements in a block) for the requested sizes.
+
+        The larger buffer of an operation consists of one block, or of one block for each rank.
 
         Of sizes with the same number of elements, only the first is returned: all sizes that are
         too small for one element per block are measured as one size.
 
         Raises:
-            ArgumentError: the library cannot count the elements of a block.
+            ArgumentError: a block has more elements than the library can count.
         """
         if not operation.is_sized:
             return [(0, 0)]

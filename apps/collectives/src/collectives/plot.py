@@ -79,7 +79,10 @@ def draw(runs: Sequence[Results], folders: Sequence[Path]) -> Figure:
 
 
 def fitted(fit: Fit) -> Iterator[tuple[list[float], list[float]]]:
-    """Yield sizes in bytes and times in microseconds of each range of a fit."""
+    """Yield a line for each range of sizes in a fit: sizes in bytes, fitted times in microseconds.
+
+    In each range of sizes, another latency and another bandwidth were fitted.
+    """
     for one in fit.ranges:
         ratio = one.to_bytes / one.from_bytes
         sizes = [one.from_bytes * ratio ** (step / STEPS) for step in range(STEPS + 1)]

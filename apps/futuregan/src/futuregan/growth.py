@@ -22,7 +22,7 @@ class BatchSizes:
     stages: tuple[tuple[int, int], ...]
 
     def at(self, size: int) -> int:
-        """Return the number of clips for frames of `size` pixels."""
+        """Return the number of clips for frames with a side of `size` pixels."""
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
@@ -37,6 +37,9 @@ class BatchSizes:
 
 def batch_sizes(text: str) -> BatchSizes:
     """Return the batch sizes in a text: `COUNT`, or `SIZE:COUNT,…` with ascending sizes from 4.
+
+    COUNT is the number of clips per step and rank. It holds from frames with a side of SIZE pixels
+    up to the next SIZE.
 
     Raises:
         argparse.ArgumentTypeError: the text is malformed.

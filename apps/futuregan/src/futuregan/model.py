@@ -210,7 +210,7 @@ class Encoder(nn.Module):
     def forward(self, clip: Tensor, fade: float) -> list[Tensor]:
         """Return the features of each level, from level 0 to the level of the frames of `clip`.
 
-        The features of a level are taken before the layer that halves the frames.
+        The features of a level are taken before the layer that halves width and height.
 
         Args:
             clip: (N, C, T, H, W).

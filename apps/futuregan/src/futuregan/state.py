@@ -89,7 +89,11 @@ class Trained:
         """Do nothing before a checkpoint, because no rank has state of its own."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network that `evaluate` and `predict` need."""
+        """Return the entry `about`, which this app adds to a checkpoint.
+
+        `evaluate` and `predict` need it. It describes the network, its growth stage at the time of
+        the checkpoint, and the option `--every`.
+        """
         return {"about": {
             "shape": dataclasses.asdict(self.data.shape), "size": self.stage.size,
             "fade": self.stage.fade, "every": self.settings.every,

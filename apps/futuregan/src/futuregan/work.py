@@ -124,7 +124,11 @@ def step_operations(
 
 
 def main() -> None:
-    """Print the operations of a training step for all sizes as JSON."""
+    """Print the file work.json.
+
+    For each side of the frames in `SIZES`, it has the number of floating-point operations of each
+    layer in a training step.
+    """
     write({str(size): describe(size) for size in SIZES})
 
 

@@ -207,7 +207,7 @@ class Trained:
         )
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network."""
+        """Return the app's entry `about` of a checkpoint, which describes the network."""
         settings = self.run.settings
         return {"about": {
             "model": settings.model, "size": settings.size, "precision": settings.precision,

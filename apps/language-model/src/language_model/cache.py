@@ -10,8 +10,8 @@ class Cache:
     """The keys and values of a batch of sequences of different lengths, in each attention layer.
 
     Each sequence has a slot for each of its positions, so that sequences need not begin or end
-    together. A pass may read a token of a sequence several times at the same position, to fill a
-    pass in which other sequences have more tokens.
+    together. A pass has the same number of tokens for each sequence. If a sequence has fewer new
+    tokens than the others, its last token is repeated as padding, at the same position.
 
     Args:
         slots: largest number of tokens of a sequence.

@@ -107,7 +107,11 @@ class Trained:
         """Do nothing: the network has no running statistics that ranks would have to average."""
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network, of its data and of the layout."""
+        """Return this app's entries of a checkpoint.
+
+        They describe the network, its data and the layout, and contain the yardsticks (scores of
+        untrained models; None if they were not computed).
+        """
         network = self.network
         return {
             "about": {

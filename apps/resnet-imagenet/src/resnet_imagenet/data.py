@@ -78,7 +78,7 @@ class Making:
 
     @property
     def lanes(self) -> int:
-        """The number of pipelines that share the threads."""
+        """The number of lanes: pipelines with equal shares of the threads, used in turn."""
         return lanes(self.to, self.options)
 
     @property
@@ -92,7 +92,7 @@ class Making:
         return dataclasses.replace(self, to=dataclasses.replace(self.to, size=size))
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Producer:
-        """Start a pipeline for each of `lanes`, and return the producer of the batches."""
+        """Start a pipeline for each source in `lanes`, and return the producer of the batches."""
         sources = [map(self._inputs, lane) for lane in lanes]
         return Producer(self.to, sources, self.options, batch=self.batch)
 

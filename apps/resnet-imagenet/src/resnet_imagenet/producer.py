@@ -33,7 +33,10 @@ Batch = tuple[Tensor, Tensor]
 
 
 def lanes(to: Preprocessing, options: PipelineOptions) -> int:
-    """Return the number of lanes that share the threads equally."""
+    """Return the number of lanes, which are pipelines with equal shares of the threads.
+
+    The lanes work at the same time, and make the batches in turn.
+    """
     shared = to.native is None and options.device == "cpu" and options.threads % LANES == 0
     return LANES if shared else 1
 

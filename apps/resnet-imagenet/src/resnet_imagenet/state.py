@@ -99,7 +99,10 @@ class Trained:
             self.strategy.average(b for b in network.buffers() if b.is_floating_point())
 
     def own_state(self) -> dict[str, Any]:
-        """Return the description of the network, and the bad records found so far."""
+        """Return this app's entries of a checkpoint.
+
+        They are the description of the network, and the bad records that were found so far.
+        """
         return {"about": self.data.describe(self.settings), "bad_records": self.data.bad.found}
 
     def own_result(self) -> dict[str, Any]:

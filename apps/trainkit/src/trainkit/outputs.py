@@ -73,7 +73,7 @@ def is_finished(folder: Path, resume: str, warn: Callable[[str], None]) -> bool:
 
 
 def start_new(folder: Path, environment: Mapping[str, Any]) -> metrics.MetricsLog:
-    """Start a run without checkpoints in `folder`, and return its metrics log.
+    """Start a run that writes no checkpoints, and return its metrics log in `folder`.
 
     Call this function on rank 0 only.
 

@@ -80,7 +80,7 @@ class Training(Protocol):
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return entries for a checkpoint, in addition to the parts and the progress."""
+        """Return the entries that the app adds to a checkpoint, besides parts and progress."""
         ...
 
     def own_result(self) -> Mapping[str, Any]:

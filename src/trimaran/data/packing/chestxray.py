@@ -274,7 +274,8 @@ def assigned(found: Mapping[str, str], rows: Iterable[Row], classes: list[str]) 
 def unpack(contract: ChestXray14, source: Path, folder: Path, reporter: Reporter) -> Path:
     """Return the folder of the images, after unpacking the archives in `source` into `folder`.
 
-    Archives that an earlier call unpacked are not unpacked again. A killed call can be repeated.
+    Archives that an earlier call of this function unpacked are skipped. A killed call can be
+    repeated.
 
     Raises:
         RunError: an archive is damaged, or the disk has too little free space.

@@ -160,9 +160,11 @@ def scan(task: Task, advance: Advance) -> tuple[str, Found]:
 
 
 def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[str]]:
-    """Return a task for each class, and the names of the other members of the training tar.
+    """Find the tar of each class in the tar of the training images.
 
-    The tar of the training images contains one tar for each class.
+    Returns:
+        For each class, the task that lists the images in its tar; and the names of the other
+        members of the tar of the training images.
     """
     path = root / TRAIN
     with readable(path):

@@ -190,7 +190,11 @@ def _refuse_untaught(table: Path, rows: Mapping[str, Row], found: Listing) -> No
 
 
 def _refuse_doubtful(table: Path, rows: Mapping[str, Row], names: Sequence[str]) -> None:
-    """Reject class names that are probably wrong: two names in one, or two names of one class."""
+    """Reject class names that are probably wrong.
+
+    Examples are `cat/dog`, if `cat` and `dog` are also classes (a wrong separator), and two
+    spellings of one name, such as `Cat` and `cat`.
+    """
     seen: dict[str, str] = {}
     doubts = {name: doubt for name in names if (doubt := _doubt(name, names, seen))}
     for row in sorted(rows.values()):

@@ -48,7 +48,7 @@ class Motion(strict.Model):
 
 
 class MovingSplit(Counted):
-    """A split, and the name of the IDX file from which the moving images of its sequences come."""
+    """A split, and the name of an IDX file; its images move in the sequences of the split."""
 
     images: FileName
 
@@ -65,7 +65,7 @@ class Moving(OfSequences, OfArrays):
     splits: dict[Name, MovingSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of all files of the data set whose images move, including labels."""
+        """Return the names of all files to download: images and labels of the other data set."""
         return {split.images for split in self.splits.values()} | set(self.files)
 
     @model_validator(mode="before")

@@ -76,8 +76,8 @@ def pack(
             _make(jobs, state, finished, workers, reporter)
             _refuse_empty(jobs, finished)
             _refuse_untaught(source, jobs, finished)
-            if anew := sum(done.encoded for done in finished.values()):
-                reporter.note(f"  {anew:,} images were re-encoded, because they have an EXIF"
+            if re_encoded := sum(done.encoded for done in finished.values()):
+                reporter.note(f"  {re_encoded:,} images were re-encoded, because they have an EXIF"
                               " orientation or some apps could not decode them")
             dataset = _describe(source, options, encoding, jobs, finished)
             complete(folder, dataset, [bad for job in jobs for bad in finished[job.stem].bad])
@@ -124,7 +124,7 @@ def _jobs(
 
 
 def _kept(jobs: list[Job], state: Path, workers: int, reporter: Reporter) -> dict[str, Done]:
-    """Return the shards that an earlier call finished and that have not changed, by name."""
+    """Return the unchanged shards that an earlier, interrupted packing finished, by name."""
     noted = [(job.folder, state / f"{job.stem}.json") for job in jobs]
     tasks = [task for task in noted if task[1].is_file()]
     kept: dict[str, Done] = {}
@@ -198,12 +198,12 @@ def make(job: Job, advance: Advance) -> Done:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
     bad: list[Bad] = []
-    anew: list[str] = []
+    re_encoded: list[str] = []
     shard = formats.write_shard(
-        job.options.format, part, job.stem, job.kind, _records(job, bad, anew, advance)
+        job.options.format, part, job.stem, job.kind, _records(job, bad, re_encoded, advance)
     )
     done = Done(
-        stem=job.stem, shard=shard if shard.samples else None, bad=bad, encoded=len(anew)
+        stem=job.stem, shard=shard if shard.samples else None, bad=bad, encoded=len(re_encoded)
     )
     if job.skip_bad or not bad:
         if done.shard:
@@ -214,23 +214,23 @@ def make(job: Job, advance: Advance) -> Done:
 
 
 def _records(
-    job: Job, bad: list[Bad], anew: list[str], advance: Advance
+    job: Job, bad: list[Bad], re_encoded: list[str], advance: Advance
 ) -> Iterator[Record]:
     """Yield the records of the shard that `job` describes.
 
     Images that cannot be decoded are added to `bad`. The names of re-encoded images are added to
-    `anew`.
+    `re_encoded`.
     """
     for key, sample in job.chosen:
         try:
-            frames = _frames(job, sample, anew)
+            frames = _frames(job, sample, re_encoded)
             yield Record(key, sample.name, sample.labels, frames, job.encoding)
         except pictures.BadImage as error:
             bad.append((sample.name, str(error)))
         advance(1)
 
 
-def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, ...]:
+def _frames(job: Job, sample: listing.Sample, re_encoded: list[str]) -> tuple[bytes, ...]:
     resize, quality = job.options.resize, job.options.quality
     if sample.clip:
         return sequences.video_frames(job.root / sample.file, sample.clip, resize, quality)
@@ -238,7 +238,7 @@ def _frames(job: Job, sample: listing.Sample, anew: list[str]) -> tuple[bytes, .
     if resize is not None:
         return sequences.each(stored, lambda content: pictures.scaled(content, resize, quality))
     found = sequences.each(stored, pictures.checked)
-    anew += [sample.name for one, other in zip(stored, found, strict=True) if one != other]
+    re_encoded += [sample.name for one, other in zip(stored, found, strict=True) if one != other]
     return found
 
 
@@ -292,7 +292,7 @@ def _describe(
     resize = options.resize
     width, height = (None, None) if resize is None or isinstance(resize, int) else resize
     encodes = resize is not None or source.has_videos
-    anew = any(done.encoded for done in finished.values())
+    re_encoded = any(done.encoded for done in finished.values())
     return Dataset(
         name=options.name, format=options.format, classes=source.classes,
         labels=source.kind.labels, sample=source.kind.sample,
@@ -304,7 +304,7 @@ def _describe(
         origin=Origin(
             contents=source.contents, order_seed=ORDER_SEED, encoder=pictures.ENCODER,
             decoder=videos.decoder() if source.has_videos else None, resize=resize,
-            quality=options.quality if encodes else pictures.QUALITY if anew else None,
+            quality=options.quality if encodes else pictures.QUALITY if re_encoded else None,
             skipped=sum(len(done.bad) for done in finished.values()),
         ),
     )

@@ -259,7 +259,7 @@ class _Split:
         while (shard := self._kept()) is not None:
             self.shards.append(shard)
         self.skipped = sum(shard.samples for shard in self.shards)
-        """Number of documents in the shards that an earlier call finished.
+        """Number of documents in shards that an earlier, interrupted packing finished.
 
         These documents are not packed again.
         """
@@ -273,7 +273,10 @@ class _Split:
         return f"{self._name}-{len(self.shards):05d}"
 
     def _kept(self) -> Shard | None:
-        """Return the next shard if an earlier call finished it and it is unchanged, else None."""
+        """Return the next shard if an earlier packing finished it and it is unchanged, else None.
+
+        The earlier packing was interrupted.
+        """
         if not self._note.is_file():
             return None
         done = packer.still_there((self._folder, self._note), lambda amount: None)
@@ -307,7 +310,7 @@ class _Packing:
     """A writer of the shards of all splits.
 
     Attributes:
-        kept: the shards that an earlier call finished.
+        kept: the shards that an earlier, interrupted packing finished.
         unknown: number of "unknown" tokens, which replace text outside of the vocabulary. Shards in
             `kept` are not counted.
     """
@@ -323,8 +326,8 @@ class _Packing:
     def add(self, batch: list[tuple[str, bytes]], advance: Advance) -> None:
         """Add the documents of `batch` to the shards.
 
-        Documents in shards that an earlier call finished are left out. Each element of `batch` is
-        the split and the content of a document.
+        Documents are left out if they are in a shard that an earlier, interrupted packing finished.
+        Each element of `batch` is the split and the content of a document.
         """
         new = []
         for split, content in batch:

@@ -41,8 +41,8 @@ def refuse_used(folder: Path) -> None:
 def notes(folder: Path, plan: Mapping[str, Any]) -> Iterator[Path]:
     """Yield the folder with the notes of an unfinished packing.
 
-    The output folder is locked during the `with` block. Notes of an earlier call are used only if
-    that call had the same source and options.
+    The output folder is locked during the `with` block. Notes of an earlier, interrupted packing
+    are used only if it had the same source and options.
 
     Args:
         folder: a new or empty folder, or the folder of an unfinished packing.

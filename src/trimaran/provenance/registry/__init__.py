@@ -139,7 +139,7 @@ def pull(
     return store.pulled(
         image.name, engine.name, reference, offer.digest,
         content=_definition(image, known, reporter), size=size,
-        origin=f"{client.repository}@{offer.pin}",
+        origin=f"{client.repository}@{offer.pin}", architecture=image.architecture,
     )
 
 

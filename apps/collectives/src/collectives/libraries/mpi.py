@@ -126,7 +126,10 @@ class Mpi(Library):
 
     @property
     def most_elements(self) -> int | None:
-        """Largest number of elements of a block of a buffer, or None if there is no limit."""
+        """The largest number of elements that one rank can send to another one in a call.
+
+        None: the library has no limit.
+        """
         return None if MPI.Get_version() >= (4, 0) else LARGEST_COUNT
 
     def call(self, operation: Operation, send: Tensor | None, receive: Tensor | None) -> Call:

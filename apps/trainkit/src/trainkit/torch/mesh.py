@@ -99,8 +99,9 @@ def seed_by_coordinates(seed: int, strategy: TorchStrategy, shared: Collection[s
 class MeshRandomState(RandomState):
     """The states of the random number generators of a mesh as a part of a checkpoint.
 
-    A training that resumes in the same mesh draws the same numbers as without an interruption. In
-    another mesh, the ranks get new seeds, which depend on the state in the checkpoint.
+    A training that resumes in the same mesh draws the same numbers as without an interruption. If
+    it resumes in a mesh with other axes or sizes, the ranks get new seeds, which depend on the
+    state in the checkpoint.
     """
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,7 +109,11 @@ class MeshRandomState(RandomState):
         return {**super().state_dict(), "mesh": axes_of(self._strategy)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state of this rank; in another mesh, set new seeds from the checkpoint."""
+        """Restore the state of this rank, if the training has the same mesh as the checkpoint.
+
+        If axes or sizes of the mesh differ, the generators get new seeds instead, which are
+        computed from the state of rank 0 in the checkpoint.
+        """
         if state["mesh"] == axes_of(self._strategy):
             super().load_state_dict(state)
         else:
