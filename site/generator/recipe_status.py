@@ -59,7 +59,7 @@ class Number:
 
     @property
     def cited(self) -> str:
-        """The source, followed by its date if it has one."""
+        """The source of the published value, followed by the date of the source if it is known."""
         return self.source if self.date is None else f"{self.source}, {self.date}"
 
 

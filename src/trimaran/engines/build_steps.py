@@ -276,7 +276,10 @@ class Container(Engine):
         )
 
     def _horovod(self, image: Image, below: BuiltImage | None) -> str | None:
-        """Return the build argument HOROVOD; an app image has the one of its framework image."""
+        """Return the value of the build argument HOROVOD; None for images that always have Horovod.
+
+        An app image has the value with which its framework image was built.
+        """
         if not definition.can_lack_horovod(image):
             return None
         if below is None:

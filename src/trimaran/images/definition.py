@@ -363,7 +363,7 @@ def lock_name(image: Image, name: str) -> str:
 
 
 def locks(image: Image) -> tuple[str, ...]:
-    """Return the names of the image's locks; some images lack some of these files."""
+    """Return the file names of all locks that an image can have; a file may be missing."""
     return (*(lock_name(image, name) for name in DEBIAN_LOCKS), "requirements.lock")
 
 

@@ -43,8 +43,8 @@ class RunVariant(strict.Model):
     Attributes:
         arguments: values of the options that distinguish the variants of the app.
         epochs: the epochs in order; at most `MOST_KEPT` epochs, which are evenly spaced.
-        sent: amount of data that all ranks send in one step, from the metric that the card names
-            `sent`; None: not reported.
+        sent: amount of data that all ranks send in one step: the metric that the key `sent` in the
+            app's card names; None: not reported.
     """
 
     arguments: dict[str, Argument]

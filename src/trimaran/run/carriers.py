@@ -120,7 +120,10 @@ _FAST_UCX = ("dc", "gga", "rc", "ud", "ugni")
 
 
 def read(directory: Path, wanted: FabricName) -> FabricRecord:
-    """Return the networks in `fabric.log` of a run; an unreadable file counts as empty."""
+    """Return the networks that carried the traffic between ranks, from `fabric.log` of a run.
+
+    A file that cannot be read counts as empty.
+    """
     try:
         text = read_plain(directory / LOG, LIMIT).decode(errors="replace")
     except (OSError, UsageError):

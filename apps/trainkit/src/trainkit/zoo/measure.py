@@ -28,7 +28,7 @@ that the first layer needs no gradient of its input."""
 ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
 """Kind of device -> numbers of rows of the square matrices whose products are measured."""
 CEILING_SECONDS = 1.0
-"""Minimum time, in seconds, for which the product of each order is repeated."""
+"""Minimum time, in seconds, for which the product of matrices of each size is repeated."""
 CEILING_REPETITIONS = 3
 """Minimum number of measured products of each order."""
 STATUS = Path("/proc/self/status")
