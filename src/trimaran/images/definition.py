@@ -116,7 +116,7 @@ class Image(strict.Model):
             while it runs; below a folder of the run, of the job or of the node (see `render`).
         files: file in this folder or in `containers/selftests/` -> path in the image.
         test: the path in `files` that is the self-test (see `self_test`).
-        max_megabytes: largest allowed size of the SIF in MB (10^6 bytes), which `test-image` checks.
+        max_megabytes: largest allowed size of the SIF in MB (10^6 bytes); `test-image` checks it.
     """
 
     schema_: Literal[1] = Field(alias="schema")
