@@ -73,8 +73,8 @@ class Container(Engine):
 
     Attributes:
         source: file name of the rendered definition from which the engine builds.
-        beneath: value of `Base.bootstrap` for an app image, which is built on a framework image of
-            the same engine.
+        beneath: keyword that tells the build program where it finds the framework image of an app
+            image (see `Base.bootstrap`).
         suffix: suffix of the file into which the engine pulls a base image.
         executable: path of the engine's program; its folder comes first in PATH.
     """

@@ -474,7 +474,10 @@ def self_test(image: Image) -> list[str]:
 
 
 HOROVOD_LABEL = "trimaran.horovod"
-"""Label of images that can be built without Horovod: "yes" or "no"."""
+"""Label that states whether an image contains Horovod: "yes" or "no".
+
+Only images that can be built without Horovod have this label.
+"""
 
 
 def can_lack_horovod(image: Image) -> bool:

@@ -125,7 +125,8 @@ class Rate:
         images_per_second: rate at the median of the step times.
         slow: rate, in images per second, at the upper quartile of the step times.
         fast: rate, in images per second, at the lower quartile of the step times.
-        share: operations per second, as a fraction of the ceiling.
+        share: floating-point operations per second, as a fraction of the speed of the fastest
+            matrix product that was measured on the device.
     """
 
     images_per_second: float
