@@ -201,7 +201,11 @@ class Host:
         raise no_images(self.name)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the machine-dependent parts of a run's command, such as the image's location."""
+        """Return the parts of a run's command that depend on this machine.
+
+        They are the path of Python in the virtual environment, the environment's folder, and the
+        environment variables.
+        """
         return Node(
             str(Path(built.reference, "bin/python")), built.reference,
             environment=self._environment(built),
