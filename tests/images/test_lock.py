@@ -12,9 +12,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from refusals import refused
+from trimaran.architectures import MACHINES
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition, lock, resolve
-from trimaran.images.architectures import MACHINES
 from trimaran.images.parts import PYTHONS, Source
 from trimaran.process import Result
 from trimaran.reporting import Silent
