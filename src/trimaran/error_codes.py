@@ -108,6 +108,10 @@ CODES = {
     "tls-missing": "The server does not use TLS.",
     "manifest-invalid": "The registry has no manifest of one image under the digest or tag.",
     "image-unpublished": "The registry has no image under the digest or tag.",
+    "tag-taken": "A tag that is made from the content of an image names another image already.",
+    "architecture-unpublished": "The registry has the image, but not for this architecture.",
+    "architecture-mismatch": "The image with the digest is for another processor architecture.",
+    "smoke-failed": "The training of an image failed, so the image was not published.",
     "image-other-engine": "The registry has the image in a format of another engine.",
     "audit-failed": "The vulnerability service gave no answer about the packages.",
     # recipes

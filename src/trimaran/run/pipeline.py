@@ -67,10 +67,29 @@ class Request:
         """The definition of the recipe's image."""
         return definition.load(self.recipe.recipe.image.name)
 
-    @property
+    @cached_property
     def pinned(self) -> str | None:
-        """The digest that the recipe pins; None if it pins none, or if the run is on the host."""
-        return self.recipe.recipe.image.digest if self.engine.container else None
+        """The digest that the recipe pins; None if it pins none, or if the run is on the host.
+
+        Recipes pin a SIF; for another engine, it is the image that was published with the SIF.
+
+        Raises:
+            UsageError: The recipe pins images for other architectures only.
+        """
+        choice, architecture = self.recipe.recipe.image, self.image.architecture
+        if self.engine.form is None or choice.digest is None:
+            return None
+        digest = choice.digest_for(architecture)
+        if digest is None:
+            raise UsageError(
+                f"{self.recipe.name} pins {choice.name} for {', '.join(choice.digest)}, not for"
+                f" {architecture}", code="architecture-mismatch",
+                hint="run it on a machine of that architecture, or copy the recipe and set"
+                " image.digest to null",
+            )
+        from trimaran.provenance import digests  # only for recipes with a digest
+
+        return digests.counterpart(choice.name, digest, self.engine.form)
 
 
 @dataclass(frozen=True)
