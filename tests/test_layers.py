@@ -29,10 +29,11 @@ for name, *below in (
     ("images", "net"), ("launch", "ground"), ("engines", "images", "launch"),
     ("provenance", "engines"),
     ("run", "provenance", "recipes"), ("verdict", "run"), ("report", "verdict"),
-    ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
+    ("publishing", "verdict"), ("bundles", "run"), ("cluster", "report"), ("compare", "report"),
     ("evidence", "report"), ("plan", "report"),
     ("inventory", "report"), ("doctor", "cluster"), ("tune", "compare"),
-    ("cli", "bundles", "doctor", "evidence", "inventory", "plan", "tune"),
+    ("cli", "bundles", "doctor", "evidence", "inventory", "plan", "publishing",
+     "tune"),
 ):
     BELOW[name] = {*below}.union(*(BELOW[one] for one in below))
 

@@ -511,7 +511,7 @@ def contents(image: Image) -> dict[Architecture, str]:
 
 
 def content_tag(image: Image) -> str:
-    """Return the tag that names `image` by its content: a part of `content_of`, and the architecture.
+    """Return the tag made from the content of `image`: digits of `content_of`, and the architecture.
 
     Another definition has another tag, so that a registry need never move such a tag.
     """

@@ -43,8 +43,8 @@ class Publication(strict.Model):
     Attributes:
         image: name of the image definition.
         form: `sif` for Apptainer, `oci` for Podman and others.
-        architecture: architecture of the image; files of older versions, which do not state it, list
-            images for amd64.
+        architecture: architecture of the image; files of older versions, which do not state it,
+            list images for amd64.
         reference: address in the registry, `HOST[:PORT]/NAMESPACE/IMAGE:TAG`.
         digest: digest of the image in its engine, which a recipe pins.
         manifest: digest of the manifest in the registry.
@@ -159,7 +159,7 @@ def counterpart(image: str, digest: str, form: Form) -> str:
 def record(new: Publication, path: Path) -> None:
     """Add the publication `new` to the file `path`; it replaces an entry with the same reference.
 
-    If the tag of the release now points to `new`, it no longer points to the image of another entry.
+    If the tag of the release was moved from another entry to `new`, that entry loses the tag.
 
     Raises:
         BuildError: The file cannot be written; the message contains the digests.

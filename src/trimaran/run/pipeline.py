@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
@@ -47,6 +48,7 @@ class Request:
         extension: additions to the image.
         queued: whether a batch system starts the tasks on the nodes that the recipe requests.
         to_come: whether another run writes `initial` before this run starts.
+        architecture: architecture of the image; None: that of this machine.
     """
 
     recipe: RecipeFile
@@ -61,11 +63,13 @@ class Request:
     extension: Extension = field(default_factory=Extension)
     queued: bool = False
     to_come: bool = False
+    architecture: Architecture | None = None
 
     @cached_property
     def image(self) -> Image:
         """The definition of the recipe's image."""
-        return definition.load(self.recipe.recipe.image.name)
+        image = definition.load(self.recipe.recipe.image.name)
+        return definition.on(image, self.architecture) if self.architecture else image
 
     @cached_property
     def pinned(self) -> str | None:

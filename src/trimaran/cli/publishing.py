@@ -1,0 +1,115 @@
+"""The command `publish`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+from click import Choice
+
+from trimaran.cli.common import app, command, load_image, say, terminal
+from trimaran.cli.supply_chain import (
+    AllOf,
+    Insecure,
+    OptionalImage,
+    Registry,
+    ask_passphrase,
+    one_of,
+)
+from trimaran.engines.selection import select
+from trimaran.images.architectures import ARCHITECTURES, Architecture
+
+if TYPE_CHECKING:
+    from trimaran.site_file import Site
+
+
+PROGRAMS = {"sif": "apptainer", "oci": "podman"}
+"""A dictionary that maps the format of an image to the engine that makes it."""
+
+
+@command(app, network=True)
+def publish(
+    site: Site,
+    image: OptionalImage = None,
+    all_of: AllOf = None,
+    place: Registry = None,
+    arch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arch", click_type=Choice(ARCHITECTURES),
+            help="Architecture to publish (repeatable); all by default.",
+        ),
+    ] = None,
+    form: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--form", click_type=Choice(list(PROGRAMS)),
+            help="Format to publish (repeatable); both by default.",
+        ),
+    ] = None,
+    sign: Annotated[
+        bool, typer.Option(help="Sign the SIF with a key of Apptainer's keyring.")
+    ] = True,
+    key_index: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", show_default=False,
+            help="Number of the private key in `apptainer key list --secret`.",
+        ),
+    ] = None,
+    sbom: Annotated[
+        Path, typer.Option("--sbom", metavar="DIR", help="Folder for the bills of materials.")
+    ] = Path("sbom"),
+    name: Annotated[
+        Literal["yes", "no", "only"],
+        typer.Option(
+            "--name", help="Whether the tag of the version is moved to the images; only: they "
+                           "are pushed already.",
+        ),
+    ] = "yes",
+    pin: Annotated[
+        bool, typer.Option("--pin", help="Write the digests into the recipes with these images.")
+    ] = False,
+    insecure: Insecure = False,
+) -> None:
+    """Build, test, sign and push an image for all architectures.
+
+    An image is pushed only if its self-test and its smoke recipe with two ranks pass. The digests
+    are written into containers/digests.yaml. If the command was stopped, repeat it: images that the
+    registry has already are pulled and tested again, not built.
+
+    Example: trimaran publish torch-cpu --registry ghcr.io/OWNER/trimaran
+    """
+    from trimaran import paths, publishing
+    from trimaran.provenance import registry, signing
+    from trimaran.publishing import needs, pins
+
+    one_of(image, all_of)
+    paths.refuse_installed(paths.repository())
+    models = needs.images_of(all_of) if all_of else [load_image(str(image))]
+    wanted = cast("list[Architecture]", arch or [])
+    plans = [(model, publishing.choose(model, wanted)) for model in models]
+    forms = form or list(PROGRAMS)
+    signs = sign and "sif" in forms and name != "only"
+    order = publishing.Order(
+        registry=registry.configured(place, site), insecure=insecure, site=site,
+        engines=[select(PROGRAMS[one]) for one in dict.fromkeys(forms)],
+        key=signing.choose_key(key_index) if signs else None, ask=_asked_once(), materials=sbom,
+    )
+    for model, architectures in plans:
+        if name != "only":
+            for one in publishing.publish(model, architectures, order, terminal()):
+                say(f"{one.reference}@{one.manifest}")
+    for model, architectures in plans if name != "no" else []:
+        publishing.name(model, architectures, order, terminal())
+    for model, _ in plans if pin else []:
+        for path in pins.pin(model):
+            say(path, err=True)
+
+
+def _asked_once() -> Callable[[], str]:
+    """Return a function that asks for the passphrase at its first call and then remembers it."""
+    return functools.cache(ask_passphrase)
