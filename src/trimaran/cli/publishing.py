@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
-from click import Choice
 
 from trimaran.cli.common import app, command, load_image, say, terminal
 from trimaran.cli.supply_chain import (
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 PROGRAMS = {"sif": "apptainer", "oci": "podman"}
 """A dictionary that maps the format of an image to the engine that makes it."""
 
+# Typer accepts several values of an Enum, but not of a Literal.
+Processor = Enum("Processor", {name: name for name in ARCHITECTURES})
+Program = Enum("Program", {name: name for name in PROGRAMS})
+
 
 @command(app, network=True)
 def publish(
@@ -37,18 +41,12 @@ def publish(
     all_of: AllOf = None,
     place: Registry = None,
     arch: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arch", click_type=Choice(ARCHITECTURES),
-            help="Architecture to publish (repeatable); all by default.",
-        ),
+        list[Processor] | None,
+        typer.Option("--arch", help="Architecture to publish (repeatable); all by default."),
     ] = None,
     form: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--form", click_type=Choice(list(PROGRAMS)),
-            help="Format to publish (repeatable); both by default.",
-        ),
+        list[Program] | None,
+        typer.Option("--form", help="Format to publish (repeatable); both by default."),
     ] = None,
     sign: Annotated[
         bool, typer.Option(help="Sign the SIF with a key of Apptainer's keyring.")
@@ -90,9 +88,9 @@ def publish(
     one_of(image, all_of)
     paths.refuse_installed(paths.repository())
     models = needs.images_of(all_of) if all_of else [load_image(str(image))]
-    wanted = cast("list[Architecture]", arch or [])
+    wanted = cast("list[Architecture]", [one.value for one in arch or []])
     plans = [(model, publishing.choose(model, wanted)) for model in models]
-    forms = form or list(PROGRAMS)
+    forms = [one.value for one in form or Program]
     signs = sign and "sif" in forms and name != "only"
     order = publishing.Order(
         registry=registry.configured(place, site), insecure=insecure, site=site,

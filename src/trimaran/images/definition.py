@@ -511,7 +511,7 @@ def contents(image: Image) -> dict[Architecture, str]:
 
 
 def content_tag(image: Image) -> str:
-    """Return the tag made from the content of `image`: digits of `content_of`, and the architecture.
+    """Return the tag made from the content of `image`: hash (`content_of`) and architecture.
 
     Another definition has another tag, so that a registry need never move such a tag.
     """
