@@ -20,7 +20,7 @@ from trimaran.cli.supply_chain import (
     one_of,
 )
 from trimaran.engines.selection import select
-from trimaran.images.architectures import ARCHITECTURES, Architecture
+from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
@@ -29,9 +29,19 @@ if TYPE_CHECKING:
 PROGRAMS = {"sif": "apptainer", "oci": "podman"}
 """A dictionary that maps the format of an image to the engine that makes it."""
 
-# Typer accepts several values of an Enum, but not of a Literal.
-Processor = Enum("Processor", {name: name for name in ARCHITECTURES})
-Program = Enum("Program", {name: name for name in PROGRAMS})
+
+class Processor(Enum):
+    """A value of `--arch`; Typer accepts several values of an Enum, but not of a Literal."""
+
+    amd64 = "amd64"
+    arm64 = "arm64"
+
+
+class Format(Enum):
+    """A value of `--form`."""
+
+    sif = "sif"
+    oci = "oci"
 
 
 @command(app, network=True)
@@ -45,7 +55,7 @@ def publish(
         typer.Option("--arch", help="Architecture to publish (repeatable); all by default."),
     ] = None,
     form: Annotated[
-        list[Program] | None,
+        list[Format] | None,
         typer.Option("--form", help="Format to publish (repeatable); both by default."),
     ] = None,
     sign: Annotated[
@@ -90,7 +100,7 @@ def publish(
     models = needs.images_of(all_of) if all_of else [load_image(str(image))]
     wanted = cast("list[Architecture]", [one.value for one in arch or []])
     plans = [(model, publishing.choose(model, wanted)) for model in models]
-    forms = [one.value for one in form or Program]
+    forms = [one.value for one in form or Format]
     signs = sign and "sif" in forms and name != "only"
     order = publishing.Order(
         registry=registry.configured(place, site), insecure=insecure, site=site,
