@@ -1,4 +1,4 @@
-"""Train with two ranks in an image before it is published."""
+"""Train in an image before it is published, with two ranks if a recipe does."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from trimaran.site_file import Site
 from trimaran.verdict import run_verdict
 
 RANKS = 2
-"""Number of ranks of the training, which is the smallest that communicates."""
+"""Preferred number of ranks of the training: the smallest that communicates."""
 
 
 def recipe_of(image: Image) -> RecipeFile | None:
-    """Return the smoke recipe that trains with two ranks on one node, or None.
+    """Return the smoke recipe of `image` for one node, or None.
 
-    If there are several, the one with the shortest name is returned: it has no variant.
+    If there are several, it is one with two ranks, and with the shortest name: it has no variant.
     """
     fitting = []
     for name in library.names():
         recipe = library.definition(name)
-        place = recipe.resources
         if (
             recipe.image.name == image.name and recipe.purpose == "smoke" and recipe.series is None
-            and place.nodes * place.tasks_per_node == RANKS
             and not pipeline.needs_batch_system(recipe)
         ):
-            fitting.append(name)
-    return library.load(min(fitting, key=lambda name: (len(name), name))) if fitting else None
+            fitting.append((recipe.resources.tasks_per_node != RANKS, len(name), name))
+    return library.load(min(fitting)[-1]) if fitting else None
 
 
 def train(
@@ -47,7 +45,7 @@ def train(
     """
     file = recipe_of(image)
     if file is None:
-        return f"not trained: no smoke recipe with {RANKS} ranks uses the image"
+        return "not trained, because no smoke recipe for one node uses the image"
     choice = file.recipe.image.model_copy(update={"digest": built.digest})
     recipe = replace(file, recipe=file.recipe.model_copy(update={"image": choice}))
     directory = pipeline.execute(pipeline.Request(
