@@ -92,7 +92,7 @@ def test_what_all_jobs_pushed_is_merged(merge: ModuleType, tmp_path: Path) -> No
     ]
     assert merge.main(files) == 0
     assert len(digests.known()) == 3
-    assert digests.find("resnet-imagenet-torch-cpu", "sif", tag="0.1.0-sif") == app
+    assert digests.with_digest("resnet-imagenet-torch-cpu", "sif", app.digest) == app
 
 
 def test_a_new_push_takes_the_place_of_an_old_one(merge: ModuleType, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 import tinyapp
 from registries import DockerRegistry, running
+from trimaran import paths
 from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
 from trimaran.images import architectures
@@ -64,6 +65,7 @@ def project(
 ) -> Project:
     root = tmp_path / "project"
     shutil.copytree(place, root)
+    shutil.copy(paths.repository() / "containers/licences.yaml", root / "containers")
     home = tmp_path / "home"
     home.mkdir()
     namespace = f"{harbour.host}/{tmp_path.name.lower().replace('_', '-')}"  # empty in each test
