@@ -24,12 +24,12 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
+from trimaran.hostfacts import Architecture
 from trimaran.images import definition
 from trimaran.inventory import catalog
 from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms, logins
-from trimaran.hostfacts import Architecture
 from trimaran.provenance.registry.api import (
     Client,
     Content,
@@ -458,14 +458,13 @@ def test_what_is_no_digest_is_not_taken_for_a_tag(digest: str) -> None:
 @pytest.mark.parametrize("name", definition.names())
 def test_every_image_has_tags_that_registries_take(name: str) -> None:
     image = definition.load(name)
-    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
     tags = set()
-    for form in (sif, PODMAN):
-        names = form.names(image)
+    for form in forms.SUFFIXES:
+        names = forms.names(form, image)
         for tag in (names.content, names.index, names.release):
             tags.add(tag)
             Publication(  # which refuses a reference that is none
-                image=name, form=form.name, reference=f"ghcr.io/owner/trimaran/{name}:{tag}",
+                image=name, form=form, reference=f"ghcr.io/owner/trimaran/{name}:{tag}",
                 digest=LAYER, manifest=LAYER, size=1, content="0" * 64, release=tag,
             )
     assert len(tags) == 6

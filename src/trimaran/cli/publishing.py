@@ -19,15 +19,11 @@ from trimaran.cli.supply_chain import (
     ask_passphrase,
     one_of,
 )
-from trimaran.engines.selection import select
+from trimaran.engines import Form
 from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
-
-
-PROGRAMS = {"sif": "apptainer", "oci": "podman"}
-"""A dictionary that maps the format of an image to the engine that makes it."""
 
 
 class Processor(Enum):
@@ -100,11 +96,11 @@ def publish(
     models = needs.images_of(all_of) if all_of else [load_image(str(image))]
     wanted = cast("list[Architecture]", [one.value for one in arch or []])
     plans = [(model, publishing.choose(model, wanted)) for model in models]
-    forms = [one.value for one in form or Format]
+    forms = list(dict.fromkeys(one.value for one in form or Format))
     signs = sign and "sif" in forms and name != "only"
     order = publishing.Order(
         registry=registry.configured(place, site), insecure=insecure, site=site,
-        engines=[select(PROGRAMS[one]) for one in dict.fromkeys(forms)],
+        forms=cast("list[Form]", forms),
         key=signing.choose_key(key_index) if signs else None, ask=_asked_once(), materials=sbom,
     )
     for model, architectures in plans:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.engines import BuiltImage, Engine, image_contents, require
+from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.hostfacts import Architecture
@@ -26,6 +26,9 @@ from trimaran.publishing import smoke
 from trimaran.reporting import Reporter
 from trimaran.site_file import Site
 
+ENGINES: dict[Form, str] = {"sif": "apptainer", "oci": "podman"}
+"""Format -> name of the engine that builds, tests and pushes images in this format."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -34,7 +37,7 @@ class Order:
     Attributes:
         registry: `HOST[:PORT]/NAMESPACE`; None: no registry is configured, which is an error.
         insecure: allow HTTP without TLS.
-        engines: the engines that build, test and push: one for each format.
+        forms: the formats that are published.
         key: the private key that signs the SIF; None: it is not signed.
         ask: function that returns the passphrase of the key.
         materials: folder for the software bills of materials.
@@ -43,7 +46,7 @@ class Order:
 
     registry: str | None
     insecure: bool
-    engines: Sequence[Engine]
+    forms: Sequence[Form]
     key: signing.Key | None
     ask: Callable[[], str]
     materials: Path
@@ -76,11 +79,13 @@ def publish(
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for architecture in architectures:
         require_processor(architecture)
+    engines = [selection.select(ENGINES[form]) for form in order.forms]
     published = []
     for architecture in architectures:
         model = definition.on(image, architecture)
-        ready = [_tested(model, engine, client, order, reporter) for engine in order.engines]
-        for engine, built in zip(order.engines, ready, strict=True):
+        ready = [_tested(model, engine, client, order, reporter) for engine in engines]
+        _train(model, engines[0], ready[0], order.site, reporter)
+        for engine, built in zip(engines, ready, strict=True):
             one = registry.upload(forms.of(engine), client, model, built, reporter)
             digests.record(one, digests.project_path())
             published.append(one)
@@ -97,15 +102,14 @@ def name(
         BuildError: One of `architectures` is not published, or the registry fails.
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
-    for engine in order.engines:
-        form = forms.of(engine)
+    for form in order.forms:
         named = registry.publish_index(form, client, image, reporter, architectures)
-        release = form.names(image).release
+        release = forms.names(form, image).release
         reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
         for architecture in named:
             model = definition.on(image, architecture)
             known = digests.current(
-                image.name, form.name, architecture, content=definition.content_of(model),
+                image.name, form, architecture, content=definition.content_of(model),
                 release=release,
             )
             if known is not None and known.content == definition.content_of(model):
@@ -118,7 +122,7 @@ def _tested(
 ) -> BuiltImage:
     """Return the image of `engine`, which has passed its tests; a SIF is signed and described."""
     form = forms.of(engine)
-    remote = form.offer(client, form.names(model).content, model.architecture)
+    remote = form.offer(client, forms.names(form.name, model).content, model.architecture)
     built = engine.find(model, remote.digest) if remote else engine.find(model)
     if remote is not None and built is None:
         built = registry.pull(
@@ -129,14 +133,18 @@ def _tested(
         built = engine.build(model, base=None, offline=False, reporter=reporter)
     else:
         engine.test(model, built, reporter)
-    if engine is order.engines[0]:
-        reporter.note(f"  {model.name} ({model.architecture}): "
-                      + smoke.train(model, engine, built, order.site, reporter))
     if form.name == "sif":
         if remote is None and order.key is not None:
             built = _signed(model, engine, built, order.key, order.ask)
         _describe(model, engine, built, order.materials)
     return built
+
+
+def _train(
+    model: Image, engine: Engine, built: BuiltImage, site: Site, reporter: Reporter
+) -> None:
+    result = smoke.train(model, engine, built, site, reporter)
+    reporter.note(f"  {model.name} ({model.architecture}): {result}")
 
 
 def _signed(

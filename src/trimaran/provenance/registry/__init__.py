@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Collection
 
+from trimaran import engines
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
 from trimaran.hostfacts import Architecture
@@ -71,8 +72,8 @@ def push(
     form = forms.of(engine)
     client = connect(image, registry, "push to", insecure=insecure)
     published = upload(form, client, image, require(engine, image), reporter)
-    publish_index(form, client, image, reporter)
-    published = published.model_copy(update={"release": form.names(image).release})
+    publish_index(form.name, client, image, reporter)
+    published = published.model_copy(update={"release": forms.names(form.name, image).release})
     if own := digests.own_path():
         digests.record(published, own)
     else:
@@ -103,7 +104,7 @@ def upload(
     Raises:
         BuildError: The tag has another image, or the push fails.
     """
-    tag = form.names(image).content
+    tag = forms.names(form.name, image).content
     remote = form.offer(client, tag, image.architecture)
     if remote is None:
         reporter.note(f"  pushing {image.name} ({image.architecture}, {built.size / 1e6:,.0f} MB)"
@@ -127,7 +128,7 @@ def upload(
 
 
 def publish_index(
-    form: forms.Form, client: Client, image: Image, reporter: Reporter,
+    form: engines.Form, client: Client, image: Image, reporter: Reporter,
     required: Collection[Architecture] = (),
 ) -> list[Architecture]:
     """Let the tag of the version name an index of the published images of this definition.
@@ -151,12 +152,12 @@ def publish_index(
     """
     members: dict[Architecture, Manifest] = {}
     for architecture in definition.chain(image)[0].architectures:
-        tag = form.names(definition.on(image, architecture)).content
+        tag = forms.names(form, definition.on(image, architecture)).content
         if manifest := client.manifest(tag):
             members[architecture] = manifest
         elif architecture in required:
             raise client.not_there(tag)
-    names = form.names(image)
+    names = forms.names(form, image)
     before, complete = client.digest_of(names.release), set(members) == set(
         definition.chain(image)[0].architectures)
     if complete and (taken := client.digest_of(names.index)) not in (None, index_digest(members)):
@@ -225,7 +226,7 @@ def _recorded(image: Image, form: forms.Form, digest: str | None) -> Publication
     if digest is None:
         return digests.current(
             image.name, form.name, image.architecture, content=definition.content_of(image),
-            release=form.names(image).release,
+            release=forms.names(form.name, image).release,
         )
     known = digests.with_digest(image.name, form.name, digest)
     if known is not None and known.architecture != image.architecture:
@@ -272,7 +273,7 @@ def _offered(
     of the index `pinned`.
     Without `pinned`, print a warning, because the tag may later point to another image.
     """
-    names = form.names(image)
+    names = forms.names(form.name, image)
     for reference in [pinned] if pinned else [names.content, names.release]:
         if offer := form.offer(client, reference, image.architecture):
             break

@@ -66,6 +66,17 @@ class Names:
     release: str
 
 
+SUFFIXES: dict[engines.Form, str] = {"sif": "-sif", "oci": ""}
+"""Format -> the end of its tags: one repository holds SIF files and OCI images."""
+
+
+def names(form: engines.Form, image: Image) -> Names:
+    """Return the tags of an image in a registry."""
+    end = SUFFIXES[form]
+    return Names(f"{definition.content_tag(image)}{end}", f"{definition.index_tag(image)}{end}",
+                 f"{image.tag}{end}")
+
+
 class Form(ABC):
     """The base class of the two image formats in a registry: `Sif` and `Oci`.
 
@@ -73,8 +84,6 @@ class Form(ABC):
     """
 
     name: ClassVar[engines.Form]
-    suffix: ClassVar[str]
-    """The end of each tag: one repository holds SIF files and OCI images."""
 
     def __init__(self, engine: Container) -> None:
         self.engine = engine
@@ -90,13 +99,6 @@ class Form(ABC):
         Raises:
             BuildError: The image is for another architecture or another engine.
         """
-
-    def names(self, image: Image) -> Names:
-        """Return the tags of the image in the registry."""
-        return Names(
-            f"{definition.content_tag(image)}{self.suffix}",
-            f"{definition.index_tag(image)}{self.suffix}", f"{image.tag}{self.suffix}",
-        )
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
         """Push the image under `tag`.
@@ -141,7 +143,6 @@ class Sif(Form):
     """
 
     name = "sif"
-    suffix = "-sif"
 
     def offer(
         self, client: Client, reference: str, architecture: Architecture
@@ -199,7 +200,6 @@ class Oci(Form):
     """Push and pull OCI images; Podman transfers them between the registry and its storage."""
 
     name = "oci"
-    suffix = ""
     engine: Storage
 
     def offer(
