@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import tinyapp
 from registries import DockerRegistry, running
 from trimaran import paths
 from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.podman import STORAGE
 from trimaran.files import sha256
 from trimaran.images import architectures
 
@@ -194,3 +196,61 @@ def test_an_index_without_the_architecture_names_those_it_has(project: Project) 
     unknown = project.call(*words, "--digest", one["digest"], **away)
     assert "[architecture-mismatch]" in unknown.stderr
     assert list((project.root.parent / "away/images").glob("*.sif")) == []
+
+
+@pytest.mark.long
+@pytest.mark.engine("arm64")
+@pytest.mark.timeout(3600)
+def test_both_architectures_have_one_name(project: Project, tmp_path: Path) -> None:
+    assert project.publish("--name", "no").returncode == 0
+    alone = project.call(*PUBLISH, "--arch", "arm64", "--name", "only")
+    assert "[image-unpublished]" in alone.stderr, "arm64 is not published yet"
+    both = project.call(*PUBLISH, "--sbom", str(tmp_path / "sbom"), "--pin")
+    assert both.returncode == 0, both.stderr
+    digests = {one["architecture"]: one["digest"] for one in project.published}
+    assert sorted(digests) == ["amd64", "arm64"]
+    [release] = {one["release"] for one in project.published}
+    recipe = yaml.safe_load((project.root / f"recipes/{tinyapp.RECIPE}.yaml").read_text())
+    assert recipe["image"]["digest"] == digests
+    place = project.published[0]["reference"].rpartition(":")[0]
+    index = subprocess.run(
+        ["curl", "--silent", "--fail", "--header", "Accept: application/vnd.oci.image.index.v1+json",
+         f"http://{place.replace('/', '/v2/', 1)}/manifests/{release}"],
+        check=True, capture_output=True, timeout=60,
+    ).stdout
+    assert [one["platform"]["architecture"] for one in json.loads(index)["manifests"]] == [
+        "amd64", "arm64"]
+    for architecture, digest in digests.items():
+        away = {"TRIMARAN_CACHE": str(tmp_path / architecture)}
+        words = ("pull", "--all-of", tinyapp.RECIPE, "--engine", "apptainer")
+        pulled = project.call(*words, "--arch", architecture, **away)
+        assert pulled.returncode == 0, pulled.stderr
+        assert pulled.stdout.split()[1] == digest
+        by_index = project.call(
+            "pull", tinyapp.APP_IMAGE, "--engine", "apptainer", "--arch", architecture, "--digest",
+            f"sha256:{hashlib.sha256(index).hexdigest()}", TRIMARAN_CACHE=str(tmp_path / "index"))
+        assert by_index.stdout.split()[1] == digest
+
+
+@pytest.mark.long
+@pytest.mark.engine("podman")
+def test_both_formats_are_published_and_the_oci_image_runs_a_recipe_that_pins_the_sif(
+    project: Project, tmp_path: Path
+) -> None:
+    # The user's own storage: podman's lies under the home that the logins are not in.
+    project.env["HOME"] = str(Path(f"~{os.environ['USER']}").expanduser())
+    native = architectures.native()
+    done = project.call("publish", tinyapp.APP_IMAGE, "--no-sign", "--arch", native, "--pin",
+                        "--sbom", str(tmp_path / "sbom"))
+    assert done.returncode == 0, done.stderr
+    digests = {one["form"]: one["digest"] for one in project.published}
+    ran = project.call("run", tinyapp.RECIPE, "--engine", "podman", "--out", str(tmp_path / "run"))
+    assert ran.returncode == 0, ran.stderr
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["image"]["digest"] == digests["oci"] != digests["sif"]
+    oci = next(one for one in project.published if one["form"] == "oci")
+    place = oci["reference"].rpartition(":")[0]
+    subprocess.run(
+        ["podman", *STORAGE, "pull", "--tls-verify=false", f"{place}:{oci['release']}"],
+        check=True, capture_output=True, timeout=300,
+    )
