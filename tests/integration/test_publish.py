@@ -20,6 +20,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.podman import STORAGE
 from trimaran.files import sha256
 from trimaran.images import architectures
+from trimaran.provenance.registry.api import INDEXES
 
 pytestmark = [
     pytest.mark.engine("registry"), pytest.mark.engine("apptainer"), pytest.mark.timeout(400),
@@ -214,7 +215,7 @@ def test_both_architectures_have_one_name(project: Project, tmp_path: Path) -> N
     assert recipe["image"]["digest"] == digests
     place = project.published[0]["reference"].rpartition(":")[0]
     index = subprocess.run(
-        ["curl", "--silent", "--fail", "--header", "Accept: application/vnd.oci.image.index.v1+json",
+        ["curl", "--silent", "--fail", "--header", f"Accept: {INDEXES[0]}",
          f"http://{place.replace('/', '/v2/', 1)}/manifests/{release}"],
         check=True, capture_output=True, timeout=60,
     ).stdout

@@ -54,7 +54,8 @@ def train(
     outcome = run_verdict.judge(directory).verdict.outcome
     if outcome == "FAIL":
         raise BuildError(
-            f"{image.name} ({image.architecture}) is not published: {file.name} is {outcome}",
-            code="smoke-failed", hint=f"see {directory}",
+            f"{image.name} ({image.architecture}) is not published: {file.name} is {outcome} in"
+            f" {directory}",
+            code="smoke-failed", hint=f"see the reasons: trimaran report {directory}",
         )
     return f"{file.name}: {outcome} ({directory})"

@@ -150,21 +150,27 @@ def publish_index(
         BuildError: An image of `required` is not published, or the tag of the content has another
             index.
     """
+    every = definition.chain(image)[0].architectures
     members: dict[Architecture, Manifest] = {}
-    for architecture in definition.chain(image)[0].architectures:
+    for architecture in every:
         tag = forms.names(form, definition.on(image, architecture)).content
         if manifest := client.manifest(tag):
             members[architecture] = manifest
         elif architecture in required:
             raise client.not_there(tag)
     names = forms.names(form, image)
-    before, complete = client.digest_of(names.release), set(members) == set(
-        definition.chain(image)[0].architectures)
-    if complete and (taken := client.digest_of(names.index)) not in (None, index_digest(members)):
-        raise BuildError(f"{client.repository}:{names.index} is another index: {taken}; this tag is"
-                         " made from the content of the images and is never moved",
-                         code="tag-taken", hint="remove the tag, if nobody uses it")
-    digest = client.put_index([*([names.index] if complete else []), names.release], members)
+    tags = [names.release]
+    if len(members) == len(every):
+        taken = client.digest_of(names.index)
+        if taken not in (None, index_digest(members)):
+            raise BuildError(
+                f"{client.repository}:{names.index} is another index: {taken}; this tag is made"
+                " from the content of the images and is never moved", code="tag-taken",
+                hint="remove the tag, if nobody uses it",
+            )
+        tags.insert(0, names.index)
+    before = client.digest_of(names.release)
+    digest = client.put_index(tags, members)
     if before not in (None, digest):
         reporter.warn(f"{client.repository}:{names.release} is moved from {before}")
     return list(members)
