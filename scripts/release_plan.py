@@ -22,7 +22,6 @@ from trimaran.errors import TrimaranError
 from trimaran.images import definition
 from trimaran.images.definition import Image
 
-
 RUNNERS = {"amd64": "ubuntu-24.04", "arm64": "ubuntu-24.04-arm"}
 """Architecture -> label of GitHub's runners with such a processor."""
 

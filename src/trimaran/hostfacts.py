@@ -7,21 +7,12 @@ import platform
 import shutil
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
 
 import psutil
 from pydantic import BaseModel
 
 from trimaran import process
 from trimaran.errors import TrimaranError
-
-Architecture = Literal["amd64", "arm64"]
-"""A processor architecture of images, by its name in Debian and in OCI images."""
-
-ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
-
-MACHINES: dict[Architecture, str] = {"amd64": "x86_64", "arm64": "aarch64"}
-"""A dictionary that maps an architecture to its name in the kernel, in wheels and in targets."""
 
 FLAGS = {
     "x86_64": (
@@ -47,11 +38,6 @@ AMD = "4098"  # PCI vendor ID 0x1002
 
 CAP_SYS_RESOURCE = 24
 """Number of the capability that engines need as root; containers often lack it."""
-
-
-def of_machine(machine: str) -> Architecture | None:
-    """Return the architecture with the name `machine` in the kernel; None if no image is for it."""
-    return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
 class HostFacts(BaseModel):

@@ -19,12 +19,12 @@ from hypothesis import given
 import hostile
 import rawserver
 from refusals import refused
+from trimaran.architecture_names import Architecture
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
-from trimaran.hostfacts import Architecture
 from trimaran.images import definition
 from trimaran.inventory import catalog
 from trimaran.provenance import registry

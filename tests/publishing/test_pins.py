@@ -11,10 +11,10 @@ import yaml
 
 import tinyapp
 from refusals import refused
+from trimaran.architecture_names import Architecture
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError
-from trimaran.hostfacts import Architecture
 from trimaran.images import architectures, definition
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 from pathlib import Path
 
-from trimaran import hostfacts
+from trimaran import architecture_names
 from trimaran.errors import BuildError
 
-Architecture = hostfacts.Architecture
-ARCHITECTURES = hostfacts.ARCHITECTURES
-MACHINES = hostfacts.MACHINES
+Architecture = architecture_names.Architecture
+ARCHITECTURES = architecture_names.ARCHITECTURES
+MACHINES = architecture_names.MACHINES
+of_machine = architecture_names.of_machine
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the emulators that it starts for foreign programs."""
@@ -18,7 +19,7 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
 def native() -> Architecture:
     """Return the architecture of this machine; "amd64" if images do not support its processor."""
-    return hostfacts.of_machine(platform.machine()) or "amd64"
+    return of_machine(platform.machine()) or "amd64"
 
 
 def ending(architecture: Architecture, mark: str) -> str:

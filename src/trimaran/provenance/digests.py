@@ -15,10 +15,10 @@ import yaml
 from pydantic import Field
 
 from trimaran import paths, strict
+from trimaran.architecture_names import Architecture
 from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
-from trimaran.hostfacts import Architecture
 from trimaran.strict import Digest, Sha256
 
 HEADER = """\

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.hostfacts import Architecture
 from trimaran.images import definition
 from trimaran.images.architectures import require_processor
 from trimaran.images.definition import Image

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trimaran.architecture_names import Architecture, of_machine
 from trimaran.engines import Engine
 from trimaran.errors import UsageError
-from trimaran.hostfacts import Architecture, of_machine
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests

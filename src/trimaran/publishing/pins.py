@@ -8,9 +8,9 @@ from pathlib import Path
 import yaml
 
 from trimaran import paths, strict
+from trimaran.architecture_names import Architecture, of_machine
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.hostfacts import Architecture, of_machine
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests

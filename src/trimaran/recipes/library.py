@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import paths, strict
+from trimaran.architecture_names import of_machine
 from trimaran.data import contracts, weights
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
-from trimaran.hostfacts import of_machine
 from trimaran.parsing import Location, Malformed, NotYaml, parse_yaml
 from trimaran.recipes import cards, targets
 from trimaran.recipes.cards import Argument, Card, CardFile

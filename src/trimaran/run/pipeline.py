@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
-from trimaran.hostfacts import Architecture
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node

@@ -13,9 +13,9 @@ import re
 from collections.abc import Collection
 
 from trimaran import engines
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
-from trimaran.hostfacts import Architecture
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests

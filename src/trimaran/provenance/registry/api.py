@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import requests
 from pydantic import BaseModel, Field
 
+from trimaran.architecture_names import Architecture
 from trimaran.errors import BuildError, causes
-from trimaran.hostfacts import Architecture
 from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
 from trimaran.net.transfer import innermost

@@ -14,11 +14,11 @@ from typing import ClassVar, TypedDict
 from pydantic import BaseModel, Field
 
 from trimaran import engines, paths
+from trimaran.architecture_names import ARCHITECTURES, Architecture
 from trimaran.engines import BuiltImage, Engine, apptainer
 from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
-from trimaran.hostfacts import ARCHITECTURES, Architecture
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.net import download
