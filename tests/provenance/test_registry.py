@@ -31,6 +31,7 @@ from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms, logins
 from trimaran.provenance.registry.api import (
+    MANIFESTS,
     Client,
     Content,
     Manifest,
@@ -543,6 +544,16 @@ def test_an_index_gets_its_tags_once(harbour: Harbour) -> None:
     assert len(harbour.put) == 2
     assert harbour.client.digest_of("a") == digest == index_digest(members)
     assert harbour.client.put_index(["a"], {"amd64": members["amd64"]}) != digest
+
+
+def test_an_index_states_the_type_of_each_manifest(harbour: Harbour) -> None:
+    docker = MANIFESTS[1]
+    for kind, expected in ((None, MANIFESTS[0]), (docker, docker)):
+        content = json.loads(manifest()) | ({"mediaType": kind} if kind else {})
+        one = Manifest(LAYER, 1, Content.model_validate(content))
+        harbour.client.put_index([f"as-{kind and 'docker'}"], {"amd64": one})
+        [entry] = json.loads(harbour.put[-1][1])["manifests"]
+        assert entry["mediaType"] == expected
 
 
 def test_a_listing_says_what_is_here_without_reading_what_is_untouched(

@@ -14,6 +14,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import requests
 from pydantic import BaseModel, Field
@@ -78,6 +79,10 @@ class Blob(BaseModel):
 class Content(BaseModel):
     """The keys of a manifest that Trimaran uses."""
 
+    media_type: Literal[
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    ] | None = Field(default=None, alias="mediaType")
     config: Blob
     layers: list[Blob]
 
@@ -300,7 +305,8 @@ def _index(members: Mapping[Architecture, Manifest]) -> bytes:
     """Return the text of an index, which is equal for equal members."""
     listed = [
         {
-            "mediaType": MANIFESTS[0], "digest": manifest.digest, "size": manifest.size,
+            "mediaType": manifest.content.media_type or MANIFESTS[0],
+            "digest": manifest.digest, "size": manifest.size,
             "platform": {"os": "linux", "architecture": architecture},
         }
         for architecture, manifest in sorted(members.items())
