@@ -43,6 +43,11 @@ def fault(line: str, made: Collection[str] = ()) -> str | None:
     """
     words = shlex.split(line, comments=True)
     kept = words[: next((i for i, word in enumerate(words) if word[0] in "<>"), len(words))]
+    # The parser itself refuses unknown architectures, so that a variable needs a value.
+    kept = [
+        "amd64" if before == "--arch" and "$" in word else word
+        for before, word in zip(["", *kept], kept, strict=False)
+    ]
     taken: list[str | None] = []
 
     def look_up(_: TyperCommand, context: typer.Context) -> None:
@@ -68,10 +73,12 @@ def _names(command: str | None, given: Mapping[str, Any]) -> None:
         UsageError: one of them does not exist.
     """
     for key, known in (("engine", (AUTO, *ENGINES)), ("form", (docker.FORM,))):
-        if given.get(key) and given[key] not in known:
+        if command != "publish" and given.get(key) and given[key] not in known:
             raise unknown_name(key, given[key], known)
     if given.get("image"):
         definition.load(given["image"])
+    if given.get("all_of"):
+        library.definition(given["all_of"])
     if given.get("wanted_by"):
         library.load(given["wanted_by"])
     if command == "get" and given.get("name"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from types import ModuleType
 
@@ -51,12 +52,16 @@ def file_of(path: Path, *published: digests.Publication) -> str:
     return str(path)
 
 
-def test_the_plan_has_every_image_once(plan: ModuleType) -> None:
+def test_the_plan_has_every_image_once_for_each_architecture(plan: ModuleType) -> None:
     found = plan.plan(None, amd=True)
-    planned = [entry["image"] for entries in found.values() for entry in entries]
-    assert sorted(planned) == definition.names()
-    frameworks = {entry["image"] for entry in found["frameworks"]}
-    assert {entry["framework"] for entry in found["apps"]} <= frameworks
+    planned = [(one["image"], one["architecture"]) for rows in found.values() for one in rows]
+    assert sorted(planned) == sorted(
+        (name, architecture) for name in definition.names()
+        for architecture in definition.chain(definition.load(name))[0].architectures)
+    frameworks = {(one["image"], one["architecture"]) for one in found["frameworks"]}
+    assert {(one["framework"], one["architecture"]) for one in found["apps"]} <= frameworks
+    runners = {one["runner"] for one in found["apps"] if one["architecture"] == "arm64"}
+    assert runners == {"ubuntu-24.04-arm"}
 
 
 def test_images_for_amd_are_planned_when_asked_for(plan: ModuleType) -> None:
@@ -75,10 +80,13 @@ def test_the_plan_of_one_image_and_of_an_unknown_one(
     plan: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan.main(["--only", "resnet-imagenet-torch-cpu"]) == 0
-    assert capsys.readouterr().out == (
-        'frameworks=[{"image": "torch-cpu"}]\n'
-        'apps=[{"image": "resnet-imagenet-torch-cpu", "framework": "torch-cpu"}]\n'
-    )
+    lines = dict(line.split("=", 1) for line in capsys.readouterr().out.splitlines())
+    assert lines["images"] == "torch-cpu resnet-imagenet-torch-cpu"
+    assert [(one["image"], one["architecture"]) for one in json.loads(lines["frameworks"])] == [
+        ("torch-cpu", "amd64"), ("torch-cpu", "arm64")]
+    assert json.loads(lines["apps"])[0] == {
+        "image": "resnet-imagenet-torch-cpu", "framework": "torch-cpu", "architecture": "amd64",
+        "runner": "ubuntu-24.04"}
     assert plan.main(["--only", "torch-cqu"]) == 2
     assert "did you mean torch-cpu" in capsys.readouterr().err
 
@@ -92,7 +100,7 @@ def test_what_all_jobs_pushed_is_merged(merge: ModuleType, tmp_path: Path) -> No
     ]
     assert merge.main(files) == 0
     assert len(digests.known()) == 3
-    assert digests.find("resnet-imagenet-torch-cpu", "sif", tag="0.1.0-sif") == app
+    assert digests.with_digest("resnet-imagenet-torch-cpu", "sif", app.digest) == app
 
 
 def test_a_new_push_takes_the_place_of_an_old_one(merge: ModuleType, tmp_path: Path) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-from typing import Literal, get_args
 
+from trimaran import architecture_names
 from trimaran.errors import BuildError
 
-Architecture = Literal["amd64", "arm64"]
-"""An architecture, by its name in Debian and in OCI images."""
-
-ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
-
-MACHINES: dict[Architecture, str] = {"amd64": "x86_64", "arm64": "aarch64"}
-"""A dictionary that maps an architecture to its name in the kernel, in wheels and in targets."""
+Architecture = architecture_names.Architecture
+ARCHITECTURES = architecture_names.ARCHITECTURES
+MACHINES = architecture_names.MACHINES
+of_machine = architecture_names.of_machine
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the emulators that it starts for foreign programs."""
@@ -22,8 +19,7 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
 def native() -> Architecture:
     """Return the architecture of this machine; "amd64" if images do not support its processor."""
-    machine = platform.machine()
-    return next((name for name, own in MACHINES.items() if own == machine), "amd64")
+    return of_machine(platform.machine()) or "amd64"
 
 
 def ending(architecture: Architecture, mark: str) -> str:

@@ -35,6 +35,7 @@ CODES = {
     "fault": "An unexpected failure: a fault of Trimaran itself.",
     # engines
     "architecture-unsupported": "No image is made for this processor architecture.",
+    "architecture-mismatch": "An image or a node has another architecture than the run needs.",
     "emulation-missing": "The machine neither is of the architecture nor emulates it.",
     "engine-unsuitable": "The engine does not support the operation.",
     "image-too-large": "The SIF is larger than the limit in the image's definition.",
@@ -109,6 +110,9 @@ CODES = {
     "tls-missing": "The server does not use TLS.",
     "manifest-invalid": "The registry has no manifest of one image under the digest or tag.",
     "image-unpublished": "The registry has no image under the digest or tag.",
+    "tag-taken": "A tag that is made from the content of an image names another image already.",
+    "architecture-unpublished": "The registry has the image, but not for this architecture.",
+    "smoke-failed": "The training of an image failed, so the image was not published.",
     "image-other-engine": "The registry has the image in a format of another engine.",
     "audit-failed": "The vulnerability service gave no answer about the packages.",
     # recipes

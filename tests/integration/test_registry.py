@@ -36,7 +36,7 @@ from trimaran.site_file import Site
 pytestmark = [pytest.mark.engine("registry"), pytest.mark.timeout(280)]
 
 RECIPES = paths.repository() / "recipes"
-TAG = "0.1.0-tiny-sif"
+RELEASE = "0.1.0-tiny-sif"
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,12 @@ class TestSif:
         manifest = push(harbour, "--engine", "apptainer")
         [known] = published()
         assert not digests.project_path().exists(), "a push changes no tracked file"
-        assert known["reference"] == f"{harbour.namespace}/tiny:{TAG}"
+        assert known["reference"].startswith(f"{harbour.namespace}/tiny:")
+        assert known["release"] == RELEASE
         assert (known["digest"], known["manifest"]) == (sif.digest, manifest)
         subprocess.run(
             [Apptainer().executable, "--quiet", "pull", "--no-https", str(tmp_path / "got.sif"),
-             f"oras://{harbour.namespace}/tiny:{TAG}"],
+             f"oras://{harbour.namespace}/tiny:{RELEASE}"],
             check=True, timeout=300,
         )
         assert f"sha256:{sha256(tmp_path / 'got.sif')}" == sif.digest
@@ -184,7 +185,7 @@ class TestSif:
         [row] = json.loads(trimaran("list", "images", "--json", cache=away).stdout)
         [here], [known] = row["here"], row["published"]
         assert (here["state"], here["digest"], here["size"]) == ("pulled", sif.digest, sif.size)
-        assert known["reference"] == f"{harbour.namespace}/tiny:{TAG}"
+        assert known["release"] == RELEASE
 
     def test_a_push_that_fails_records_nothing(
         self, harbour: DockerRegistry, sif: BuiltImage
@@ -226,7 +227,7 @@ class TestSif:
         )
         assert done.returncode == 3
         assert f"has no {absent}" in done.stderr
-        assert TAG in done.stderr
+        assert RELEASE in done.stderr
 
     def test_other_bytes_than_the_digest_says_never_become_the_image(
         self, harbour: DockerRegistry, sif: BuiltImage, away: Path

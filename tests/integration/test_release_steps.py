@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trimaran import paths
-from trimaran.engines.apptainer import Apptainer, program
-from trimaran.images import definition
-from trimaran.reporting import Silent
+import tinyapp
+from registries import running
+from trimaran import architectures, paths
+from trimaran.engines.apptainer import program
 
 PASSPHRASE = "correct horse"
 
@@ -54,29 +55,40 @@ def armored_key(keyring: Path, target: Path) -> str:
 
 @pytest.mark.long
 @pytest.mark.engine("apptainer")
-def test_the_signing_step_signs_and_leaves_no_key(
-    engine_cache: Path, tmp_path: Path, tiny: definition.Image, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.engine("podman")
+@pytest.mark.engine("registry")
+@pytest.mark.timeout(600)
+def test_the_publishing_step_signs_pushes_and_leaves_no_key(
+    place: Path, engine_cache: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
-    built = Apptainer().build(tiny, base=None, offline=False, reporter=Silent())
+    root = tmp_path / "project"
+    shutil.copytree(place, root)
+    shutil.copy(paths.repository() / "containers/licences.yaml", root / "containers")
     secret = armored_key(tmp_path / "maker", tmp_path / "armor")
-    keyring = tmp_path / "runner/keyring"
+    keyring, outputs = tmp_path / "runner/keyring", tmp_path / "outputs"
     keyring.parent.mkdir()
     programs = [Path(sys.executable).parent, Path(str(program())).parent]
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", script("Sign the SIF")],
-        env={
-            **os.environ, "PATH": f"{programs[0]}:{programs[1]}:{os.environ['PATH']}",
-            "IMAGE": built.reference,
-            "SIGNING_KEY": secret, "SIGNING_PASSPHRASE": PASSPHRASE,
-            "APPTAINER_KEYSDIR": str(keyring),
-        },
-        capture_output=True, text=True, check=False,
-    )
+    with running(tmp_path / "harbour") as harbour:
+        done = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", script("Test, train, sign and push")],
+            env={
+                **tinyapp.environment(root, engine_cache),
+                "PATH": f"{programs[0]}:{programs[1]}:{os.environ['PATH']}",
+                "IMAGE": tinyapp.APP_IMAGE, "ARCHITECTURE": architectures.native(),
+                "TRIMARAN_REGISTRY": harbour.namespace, "no_proxy": "localhost",
+                "SIGNING_KEY": secret, "SIGNING_PASSPHRASE": PASSPHRASE,
+                "APPTAINER_KEYSDIR": str(keyring), "GITHUB_OUTPUT": str(outputs),
+            },
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
-    assert "signed by" in said
     assert "unchanged since" in said
     assert PASSPHRASE not in said
     assert secret.splitlines()[4] not in said
     assert not keyring.exists()
+    found = dict(line.split("=", 1) for line in outputs.read_text().splitlines())
+    published = yaml.safe_load((root / "containers/digests.yaml").read_text())["published"]
+    assert {one["form"]: one["manifest"] for one in published} == {
+        "sif": found["sif"], "oci": found["oci"]}
+    assert found["name"] == f"{harbour.namespace}/{tinyapp.APP_IMAGE}"

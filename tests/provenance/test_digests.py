@@ -38,15 +38,59 @@ def test_records_are_sorted_and_one_reference_is_there_once(checkout: Path) -> N
     assert digests.own_path().read_text().startswith("# What was pushed")
 
 
-def test_the_digest_decides_where_it_is_given_and_the_tag_elsewhere(checkout: Path) -> None:
-    digests.record(one(tag="1"), digests.own_path())
-    digests.record(one(tag="2", digest="sha256:" + "d" * 64), digests.own_path())
-    assert digests.find("tiny", "sif", tag="1") == one(tag="1")
-    assert digests.find("tiny", "sif", tag="1", digest="sha256:" + "d" * 64) != one(tag="1")
-    assert digests.find("tiny", "sif", digest="sha256:" + "b" * 64) == one(tag="1")  # manifest
-    assert digests.find("tiny", "sif", tag="1", digest="sha256:" + "e" * 64) is None
-    assert digests.find("tiny", "oci", tag="1") is None
-    assert digests.find("other", "sif", tag="1") is None
+def current(**other: str) -> Publication | None:
+    keys = {"content": "f" * 64, "release": "1", **other}
+    return digests.current("tiny", "sif", "amd64", **keys)
+
+
+def test_the_content_decides_and_the_version_is_second(checkout: Path) -> None:
+    for new in (one(tag="a", content="1" * 64, release="1"), one(tag="b", content="2" * 64),
+                one(tag="c", content="3" * 64, architecture="arm64", release="1")):
+        digests.record(new, digests.own_path())
+    assert current(content="2" * 64) == one(tag="b", content="2" * 64)
+    assert current() == one(tag="a", content="1" * 64, release="1")
+    assert current(content="3" * 64) == current(), "the image for arm64 is not for amd64"
+    assert current(release="2") is None
+    assert current(release="b") == one(tag="b", content="2" * 64), "as older versions recorded it"
+
+
+def test_a_digest_is_that_of_the_image_or_of_its_manifest(checkout: Path) -> None:
+    digests.record(one(), digests.own_path())
+    assert digests.with_digest("tiny", "sif", "sha256:" + "a" * 64) == one()
+    assert digests.with_digest("tiny", "sif", "sha256:" + "b" * 64) == one()
+    assert digests.with_digest("tiny", "oci", "sha256:" + "a" * 64) is None
+    assert digests.with_digest("other", "sif", "sha256:" + "a" * 64) is None
+
+
+def test_files_of_older_versions_list_images_for_amd64(checkout: Path) -> None:
+    digests.record(one(), digests.own_path())
+    text = digests.own_path().read_text().replace("  architecture: amd64\n", "")
+    assert "architecture" not in text
+    digests.own_path().write_text(text)
+    assert digests.known() == (one(),)
+    assert one().architecture == "amd64"
+
+
+def test_a_version_that_was_moved_no_longer_names_the_older_image(checkout: Path) -> None:
+    for new in (one(tag="a", release="1"), one(tag="b", release="1"),
+                one(tag="c", release="1", architecture="arm64"), one(tag="d")):
+        digests.record(new, digests.own_path())
+    assert [(known.tag, known.release) for known in digests.known()] == [
+        ("a", None), ("b", "1"), ("c", "1"), ("d", None)]
+
+
+def test_the_counterpart_is_the_other_format_of_the_same_image(checkout: Path) -> None:
+    sif, oci = "sha256:" + "1" * 64, "sha256:" + "2" * 64
+    digests.record(one(tag="a-sif", digest=sif), digests.own_path())
+    assert digests.counterpart("tiny", sif, "oci") == sif, "no counterpart is recorded"
+    digests.record(one(tag="b", form="oci", digest="sha256:" + "3" * 64, architecture="arm64"),
+                   digests.own_path())
+    assert digests.counterpart("tiny", sif, "oci") == sif, "it is for another architecture"
+    digests.record(one(tag="c", form="oci", digest=oci), digests.own_path())
+    assert digests.counterpart("tiny", sif, "oci") == oci
+    assert digests.counterpart("tiny", oci, "sif") == sif
+    assert digests.counterpart("tiny", sif, "sif") == sif
+    assert digests.counterpart("other", sif, "oci") == sif
 
 
 def test_a_publication_knows_its_place_and_tag() -> None:
@@ -78,10 +122,10 @@ def test_a_users_own_push_comes_first_and_leaves_the_checkout_alone(checkout: Pa
     released = one(digest="sha256:" + "1" * 64, reference="ghcr.example/project/tiny:1")
     digests.record(released, digests.project_path())
     before = digests.project_path().read_bytes()
-    assert digests.find("tiny", "sif", tag="1") == released
+    assert current() == released
     digests.record(one(), digests.own_path())
-    assert digests.find("tiny", "sif", tag="1") == one()
-    assert digests.find("tiny", "sif", digest=released.digest) == released
+    assert current() == one()
+    assert digests.with_digest("tiny", "sif", released.digest) == released
     assert digests.project_path().read_bytes() == before
     assert not digests.own_path().is_relative_to(checkout)
 

@@ -19,6 +19,7 @@ from hypothesis import given
 import hostile
 import rawserver
 from refusals import refused
+from trimaran.architecture_names import Architecture
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
@@ -29,7 +30,15 @@ from trimaran.inventory import catalog
 from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms, logins
-from trimaran.provenance.registry.api import Client, Repository, is_loopback
+from trimaran.provenance.registry.api import (
+    MANIFESTS,
+    Client,
+    Content,
+    Manifest,
+    Repository,
+    index_digest,
+    is_loopback,
+)
 from trimaran.reporting import Silent
 from trimaran.site_file import Site
 from trimaran.terminal_safety import message
@@ -65,6 +74,7 @@ class Harbour(ThreadingHTTPServer):
         self.tokens: list[str] = []
         self.scheme = ""
         self.asked: list[tuple[str, str | None]] = []
+        self.put: list[tuple[str, bytes]] = []
 
     @property
     def host(self) -> str:
@@ -89,6 +99,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self._answer()
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.put.append((self.path, body))
+        self.server.reply[self.path] = (200, {}, body)
+        self._send(201, {}, b"")
 
     def _answer(self) -> None:
         server, given = self.server, self.headers.get("Authorization")
@@ -146,6 +162,8 @@ def _questions(client: Client) -> list[Callable[[], object]]:
     return [
         client.check, client.tags, lambda: client.manifest("1"), lambda: client.manifest(LAYER),
         lambda: client.blob_size(LAYER), lambda: client.not_there("1").message,
+        lambda: client.manifest("1", "amd64"), lambda: client.digest_of("1"),
+        lambda: client.blob(LAYER),
     ]
 
 
@@ -229,11 +247,11 @@ def test_a_form_is_not_taken_for_the_other(harbour: Harbour) -> None:
     path = "/v2/fleet/tiny/manifests/1"
     harbour.reply[path] = (200, {}, manifest("application/vnd.oci.image.layer.v1.tar"))
     with refused("image-other-engine", "SIF", kind=BuildError):
-        sif.offer(harbour.client, "1")
+        sif.offer(harbour.client, "1", "amd64")
     harbour.reply[path] = (200, {}, manifest(config="application/vnd.sylabs.sif.config.v1+json"))
     with refused("image-other-engine", "OCI", kind=BuildError):
-        PODMAN.offer(harbour.client, "1")
-    offer = sif.offer(harbour.client, "1")
+        PODMAN.offer(harbour.client, "1", "amd64")
+    offer = sif.offer(harbour.client, "1", "amd64")
     assert offer is not None
     assert (offer.digest, offer.size) == (LAYER, 5_000_000)
 
@@ -241,7 +259,7 @@ def test_a_form_is_not_taken_for_the_other(harbour: Harbour) -> None:
 def test_a_sif_is_found_by_the_digest_of_the_file_too(harbour: Harbour) -> None:
     harbour.reply[f"/v2/fleet/tiny/blobs/{LAYER}"] = (200, {"Content-Length": "5000000"}, b"")
     sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
-    assert sif.offer(harbour.client, LAYER) == forms.Offer(LAYER, None, 5_000_000)
+    assert sif.offer(harbour.client, LAYER, "amd64") == forms.Offer(LAYER, None, 5_000_000)
 
 
 def test_what_is_missing_is_said_with_the_tags_that_are_there(harbour: Harbour) -> None:
@@ -441,13 +459,101 @@ def test_what_is_no_digest_is_not_taken_for_a_tag(digest: str) -> None:
 @pytest.mark.parametrize("name", definition.names())
 def test_every_image_has_tags_that_registries_take(name: str) -> None:
     image = definition.load(name)
-    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
-    for form in (sif, PODMAN):
-        reference = f"ghcr.io/owner/trimaran/{name}:{form.tag(image)}"
-        Publication(  # which refuses a reference that is none
-            image=name, form=form.name, reference=reference, digest=LAYER, manifest=LAYER, size=1,
-            content="0" * 64,
-        )
+    tags = set()
+    for form in forms.SUFFIXES:
+        names = forms.names(form, image)
+        for tag in (names.content, names.index, names.release):
+            tags.add(tag)
+            Publication(  # which refuses a reference that is none
+                image=name, form=form, reference=f"ghcr.io/owner/trimaran/{name}:{tag}",
+                digest=LAYER, manifest=LAYER, size=1, content="0" * 64, release=tag,
+            )
+    assert len(tags) == 6
+
+
+def index(**members: bytes) -> bytes:
+    """Return an index of manifests, by architecture."""
+    return json.dumps({"manifests": [
+        {"mediaType": "m", "digest": digest_of(content), "size": len(content),
+         "platform": {"os": "linux", "architecture": architecture}}
+        for architecture, content in members.items()
+    ]}).encode()
+
+
+def digest_of(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def test_the_image_for_the_architecture_is_chosen_from_an_index(harbour: Harbour) -> None:
+    here, there = manifest("here"), manifest("there")
+    root = "/v2/fleet/tiny/manifests"
+    harbour.reply[f"{root}/1"] = (200, {}, index(arm64=there, amd64=here))
+    for content in (here, there):
+        harbour.reply[f"{root}/{digest_of(content)}"] = (200, {}, content)
+    for architecture, content in (("amd64", here), ("arm64", there)):
+        found = harbour.client.manifest("1", architecture)
+        assert found is not None
+        assert (found.digest, found.size) == (digest_of(content), len(content))
+    with refused("manifest-invalid", kind=BuildError):
+        harbour.client.manifest("1")
+
+
+def test_an_index_that_lacks_the_architecture_names_those_it_has(harbour: Harbour) -> None:
+    harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, index(arm64=b"x", riscv64=b"y"))
+    with refused("architecture-unpublished", "amd64", "arm64, riscv64", kind=BuildError):
+        harbour.client.manifest("1", "amd64")
+
+
+def test_an_index_in_an_index_is_refused(harbour: Harbour) -> None:
+    inner = index(amd64=manifest())
+    harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, index(amd64=inner))
+    harbour.reply[f"/v2/fleet/tiny/manifests/{digest_of(inner)}"] = (200, {}, inner)
+    with refused("manifest-invalid", kind=BuildError):
+        harbour.client.manifest("1", "amd64")
+
+
+def test_an_oci_image_of_another_architecture_is_refused(harbour: Harbour) -> None:
+    for config in (b'{"architecture": "arm64"}', b"{}", b"["):
+        blob = {"digest": digest_of(config), "size": len(config)}
+        harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, json.dumps({
+            "config": {"mediaType": "application/vnd.oci.image.config.v1+json", **blob},
+            "layers": [],
+        }).encode())
+        harbour.reply[f"/v2/fleet/tiny/blobs/{digest_of(config)}"] = (200, {}, config)
+        with refused("architecture-mismatch", "amd64", kind=BuildError):
+            PODMAN.offer(harbour.client, "1", "amd64")
+    assert PODMAN.offer(harbour.client, "2", "amd64") is None
+
+
+def test_a_blob_with_another_content_is_refused(harbour: Harbour) -> None:
+    harbour.reply[f"/v2/fleet/tiny/blobs/{LAYER}"] = (200, {}, b"other")
+    with refused("digest-mismatch", LAYER, kind=BuildError):
+        harbour.client.blob(LAYER)
+
+
+def test_an_index_gets_its_tags_once(harbour: Harbour) -> None:
+    content = manifest()
+    members: dict[Architecture, Manifest] = {
+        one: Manifest(digest_of(content), len(content), Content.model_validate_json(content))
+        for one in ("arm64", "amd64")
+    }
+    digest = harbour.client.put_index(["a", "b"], members)
+    assert [path.rpartition("/")[2] for path, _ in harbour.put] == ["a", "b"]
+    assert {digest_of(body) for _, body in harbour.put} == {digest}
+    assert harbour.client.put_index(["a", "b"], members) == digest
+    assert len(harbour.put) == 2
+    assert harbour.client.digest_of("a") == digest == index_digest(members)
+    assert harbour.client.put_index(["a"], {"amd64": members["amd64"]}) != digest
+
+
+def test_an_index_states_the_type_of_each_manifest(harbour: Harbour) -> None:
+    docker = MANIFESTS[1]
+    for kind, expected in ((None, MANIFESTS[0]), (docker, docker)):
+        content = json.loads(manifest()) | ({"mediaType": kind} if kind else {})
+        one = Manifest(LAYER, 1, Content.model_validate(content))
+        harbour.client.put_index([f"as-{kind and 'docker'}"], {"amd64": one})
+        [entry] = json.loads(harbour.put[-1][1])["manifests"]
+        assert entry["mediaType"] == expected
 
 
 def test_a_listing_says_what_is_here_without_reading_what_is_untouched(

@@ -20,6 +20,7 @@ from trimaran.cli import (  # noqa: F401
     evidence,
     inspect,
     planning,
+    publishing,
     runs,
     supply_chain,
     tuning,

@@ -38,7 +38,8 @@ GROUPS = {
     "Cluster": ("submit", "status", "logs", "cancel", "site"),
     "Data": ("data",),
     "Images": ("build", "test-image", "extend", "lock", "fetch", "render"),
-    "Supply chain": ("pull", "push", "sign", "verify", "sbom", "audit", "bundle", "unbundle"),
+    "Supply chain": ("pull", "push", "publish", "sign", "verify", "sbom", "audit", "bundle",
+                     "unbundle"),
     "Inspect and clean": ("list", "show", "inspect", "doctor", "cache", "schema"),
 }
 """Heading in `trimaran --help` -> the commands below it, in the order in which they are shown."""

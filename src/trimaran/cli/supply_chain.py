@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.cli.common import (
+    Arch,
     EngineName,
     ImageName,
     Json,
@@ -103,20 +104,47 @@ Insecure = Annotated[
 ]
 
 
+OptionalImage = Annotated[
+    str | None,
+    typer.Argument(metavar="IMAGE", autocompletion=complete("images"), show_default=False),
+]
+AllOf = Annotated[
+    str | None,
+    typer.Option(
+        "--all-of", metavar="RECIPE", autocompletion=complete("recipes"), show_default=False,
+        help="The images of a recipe, instead of one image.",
+    ),
+]
+
+
+def one_of(image: str | None, recipe: str | None) -> None:
+    """Check that the user named either an image or a recipe.
+
+    Raises:
+        UsageError: Both or neither are named.
+    """
+    if (image is None) == (recipe is None):
+        raise UsageError("name either IMAGE or --all-of RECIPE",
+                         code="argument-missing" if image is None else "arguments-conflict",
+                         hint="`trimaran list images` and `trimaran list recipes` list them")
+
+
 @command(app, network=True)
 def push(
     site: Site,
     image: ImageName,
     place: Registry = None,
     engine: EngineName = "auto",
+    arch: Arch = None,
     insecure: Insecure = False,
 ) -> None:
-    """Publish a built image, and record its digest.
+    """Push a built image to a registry, and record its digest.
 
     The engine determines the form: apptainer pushes the SIF (oras://), podman the OCI image
-    (docker://). The digest that the registry confirms is recorded in
-    ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with `apptainer registry
-    login` or `podman login`.
+    (docker://). The tag is made from the content of the image and is never moved; the tag of the
+    version then names the images for all architectures. The digest that the registry confirms is
+    recorded in ~/.local/state/trimaran/digests.yaml, where `pull` looks it up. Log in with
+    `apptainer registry login` or `podman login`.
 
     Example: trimaran push torch-cpu --registry ghcr.io/OWNER/trimaran
     """
@@ -124,7 +152,7 @@ def push(
 
     where = registry.configured(place, site)
     pushed = registry.push(
-        load_image(image), selection.select(engine), registry=where, insecure=insecure,
+        load_image(image, arch), selection.select(engine), registry=where, insecure=insecure,
         reporter=terminal(),
     )
     say(f"{pushed.reference}@{pushed.manifest}")
@@ -133,32 +161,47 @@ def push(
 @command(app, network=True)
 def pull(
     site: Site,
-    image: ImageName,
+    image: OptionalImage = None,
     place: Registry = None,
     digest: Annotated[
         str | None,
         typer.Option(
             metavar="sha256:HEX",
-            help="Digest of the image or of its manifest, instead of the recorded one.",
+            help="Digest of the image, its manifest or an index, instead of the recorded one.",
         ),
     ] = None,
     engine: EngineName = "auto",
+    arch: Arch = None,
+    all_of: AllOf = None,
     insecure: Insecure = False,
 ) -> None:
     """Download a published image by its digest.
 
-    An interrupted download is resumed. The image is used only after its digest was verified.
+    With --all-of, the images are those of the recipe and of the recipes from which it starts, for
+    the nodes of its target. An interrupted download is resumed. The image is used only after its
+    digest was verified.
 
     Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
+
+    Example: trimaran pull --all-of resnet-imagenet/cpu-quickstart
     """
     from trimaran.provenance import registry
+    from trimaran.publishing import needs
 
-    where = registry.configured(place, site)
-    built = registry.pull(
-        load_image(image), selection.select(engine), registry=where, digest=digest,
-        insecure=insecure, reporter=terminal(),
+    one_of(image, all_of)
+    if all_of and digest:
+        raise UsageError("--digest is for one image, not for --all-of", code="arguments-conflict",
+                         hint="leave out --digest: the digests of recipes are used")
+    where, chosen = registry.configured(place, site), selection.select(engine)
+    wanted = (
+        needs.of_recipe(all_of, arch, chosen) if all_of
+        else [(load_image(str(image), arch), digest)]
     )
-    say(f"{built.reference} {built.digest}")
+    for model, pinned in wanted:
+        built = registry.pull(
+            model, chosen, registry=where, digest=pinned, insecure=insecure, reporter=terminal(),
+        )
+        say(f"{built.reference} {built.digest}")
 
 
 ImageOrFile = Annotated[
@@ -194,7 +237,7 @@ def sign(
 
     file = _file(image)
     key = signing.choose_key(key_index)
-    digest = signing.sign(file, key, _ask)
+    digest = signing.sign(file, key, ask_passphrase)
     say(f"signed by {key.fingerprint} ({key.owner})", err=True)
     say(f"{digest}  {file}")
 
@@ -244,7 +287,7 @@ def _file(name: str) -> Path:
     return signing.file_of(load_image(name))
 
 
-def _ask() -> str:
+def ask_passphrase() -> str:
     """Return the passphrase from a hidden prompt on a terminal, or else from standard input."""
     if sys.stdin.isatty():
         return str(typer.prompt("Passphrase of the key", hide_input=True, err=True))

@@ -279,6 +279,25 @@ def freeze(path: Path, epoch: int) -> None:
                 _write(file, place + DESCRIPTOR_TIMES, dates)
 
 
+ARCHITECTURE_AT = 45
+SIF_ARCHITECTURES: dict[bytes, Architecture] = {b"02": "amd64", b"04": "arm64"}
+"""Code in the header of a SIF -> architecture, from `archType` in github.com/apptainer/sif."""
+
+
+def architecture_of(path: Path) -> Architecture | None:
+    """Return the architecture in the header of the SIF at `path`, or None if it is another one.
+
+    Raises:
+        BuildError: the file is not a SIF.
+    """
+    with path.open("rb") as file:
+        start = file.read(DESCRIPTORS_AT)
+    at, magic = MAGIC
+    if start[at:at + len(magic)] != magic:
+        raise BuildError(f"{path} is not a SIF file", code="image-invalid")
+    return SIF_ARCHITECTURES.get(start[ARCHITECTURE_AT:ARCHITECTURE_AT + 2])
+
+
 def make_executable(path: Path) -> None:
     """Let all users who may read the SIF at `path` execute it, as Apptainer does."""
     mode = path.stat().st_mode

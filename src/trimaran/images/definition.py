@@ -223,11 +223,11 @@ class Image(strict.Model):
 
     @property
     def tag(self) -> str:
-        """The tag in a registry: version of Trimaran, framework and version of the framework.
+        """The tag of a release in a registry: version of Trimaran, framework and its version.
 
-        The tag of an image for another architecture than amd64 ends with the architecture.
+        It names the images for all architectures.
         """
-        return f"{__version__}-{chain(self)[0].short}{ending(self.architecture, '-')}"
+        return f"{__version__}-{chain(self)[0].short}"
 
     @property
     def kind(self) -> Literal["framework", "app"]:
@@ -521,6 +521,24 @@ def contents(image: Image) -> dict[Architecture, str]:
     """Return the result of `content_of` for each architecture of `image`."""
     supported = chain(image)[0].architectures
     return {architecture: content_of(on(image, architecture)) for architecture in supported}
+
+
+def content_tag(image: Image) -> str:
+    """Return the tag made from the content of `image`: hash (`content_of`) and architecture.
+
+    Another definition has another tag, so that a registry need never move such a tag.
+    """
+    return f"{content_of(image)[:TAG_DIGITS]}-{image.architecture}"
+
+
+def index_tag(image: Image) -> str:
+    """Return the tag that names the images for all architectures of `image` by their content."""
+    together = json.dumps(contents(image), sort_keys=True)
+    return hashlib.sha256(together.encode()).hexdigest()[:TAG_DIGITS]
+
+
+TAG_DIGITS = 16
+"""Number of hexadecimal digits of a content hash in a tag."""
 
 
 def _sources(package: str) -> dict[str, str]:

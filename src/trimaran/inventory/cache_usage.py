@@ -106,9 +106,9 @@ def _with_user(holding: Holding) -> Holding:
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
     contents = {image.name: definition.contents(image).values() for image in defined}
-    pinned = {entry.digest for entry in digests.known()} | {
-        library.definition(name).image.digest for name in library.names()
-    }
+    pinned = {entry.digest for entry in digests.known()}.union(
+        *(library.definition(name).image.digests for name in library.names())
+    )
     folder = paths.cache("images")
     known: set[Path] = set()
     storages = _storages()

@@ -111,13 +111,13 @@ def ask(asking: requests.Session, url: str, headers: dict[str, str]) -> requests
     Raises:
         RequestException: there is no answer, or a redirect leads to a forbidden address.
     """
-    return within(ANSWER_SECONDS, lambda: _follow(asking, "GET", url, headers, None, None))
+    return within(ANSWER_SECONDS, lambda: _follow(asking, "GET", url, headers, None, None, None))
 
 
 def answer(
     url: str, *, most: int, asking: requests.Session | None = None, method: str = "GET",
     headers: dict[str, str] | None = None, params: dict[str, str] | None = None, auth: Any = None,
-    seconds: float = ANSWER_SECONDS,
+    body: bytes | None = None, seconds: float = ANSWER_SECONDS,
 ) -> Answer:
     """Send a request and return the complete answer.
 
@@ -129,6 +129,7 @@ def answer(
         headers: additional headers.
         params: parameters of the query.
         auth: the login, in a form that the library requests accepts.
+        body: the body of the request.
         seconds: time limit.
 
     Raises:
@@ -137,7 +138,7 @@ def answer(
     def read() -> Answer:
         with (
             nullcontext(asking) if asking else session() as opened,
-            _follow(opened, method, url, headers, params, auth) as response,
+            _follow(opened, method, url, headers, params, auth, body) as response,
         ):
             content = bytearray()
             for chunk in response.iter_content(_CHUNK):
@@ -211,13 +212,13 @@ NOBODY = _Nobody()
 
 def _follow(
     asking: requests.Session, method: str, url: str, headers: dict[str, str] | None,
-    params: dict[str, str] | None, auth: Any,
+    params: dict[str, str] | None, auth: Any, body: bytes | None,
 ) -> requests.Response:
     try:
         first = origin(url)
         for _ in range(REDIRECTS + 1):
             response = asking.request(
-                method, url, headers=headers, params=params, auth=auth, stream=True,
+                method, url, headers=headers, params=params, auth=auth, data=body, stream=True,
                 timeout=(CONNECT_SECONDS, READ_SECONDS), allow_redirects=False,
             )
             if not response.is_redirect:

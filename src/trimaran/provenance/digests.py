@@ -15,6 +15,7 @@ import yaml
 from pydantic import Field
 
 from trimaran import paths, strict
+from trimaran.architecture_names import Architecture
 from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
@@ -25,10 +26,14 @@ HEADER = """\
 # `trimaran pull` and recipes read it. That of the project is committed with each release.
 # digest: of the image (of the SIF file; of the OCI image's configuration)
 # manifest: of the registry's manifest   content: of the definition that it was built from
+# release: the tag of the version, which is moved to newer images; the tag in reference is not
 """
 
+TAG = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}"
+"""Pattern of a tag."""
+
 Reference = Annotated[str, Field(
-    pattern=r"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+:[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$"
+    pattern=rf"^[a-z0-9][a-z0-9.-]*(:[0-9]+)?(/[a-z0-9][a-z0-9._-]*)+:{TAG}$"
 )]
 
 
@@ -38,20 +43,26 @@ class Publication(strict.Model):
     Attributes:
         image: name of the image definition.
         form: `sif` for Apptainer, `oci` for Podman and others.
+        architecture: architecture of the image; files of older versions, which do not state it,
+            list images for amd64.
         reference: address in the registry, `HOST[:PORT]/NAMESPACE/IMAGE:TAG`.
         digest: digest of the image in its engine, which a recipe pins.
         manifest: digest of the manifest in the registry.
         size: size of a download in bytes.
         content: hash (`definition.content_of`) of the definition from which the image was built.
+        release: tag of the version that points to this image, or to an index with this image; None:
+            it was moved to a newer image, or never pointed to this one.
     """
 
     image: str
     form: Form
+    architecture: Architecture = "amd64"
     reference: Reference
     digest: Digest
     manifest: Digest
     size: int = Field(gt=0)
     content: Sha256
+    release: Annotated[str, Field(pattern=rf"^{TAG}$")] | None = None
 
     @property
     def tag(self) -> str:
@@ -102,33 +113,61 @@ def known() -> tuple[Publication, ...]:
     return (*own, *(other for other in project if other.reference not in references))
 
 
-def find(
-    image: str, form: Form, *, digest: str | None = None, tag: str | None = None
-) -> Publication | None:
-    """Return the first record of a pushed image with this name, format and digest or tag, or None.
-
-    Args:
-        image: name of the image definition.
-        form: format of the image in the registry, `sif` or `oci`.
-        digest: digest of the image or of its manifest; None: search for `tag`.
-        tag: tag of the image; it is ignored if `digest` is given.
-    """
+def with_digest(image: str, form: Form, digest: str) -> Publication | None:
+    """Return the first record of an image whose digest, or that of its manifest, is `digest`."""
     for publication in known():
-        if (publication.image, publication.form) != (image, form):
-            continue
-        digests = (publication.digest, publication.manifest)
-        if digest in digests or (digest is None and tag == publication.tag):
+        same = (publication.image, publication.form) == (image, form)
+        if same and digest in (publication.digest, publication.manifest):
             return publication
     return None
+
+
+def current(
+    image: str, form: Form, architecture: Architecture, *, content: str, release: str
+) -> Publication | None:
+    """Return the record of the image for an architecture that is published now, or None.
+
+    It is the image of the definition with the hash `content`, else the image to which the tag
+    `release` points, which was published from another definition.
+    """
+    wanted = (image, form, architecture)
+    here = [one for one in known() if (one.image, one.form, one.architecture) == wanted]
+    for one in here:
+        if one.content == content:
+            return one
+    # Records of older versions have the tag of the release as the tag of their reference.
+    return next((one for one in here if release in (one.release, one.tag)), None)
+
+
+def counterpart(image: str, digest: str, form: Form) -> str:
+    """Return the digest of the image in the format `form` that was published with a digest.
+
+    The two formats of one image have different digests. The result is `digest` itself if it is the
+    digest in this format, or if no counterpart is recorded.
+    """
+    published = [one for one in known() if one.image == image]
+    same = [one for one in published if digest in (one.digest, one.manifest)]
+    for one in same:
+        for other in published:
+            if (other.form, other.architecture, other.content) == (
+                form, one.architecture, one.content
+            ):
+                return digest if one.form == form else other.digest
+    return digest
 
 
 def record(new: Publication, path: Path) -> None:
     """Add the publication `new` to the file `path`; it replaces an entry with the same reference.
 
+    If the tag of the release was moved from another entry to `new`, that entry loses the tag.
+
     Raises:
         BuildError: The file cannot be written; the message contains the digests.
     """
-    others = [old for old in load(path).published if old.reference != new.reference]
+    others = [
+        old.model_copy(update={"release": None}) if _is_replaced(old, new) else old
+        for old in load(path).published if old.reference != new.reference
+    ]
     text = dump(Digests(published=(*others, new)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -140,8 +179,16 @@ def record(new: Publication, path: Path) -> None:
         ) from error
 
 
+def _is_replaced(old: Publication, new: Publication) -> bool:
+    """Return whether the tag of a release was moved from the image `old` to the image `new`."""
+    def name(one: Publication) -> tuple[str | None, ...]:
+        return one.image, one.place, one.form, one.architecture, one.release
+
+    return new.release is not None and name(old) == name(new)
+
+
 def dump(content: Digests) -> str:
     """Return the text of a `digests.yaml`: the header, and the published images sorted by name."""
-    data = content.model_dump(mode="json", by_alias=True)
+    data = content.model_dump(mode="json", by_alias=True, exclude_none=True)
     data["published"].sort(key=lambda row: (row["image"], row["form"], row["reference"]))
     return HEADER + yaml.safe_dump(data, sort_keys=False, width=200)

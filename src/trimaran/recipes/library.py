@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import paths, strict
+from trimaran.architecture_names import of_machine
 from trimaran.data import contracts, weights
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256
@@ -218,7 +219,13 @@ def _target_fault(recipe: Recipe) -> Faults:
     if recipe.target not in targets.names():
         near = nearest(recipe.target, targets.names())
         return {("target",): f"unknown target '{recipe.target}' ({near})"}
-    targets.load(recipe.target)  # raises for faults of the target
+    machine = targets.load(recipe.target).node.architecture  # raises for faults of the target
+    pinned, wanted = recipe.image.digest, of_machine(machine)
+    if isinstance(pinned, dict) and wanted not in pinned:
+        return {("image", "digest"): (
+            f"has the image for {', '.join(pinned)}, and the nodes of the target"
+            f" '{recipe.target}' are {wanted or machine}"
+        )}
     return {}
 
 

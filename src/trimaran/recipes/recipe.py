@@ -10,6 +10,7 @@ from pydantic import Field, StrictInt, StrictStr, ValidationError, model_validat
 
 from shards.kinds import FormatName
 from trimaran import strict
+from trimaran.architecture_names import Architecture
 from trimaran.parsing import Location
 from trimaran.recipes import assumed
 from trimaran.recipes.assumed import Assumed
@@ -41,10 +42,29 @@ class ImageChoice(strict.Model):
     """
 
     name: Name
-    digest: Digest | None = None
+    digest: Digest | Annotated[dict[Architecture, Digest], Field(min_length=1)] | None = Field(
+        default=None, description="one digest, or the digest of the image for each architecture;"
+        " null: the image is built on the machine"
+    )
     signed_by: list[Fingerprint] = Field(
         default_factory=list, description="PGP fingerprints; one of these keys must have signed it"
     )
+
+    def digest_for(self, architecture: Architecture) -> Digest | None:
+        """Return the digest of the image for an architecture, or None if the recipe has none.
+
+        One digest without an architecture is the digest for every architecture; `trimaran pull`
+        refuses an image for another architecture.
+        """
+        pinned = self.digest
+        return pinned.get(architecture) if isinstance(pinned, dict) else pinned
+
+    @property
+    def digests(self) -> list[Digest]:
+        """The digests for all architectures."""
+        if isinstance(self.digest, dict):
+            return list(self.digest.values())
+        return [self.digest] if self.digest else []
 
 
 class DataUse(strict.Model):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
@@ -47,6 +48,7 @@ class Request:
         extension: additions to the image.
         queued: whether a batch system starts the tasks on the nodes that the recipe requests.
         to_come: whether another run writes `initial` before this run starts.
+        architecture: architecture of the image; None: that of this machine.
     """
 
     recipe: RecipeFile
@@ -61,16 +63,37 @@ class Request:
     extension: Extension = field(default_factory=Extension)
     queued: bool = False
     to_come: bool = False
+    architecture: Architecture | None = None
 
     @cached_property
     def image(self) -> Image:
         """The definition of the recipe's image."""
-        return definition.load(self.recipe.recipe.image.name)
+        image = definition.load(self.recipe.recipe.image.name)
+        return definition.on(image, self.architecture) if self.architecture else image
 
-    @property
+    @cached_property
     def pinned(self) -> str | None:
-        """The digest that the recipe pins; None if it pins none, or if the run is on the host."""
-        return self.recipe.recipe.image.digest if self.engine.container else None
+        """The digest that the recipe pins; None if it pins none, or if the run is on the host.
+
+        Recipes pin a SIF; for another engine, it is the image that was published with the SIF.
+
+        Raises:
+            UsageError: The recipe pins images for other architectures only.
+        """
+        choice, architecture = self.recipe.recipe.image, self.image.architecture
+        if self.engine.form is None or choice.digest is None:
+            return None
+        digest = choice.digest_for(architecture)
+        if digest is None:
+            raise UsageError(
+                f"{self.recipe.name} pins {choice.name} for {', '.join(choice.digest)}, not for"
+                f" {architecture}", code="architecture-mismatch",
+                hint="run it on a machine of that architecture, or copy the recipe and set"
+                " image.digest to null",
+            )
+        from trimaran.provenance import digests  # only for recipes with a digest
+
+        return digests.counterpart(choice.name, digest, self.engine.form)
 
 
 @dataclass(frozen=True)

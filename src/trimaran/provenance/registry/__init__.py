@@ -1,15 +1,19 @@
 """Push images to a registry and pull them from it, by digest.
 
-A tag names the version of Trimaran and of the framework; it can be moved to another image.
-Therefore an image is identified by its digest, which comes from the record of a push, the project's
-list of published images, a recipe or the command line.
+Each image has a tag made from its content, which is never moved, and belongs to an index of all
+architectures. The index has a tag made from their content, and the tag of the version, which can be
+moved to another image. An image is identified by its digest, which comes from the record of a push,
+the project's list of published images, a recipe or the command line.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 
+from trimaran import engines
+from trimaran.architecture_names import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition
@@ -17,7 +21,7 @@ from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms
-from trimaran.provenance.registry.api import Client, Repository
+from trimaran.provenance.registry.api import Client, Manifest, Repository, index_digest
 from trimaran.reporting import Reporter
 from trimaran.site_file import REGISTRY, Site
 from trimaran.strict import DIGEST
@@ -49,10 +53,12 @@ def configured(given: str | None, site: Site) -> str | None:
 def push(
     image: Image, engine: Engine, *, registry: str | None, insecure: bool, reporter: Reporter
 ) -> Publication:
-    """Push the built image, and record the digest that the registry returns.
+    """Push the built image, name it, and record the digest that the registry returns.
+
+    The user's own record is written, not that of the project.
 
     Args:
-        image: image definition.
+        image: image definition, for one architecture.
         engine: engine that has built the image.
         registry: `HOST[:PORT]/NAMESPACE`, from `configured`.
         insecure: allow HTTP without TLS.
@@ -60,42 +66,114 @@ def push(
 
     Raises:
         UsageError: No registry is given.
-        BuildError: The image is not built, the registry cannot be reached or refuses the login,
-            or the tag refers to another image after the push, for example because another user has
-            pushed to the same tag.
+        BuildError: The image is not built, the registry cannot be reached or refuses the login, or
+            the tag of this content has another image.
     """
     form = forms.of(engine)
-    if registry is None:
-        raise _no_registry("push to")
-    built = require(engine, image)
-    client = Client(_repository(registry, image), insecure=insecure)
-    client.check()
-    tag = form.tag(image)
-    before = client.manifest(tag)
-    remote = form.offer(client, tag) if before else None
-    if remote is None or remote.digest != built.digest:
-        if before is not None:
-            reporter.warn(f"{client.repository}:{tag} is moved from {before.digest}")
-        reporter.note(f"  pushing {image.name} ({built.size / 1e6:,.0f} MB) to {client.repository}")
-        form.push(built, client, tag, reporter)
-        remote = form.offer(client, tag)
-    if remote is None or remote.manifest is None or remote.digest != built.digest:
-        raise BuildError(
-            f"{client.repository}:{tag} is not the pushed image: expected {built.digest},"
-            f" found {remote.digest if remote else 'no image'}", code="digest-mismatch",
-            hint="another user may have pushed to the same tag; push again",
-        )
-    publication = Publication(
-        image=image.name, form=form.name, reference=f"{client.repository}:{tag}",
-        digest=remote.digest, manifest=remote.manifest, size=remote.size,
-        content=definition.content_of(image),
-    )
+    client = connect(image, registry, "push to", insecure=insecure)
+    published = upload(form, client, image, require(engine, image), reporter)
+    publish_index(form.name, client, image, reporter)
+    published = published.model_copy(update={"release": forms.names(form.name, image).release})
     if own := digests.own_path():
-        digests.record(publication, own)
+        digests.record(published, own)
     else:
         reporter.warn("the push is not recorded, because the user has no home folder; pull the"
-                      f" image by --digest {publication.digest}")
-    return publication
+                      f" image by --digest {published.digest}")
+    return published
+
+
+def connect(image: Image, registry: str | None, what: str, *, insecure: bool) -> Client:
+    """Return a client of the image's repository in `registry`, which has accepted the login.
+
+    Raises:
+        UsageError: No registry is given.
+        BuildError: The registry cannot be reached or refuses the login.
+    """
+    if registry is None:
+        raise _no_registry(what)
+    client = Client(_repository(registry, image), insecure=insecure)
+    client.check()
+    return client
+
+
+def upload(
+    form: forms.Form, client: Client, image: Image, built: BuiltImage, reporter: Reporter
+) -> Publication:
+    """Push an image under the tag of its content, unless it is there already; return its record.
+
+    Raises:
+        BuildError: The tag has another image, or the push fails.
+    """
+    tag = forms.names(form.name, image).content
+    remote = form.offer(client, tag, image.architecture)
+    if remote is None:
+        reporter.note(f"  pushing {image.name} ({image.architecture}, {built.size / 1e6:,.0f} MB)"
+                      f" to {client.repository}")
+        form.push(built, client, tag, reporter)
+        remote = form.offer(client, tag, image.architecture)
+    if remote is None or remote.manifest is None or remote.digest != built.digest:
+        raise BuildError(
+            f"{client.repository}:{tag} is another image: expected {built.digest},"
+            f" found {remote.digest if remote else 'no image'}; this tag is made from the content"
+            " of the image and is never moved", code="tag-taken",
+            hint="another build from the same definition is published: get it with"
+            f" `trimaran pull {image.name} --engine {built.engine} --digest"
+            f" {remote.pin if remote else '…'}`",
+        )
+    return Publication(
+        image=image.name, form=form.name, architecture=image.architecture,
+        reference=f"{client.repository}:{tag}", digest=remote.digest,
+        manifest=remote.manifest.digest, size=remote.size, content=definition.content_of(image),
+    )
+
+
+def publish_index(
+    form: engines.Form, client: Client, image: Image, reporter: Reporter,
+    required: Collection[Architecture] = (),
+) -> list[Architecture]:
+    """Let the tag of the version name an index of the published images of this definition.
+
+    If the images for all architectures of the definition are published, the index also has the tag
+    of their content, which is never moved.
+
+    Args:
+        form: format of the images.
+        client: client of the repository.
+        image: image definition.
+        reporter: shows warnings.
+        required: architectures that must be published.
+
+    Returns:
+        The architectures in the index.
+
+    Raises:
+        BuildError: An image of `required` is not published, or the tag of the content has another
+            index.
+    """
+    every = definition.chain(image)[0].architectures
+    members: dict[Architecture, Manifest] = {}
+    for architecture in every:
+        tag = forms.names(form, definition.on(image, architecture)).content
+        if manifest := client.manifest(tag):
+            members[architecture] = manifest
+        elif architecture in required:
+            raise client.not_there(tag)
+    names = forms.names(form, image)
+    tags = [names.release]
+    if len(members) == len(every):
+        taken = client.digest_of(names.index)
+        if taken not in (None, index_digest(members)):
+            raise BuildError(
+                f"{client.repository}:{names.index} is another index: {taken}; this tag is made"
+                " from the content of the images and is never moved", code="tag-taken",
+                hint="remove the tag, if nobody uses it",
+            )
+        tags.insert(0, names.index)
+    before = client.digest_of(names.release)
+    digest = client.put_index(tags, members)
+    if before not in (None, digest):
+        reporter.warn(f"{client.repository}:{names.release} is moved from {before}")
+    return list(members)
 
 
 def pull(
@@ -112,18 +190,20 @@ def pull(
         image: image definition.
         engine: engine for which the image is pulled: Apptainer pulls a SIF, Podman an OCI image.
         registry: `HOST[:PORT]/NAMESPACE`; None: the registry in the record of the publication.
-        digest: digest of the image or of its manifest; None: the recorded digest of the current
-            tag, else the digest that the tag has in the registry, with a warning.
+        digest: digest of the image, of its manifest or of an index; None: the recorded digest for
+            the current definition or version, else the digest that its tag has in the registry,
+            with a warning.
         insecure: allow HTTP without TLS.
         reporter: shows the progress.
 
     Raises:
         UsageError: No registry is given or recorded, or `digest` is malformed.
-        BuildError: The registry does not have the image, or sends another image.
+        BuildError: The registry does not have the image, or has it for other architectures only, or
+            sends another image.
     """
     _check_digest(digest)
     form = forms.of(engine)
-    known = digests.find(image.name, form.name, digest=digest, tag=form.tag(image))
+    known = _recorded(image, form, digest)
     wanted = known.digest if known else digest
     local = engine.find(image, wanted) if wanted else None
     if local is not None:
@@ -141,6 +221,28 @@ def pull(
         content=_definition(image, known, reporter), size=size,
         origin=f"{client.repository}@{offer.pin}", architecture=image.architecture,
     )
+
+
+def _recorded(image: Image, form: forms.Form, digest: str | None) -> Publication | None:
+    """Return the record of the image to pull, or None.
+
+    Raises:
+        BuildError: The image with this digest is for another architecture.
+    """
+    if digest is None:
+        return digests.current(
+            image.name, form.name, image.architecture, content=definition.content_of(image),
+            release=forms.names(form.name, image).release,
+        )
+    known = digests.with_digest(image.name, form.name, digest)
+    if known is not None and known.architecture != image.architecture:
+        raise BuildError(
+            f"{image.name}: {digest} is the image for {known.architecture}, not for"
+            f" {image.architecture}", code="architecture-mismatch",
+            hint=f"choose --arch {known.architecture}, or the digest of the image for"
+            f" {image.architecture}",
+        )
+    return known
 
 
 def _check_digest(digest: str | None) -> None:
@@ -171,14 +273,17 @@ def _offered(
     client: Client, form: forms.Form, pinned: str | None, wanted: str | None, image: Image,
     reporter: Reporter,
 ) -> forms.Offer:
-    """Return the image that the registry has under the digest `pinned`, or else under its tag.
+    """Return the image that the registry has under the digest `pinned`, or else under its tags.
 
-    With `pinned`, raise BuildError unless `wanted` is the digest of the image or of its manifest.
+    With `pinned`, raise BuildError unless `wanted` is the digest of the image, of its manifest or
+    of the index `pinned`.
     Without `pinned`, print a warning, because the tag may later point to another image.
     """
-    reference = pinned or form.tag(image)
-    offer = form.offer(client, reference)
-    if offer is None:
+    names = forms.names(form.name, image)
+    for reference in [pinned] if pinned else [names.content, names.release]:
+        if offer := form.offer(client, reference, image.architecture):
+            break
+    else:
         raise client.not_there(reference)
     if pinned is None:
         reporter.warn(
@@ -186,7 +291,7 @@ def _offered(
             f" {client.repository}:{reference}, which is now {offer.pin}; use --digest {offer.pin}"
             " to get the same image again"
         )
-    elif wanted not in (offer.digest, offer.manifest):
+    elif wanted != pinned and wanted not in (offer.digest, offer.pin):
         raise BuildError(
             f"{client.repository}@{reference} is another image: expected {wanted},"
             f" found {offer.digest}", code="digest-mismatch",
@@ -201,7 +306,7 @@ def knows(image: Image, engine: Engine, digest: str, registry: str | None) -> bo
     digest.
     """
     form = forms.of(engine)
-    return registry is not None or digests.find(image.name, form.name, digest=digest) is not None
+    return registry is not None or digests.with_digest(image.name, form.name, digest) is not None
 
 
 def _repository(registry: str, image: Image) -> Repository:

@@ -1,6 +1,7 @@
 """HTTP client of one repository of a registry (OCI distribution specification).
 
-It supports the requests of a pull by digest: manifests, sizes and addresses of blobs, and tags.
+It supports the requests of a pull by digest (manifests, sizes and addresses of blobs, tags) and the
+upload of an index: one name for the images for several architectures.
 oras-py is not used, because it sets no timeouts, retries for two minutes if a registry does not
 answer, and sends a login to any host that the realm of a Basic challenge names.
 """
@@ -9,12 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
+import json
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import requests
 from pydantic import BaseModel, Field
 
+from trimaran.architecture_names import Architecture
 from trimaran.errors import BuildError, causes
 from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
@@ -29,7 +34,13 @@ MANIFESTS = (
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-"""Media types of a manifest of one image; manifest lists of several images are not supported."""
+"""Media types of a manifest of one image."""
+
+INDEXES = (
+    "application/vnd.oci.image.index.v1+json",
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+)
+"""Media types of an index, which lists the manifests of one image for several architectures."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
 """Largest accepted size of a manifest in bytes (OCI distribution specification).
@@ -68,8 +79,26 @@ class Blob(BaseModel):
 class Content(BaseModel):
     """The keys of a manifest that Trimaran uses."""
 
+    media_type: Literal[
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    ] | None = Field(default=None, alias="mediaType")
     config: Blob
     layers: list[Blob]
+
+
+class _Platform(BaseModel):
+    architecture: str = Field(pattern=r"^[a-z0-9_.-]{1,32}$")
+
+
+class _Member(Blob):
+    """The entry of one manifest in an index."""
+
+    platform: _Platform | None = None
+
+
+class _Index(BaseModel):
+    manifests: list[_Member]
 
 
 class _Tags(BaseModel):
@@ -78,9 +107,10 @@ class _Tags(BaseModel):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest and the digest of its bytes."""
+    """A manifest, with the digest and the number of its bytes."""
 
     digest: str
+    size: int
     content: Content
 
 
@@ -109,33 +139,99 @@ class Client:
         """
         self._refuse_errors(self._ask("GET", ""))
 
-    def manifest(self, reference: str) -> Manifest | None:
+    def manifest(self, reference: str, architecture: str | None = None) -> Manifest | None:
         """Return the verified manifest with this digest or tag; None if it does not exist.
+
+        Args:
+            reference: digest or tag of the manifest, or of an index.
+            architecture: the architecture to choose from an index; None: an index is refused.
 
         Raises:
             BuildError: The registry does not answer, refuses the request, or sends another
-                manifest.
+                manifest; or the index has no image for the architecture.
         """
         answer = self._ask(
             "GET", f"{self.repository.path}/manifests/{reference}",
-            headers={"Accept": ", ".join(MANIFESTS)},
+            headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
         )
         if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        digest = f"sha256:{hashlib.sha256(answer.content).hexdigest()}"
+        digest = _digest(answer.content)
         if reference.startswith("sha256:") and digest != reference:
             raise BuildError(
                 f"{self.repository.host} sends a manifest with another digest:"
                 f" expected {reference}, found {digest}", code="digest-mismatch",
             )
         try:
-            return Manifest(digest, Content.model_validate(parse_json(answer.content)))
+            content = parse_json(answer.content)
+            if architecture is not None and isinstance(content, dict) and "manifests" in content:
+                members = _Index.model_validate(content).manifests
+            else:
+                found = Content.model_validate(content)
+                return Manifest(digest, len(answer.content), found)
         except ValueError as error:  # ValidationError is a subclass
             raise BuildError(
                 f"{self.repository}@{digest} is not a manifest of one image",
                 code="manifest-invalid",
             ) from error
+        return self.manifest(self._chosen(members, architecture, reference))
+
+    def _chosen(self, members: list[_Member], architecture: str, reference: str) -> str:
+        """Return the digest of the manifest for `architecture` in the index under `reference`."""
+        named = {one.platform.architecture: one.digest for one in members if one.platform}
+        if architecture not in named:
+            raise BuildError(
+                f"{self.repository} has no image for {architecture} under {reference}; it has"
+                f" images for {', '.join(sorted(named)) or 'no architecture'}",
+                code="architecture-unpublished",
+                hint=f"build it: trimaran build IMAGE --arch {architecture}",
+            )
+        return named[architecture]
+
+    def digest_of(self, tag: str) -> str | None:
+        """Return the digest of what has the tag, a manifest or an index; None if it is free."""
+        answer = self._ask(
+            "GET", f"{self.repository.path}/manifests/{tag}",
+            headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
+        )
+        if answer.status == 404:
+            return None
+        self._refuse_errors(answer)
+        return _digest(answer.content)
+
+    def put_index(self, tags: list[str], members: Mapping[Architecture, Manifest]) -> str:
+        """Give an index of `members`, architecture -> manifest, the tags; return its digest.
+
+        A tag that points to it already stays as it is.
+
+        Raises:
+            BuildError: The registry does not answer or refuses the index.
+        """
+        body = _index(members)
+        digest = _digest(body)
+        for tag in tags:
+            if self.digest_of(tag) != digest:
+                self._refuse_errors(self._ask(
+                    "PUT", f"{self.repository.path}/manifests/{tag}",
+                    headers={"Content-Type": INDEXES[0]}, body=body,
+                ))
+        return digest
+
+    def blob(self, digest: str) -> bytes:
+        """Return the content of a small blob.
+
+        Raises:
+            BuildError: The registry does not answer, or sends another content.
+        """
+        answer = self._ask("GET", f"{self.repository.path}/blobs/{digest}")
+        self._refuse_errors(answer)
+        if (found := _digest(answer.content)) != digest:
+            raise BuildError(
+                f"{self.repository.host} sends another blob: expected {digest}, found {found}",
+                code="digest-mismatch",
+            )
+        return answer.content
 
     def blob_size(self, digest: str) -> int | None:
         """Return the size of a blob in bytes, or None if the repository lacks it."""
@@ -168,11 +264,14 @@ class Client:
             hint="check --registry and --digest; `trimaran push` publishes an image",
         )
 
-    def _ask(self, method: str, path: str, headers: dict[str, str] | None = None) -> Answer:
+    def _ask(
+        self, method: str, path: str, headers: dict[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Answer:
         try:
             return web.answer(
                 self._root + path, method=method, headers=headers, most=MANIFEST_BYTES,
-                asking=self.session,
+                asking=self.session, body=body,
             )
         except requests.RequestException as error:
             raise _unreachable(self.repository.host, error) from error
@@ -191,6 +290,29 @@ class Client:
             )
         raise BuildError(f"the registry {host} answered {answer.phrase}", code="registry-failed",
                          hint="try again later, or name another registry with --registry")
+
+
+def _digest(content: bytes) -> str:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def index_digest(members: Mapping[Architecture, Manifest]) -> str:
+    """Return the digest of the index that `Client.put_index` makes of `members`."""
+    return _digest(_index(members))
+
+
+def _index(members: Mapping[Architecture, Manifest]) -> bytes:
+    """Return the text of an index, which is equal for equal members."""
+    listed = [
+        {
+            "mediaType": manifest.content.media_type or MANIFESTS[0],
+            "digest": manifest.digest, "size": manifest.size,
+            "platform": {"os": "linux", "architecture": architecture},
+        }
+        for architecture, manifest in sorted(members.items())
+    ]
+    content = {"schemaVersion": 2, "mediaType": INDEXES[0], "manifests": listed}
+    return json.dumps(content, indent=1).encode()
 
 
 def is_loopback(host: str) -> bool:

@@ -11,14 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TypedDict
 
+from pydantic import BaseModel, Field
+
 from trimaran import engines, paths
+from trimaran.architecture_names import ARCHITECTURES, Architecture
 from trimaran.engines import BuiltImage, Engine, apptainer
 from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
+from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.net import download
-from trimaran.provenance.registry.api import MANIFEST_BYTES, Client
+from trimaran.parsing import parse_json
+from trimaran.provenance.registry.api import MANIFEST_BYTES, Client, Manifest
 from trimaran.reporting import Reporter
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
@@ -32,18 +37,44 @@ class Offer:
     Attributes:
         digest: digest by which the engine identifies the image: the digest of the SIF, or of the
             OCI config.
-        manifest: digest of the manifest; None if a SIF was found by the digest of its file.
+        manifest: the manifest; None if a SIF was found by the digest of its file.
         size: size of the download in bytes.
     """
 
     digest: str
-    manifest: str | None
+    manifest: Manifest | None
     size: int
 
     @property
     def pin(self) -> str:
         """The digest by which the image can be pulled from this registry again."""
-        return self.manifest or self.digest
+        return self.manifest.digest if self.manifest else self.digest
+
+
+@dataclass(frozen=True)
+class Names:
+    """The tags of one image in a registry.
+
+    Attributes:
+        content: tag of the image for one architecture, made from its content; it is never moved.
+        index: tag of the index of all architectures, made from their content; it is never moved.
+        release: tag of the version; it is moved to the index of a newer image.
+    """
+
+    content: str
+    index: str
+    release: str
+
+
+SUFFIXES: dict[engines.Form, str] = {"sif": "-sif", "oci": ""}
+"""Format -> the end of its tags: one repository holds SIF files and OCI images."""
+
+
+def names(form: engines.Form, image: Image) -> Names:
+    """Return the tags of an image in a registry."""
+    end = SUFFIXES[form]
+    return Names(f"{definition.content_tag(image)}{end}", f"{definition.index_tag(image)}{end}",
+                 f"{image.tag}{end}")
 
 
 class Form(ABC):
@@ -58,15 +89,16 @@ class Form(ABC):
         self.engine = engine
 
     @abstractmethod
-    def tag(self, image: Image) -> str:
-        """Return the tag of the image in the registry.
+    def offer(
+        self, client: Client, reference: str, architecture: Architecture
+    ) -> Offer | None:
+        """Return the image that the repository has under the digest or tag `reference`, or None.
 
-        SIF files and OCI images have different tags, because one repository holds both.
+        From an index, the image for `architecture` is chosen.
+
+        Raises:
+            BuildError: The image is for another architecture or another engine.
         """
-
-    @abstractmethod
-    def offer(self, client: Client, reference: str) -> Offer | None:
-        """Return the image that the repository has under the digest or tag `reference`, or None."""
 
     def push(self, built: BuiltImage, client: Client, tag: str, reporter: Reporter) -> None:
         """Push the image under `tag`.
@@ -112,11 +144,9 @@ class Sif(Form):
 
     name = "sif"
 
-    def tag(self, image: Image) -> str:
-        """Return the tag of the image with the suffix `-sif`."""
-        return f"{image.tag}-sif"
-
-    def offer(self, client: Client, reference: str) -> Offer | None:
+    def offer(
+        self, client: Client, reference: str, architecture: Architecture
+    ) -> Offer | None:
         """Return the SIF with the tag `reference`, or None if the repository has no such SIF.
 
         If `reference` is a digest, return the SIF whose manifest or file has this digest.
@@ -126,7 +156,7 @@ class Sif(Form):
         size = client.blob_size(reference) if reference.startswith("sha256:") else None
         if size is not None and size > MANIFEST_BYTES:
             return Offer(reference, None, size)
-        manifest = client.manifest(reference)
+        manifest = client.manifest(reference, architecture)
         if manifest is None:
             return None
         layers = manifest.content.layers
@@ -135,7 +165,7 @@ class Sif(Form):
                 f"{client.repository} has no SIF under {reference}", code="image-other-engine",
                 hint="--engine podman pulls an OCI image",
             )
-        return Offer(layers[0].digest, manifest.digest, layers[0].size)
+        return Offer(layers[0].digest, manifest, layers[0].size)
 
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
@@ -158,6 +188,10 @@ class Sif(Form):
                 hint=f"{part} has {part.stat().st_size:,} of {offer.size:,} bytes;"
                 " repeat the command to resume the download",
             ) from error
+        found = apptainer.architecture_of(destination)
+        if found != image.architecture:
+            destination.unlink()
+            raise mismatch(client, offer.pin, found, image.architecture)
         apptainer.make_executable(destination)
         return str(destination), offer.size
 
@@ -168,16 +202,14 @@ class Oci(Form):
     name = "oci"
     engine: Storage
 
-    def tag(self, image: Image) -> str:
-        """Return the tag of the image."""
-        return image.tag
-
-    def offer(self, client: Client, reference: str) -> Offer | None:
+    def offer(
+        self, client: Client, reference: str, architecture: Architecture
+    ) -> Offer | None:
         """Return the OCI image with the tag `reference`, or None if there is no such image.
 
         If `reference` is a digest, return the image whose manifest has this digest.
         """
-        manifest = client.manifest(reference)
+        manifest = client.manifest(reference, architecture)
         if manifest is None:
             return None
         if "image" not in manifest.content.config.media_type:
@@ -186,15 +218,42 @@ class Oci(Form):
                 code="image-other-engine", hint="--engine apptainer pulls a SIF",
             )
         content = manifest.content
+        found = _architecture(client.blob(content.config.digest))
+        if found != architecture:
+            raise mismatch(client, reference, found, architecture)
         size = sum(blob.size for blob in (content.config, *content.layers))
-        return Offer(content.config.digest, manifest.digest, size)
+        return Offer(content.config.digest, manifest, size)
 
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
     ) -> tuple[str, int]:
         """Pull the image by the digest of its manifest."""
-        source = f"{client.repository}@{offer.manifest}"
+        source = f"{client.repository}@{offer.pin}"
         return self.engine.pull(source, image, offer.digest, reporter=reporter, **_access(client))
+
+
+class _Config(BaseModel):
+    architecture: str = Field(pattern=r"^[a-z0-9_.-]{1,32}$")
+
+
+def _architecture(config: bytes) -> str | None:
+    """Return the architecture in the configuration of an OCI image; None if it has none."""
+    try:
+        return _Config.model_validate(parse_json(config)).architecture
+    except ValueError:  # ValidationError is a subclass
+        return None
+
+
+def mismatch(
+    client: Client, reference: str, found: str | None, wanted: Architecture
+) -> BuildError:
+    """Return the error for an image of another architecture than `wanted`."""
+    return BuildError(
+        f"{client.repository} has an image for {found or 'an unknown architecture'} under"
+        f" {reference}, not for {wanted}", code="architecture-mismatch",
+        hint=f"choose --arch {found}, or the digest of the image for {wanted}"
+        if found in ARCHITECTURES else f"give the digest of the image for {wanted}",
+    )
 
 
 class _Access(TypedDict):

@@ -1,0 +1,169 @@
+"""Publish images: build, test, sign and push them for each architecture, then name them.
+
+An image is pushed only after its self-test and its training have passed, and the tag of the version
+is moved only after all its images were pushed. A publication that was stopped can be repeated: an
+image that the registry has under the tag of its content is pulled and tested instead of built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimaran.architecture_names import Architecture
+from trimaran.architectures import require_processor
+from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
+from trimaran.errors import UsageError
+from trimaran.files import write_atomic
+from trimaran.images import definition
+from trimaran.images.definition import Image
+from trimaran.provenance import digests, registry, sbom, signing
+from trimaran.provenance.digests import Publication
+from trimaran.provenance.registry import forms
+from trimaran.provenance.registry.api import Client
+from trimaran.publishing import smoke
+from trimaran.reporting import Reporter
+from trimaran.site_file import Site
+
+ENGINES: dict[Form, str] = {"sif": "apptainer", "oci": "podman"}
+"""Format -> name of the engine that builds, tests and pushes images in this format."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How images are published.
+
+    Attributes:
+        registry: `HOST[:PORT]/NAMESPACE`; None: no registry is configured, which is an error.
+        insecure: allow HTTP without TLS.
+        forms: the formats that are published.
+        key: the private key that signs the SIF; None: it is not signed.
+        ask: function that returns the passphrase of the key.
+        materials: folder for the software bills of materials.
+        site: the site file, for the training.
+    """
+
+    registry: str | None
+    insecure: bool
+    forms: Sequence[Form]
+    key: signing.Key | None
+    ask: Callable[[], str]
+    materials: Path
+    site: Site
+
+
+def choose(image: Image, wanted: Sequence[Architecture]) -> list[Architecture]:
+    """Return the architectures `wanted`, or all architectures of `image` if none is wanted.
+
+    Raises:
+        UsageError: The image cannot be built for a wanted architecture.
+    """
+    for architecture in wanted:
+        definition.on(image, architecture)
+    return list(dict.fromkeys(wanted)) or list(definition.chain(image)[0].architectures)
+
+
+def publish(
+    image: Image, architectures: Sequence[Architecture], order: Order, reporter: Reporter
+) -> list[Publication]:
+    """Build, test, sign and push the image for each architecture, and record it in the project.
+
+    The images get the tags of their content; `name` gives them the tag of the version.
+
+    Raises:
+        UsageError: No registry is configured.
+        BuildError: An architecture can be neither run nor emulated, an image or its self-test or
+            training fails, or the registry fails or has another image under a tag.
+    """
+    client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
+    for architecture in architectures:
+        require_processor(architecture)
+    engines = [selection.select(ENGINES[form]) for form in order.forms]
+    published = []
+    for architecture in architectures:
+        model = definition.on(image, architecture)
+        ready = [_tested(model, engine, client, order, reporter) for engine in engines]
+        _train(model, engines[0], ready[0], order.site, reporter)
+        for engine, built in zip(engines, ready, strict=True):
+            one = registry.upload(forms.of(engine), client, model, built, reporter)
+            digests.record(one, digests.project_path())
+            published.append(one)
+    return published
+
+
+def name(
+    image: Image, architectures: Sequence[Architecture], order: Order, reporter: Reporter
+) -> None:
+    """Let the tag of the version name the published images for all architectures.
+
+    Raises:
+        UsageError: No registry is configured.
+        BuildError: One of `architectures` is not published, or the registry fails.
+    """
+    client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
+    for form in order.forms:
+        named = registry.publish_index(form, client, image, reporter, architectures)
+        release = forms.names(form, image).release
+        reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
+        for architecture in named:
+            model = definition.on(image, architecture)
+            known = digests.current(
+                image.name, form, architecture, content=definition.content_of(model),
+                release=release,
+            )
+            if known is not None and known.content == definition.content_of(model):
+                digests.record(known.model_copy(update={"release": release}),
+                               digests.project_path())
+
+
+def _tested(
+    model: Image, engine: Engine, client: Client, order: Order, reporter: Reporter
+) -> BuiltImage:
+    """Return the image of `engine`, which has passed its tests; a SIF is signed and described."""
+    form = forms.of(engine)
+    remote = form.offer(client, forms.names(form.name, model).content, model.architecture)
+    built = engine.find(model, remote.digest) if remote else engine.find(model)
+    if remote is not None and built is None:
+        built = registry.pull(
+            model, engine, registry=order.registry, digest=remote.pin, insecure=order.insecure,
+            reporter=reporter,
+        )
+    if built is None:  # a build ends with the self-test
+        built = engine.build(model, base=None, offline=False, reporter=reporter)
+    else:
+        engine.test(model, built, reporter)
+    if form.name == "sif":
+        if remote is None and order.key is not None:
+            built = _signed(model, engine, built, order.key, order.ask)
+        _describe(model, engine, built, order.materials)
+    return built
+
+
+def _train(
+    model: Image, engine: Engine, built: BuiltImage, site: Site, reporter: Reporter
+) -> None:
+    result = smoke.train(model, engine, built, site, reporter)
+    reporter.note(f"  {model.name} ({model.architecture}): {result}")
+
+
+def _signed(
+    model: Image, engine: Engine, built: BuiltImage, key: signing.Key, ask: Callable[[], str]
+) -> BuiltImage:
+    """Return the image after it was signed, unless `key` has signed it before."""
+    try:
+        signing.sign(Path(built.reference), key, ask)
+    except UsageError as error:
+        if error.code != "signature-exists":
+            raise
+    return require(engine, model)
+
+
+def _describe(model: Image, engine: Engine, built: BuiltImage, folder: Path) -> None:
+    """Write the bill of materials of an image into `folder`, unless it is there."""
+    digest = str(built.digest).removeprefix("sha256:")[:12]
+    file = folder / f"{model.name}-{model.architecture}-{digest}.cdx.json"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        contents = image_contents.of(engine, built)
+        write_atomic(file, sbom.text(contents, sbom.locked_hashes(model)))

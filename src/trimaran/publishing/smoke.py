@@ -1,0 +1,61 @@
+"""Train in an image before it is published, with two ranks if a recipe does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimaran.engines import BuiltImage, Engine
+from trimaran.errors import BuildError
+from trimaran.images.definition import Image
+from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
+from trimaran.reporting import Reporter
+from trimaran.run import pipeline
+from trimaran.site_file import Site
+from trimaran.verdict import run_verdict
+
+RANKS = 2
+"""Preferred number of ranks of the training: the smallest that communicates."""
+
+
+def recipe_of(image: Image) -> RecipeFile | None:
+    """Return the smoke recipe of `image` for one node, or None.
+
+    If there are several, it is one with two ranks, and with the shortest name: it has no variant.
+    """
+    fitting = []
+    for name in library.names():
+        recipe = library.definition(name)
+        if (
+            recipe.image.name == image.name and recipe.purpose == "smoke" and recipe.series is None
+            and not pipeline.needs_batch_system(recipe)
+        ):
+            fitting.append((recipe.resources.tasks_per_node != RANKS, len(name), name))
+    return library.load(min(fitting)[-1]) if fitting else None
+
+
+def train(
+    image: Image, engine: Engine, built: BuiltImage, site: Site, reporter: Reporter
+) -> str:
+    """Run the smoke recipe of `image` in the image `built`; return a sentence about the result.
+
+    Raises:
+        BuildError: The verdict is FAIL.
+        RunError: The training ends with an error.
+    """
+    file = recipe_of(image)
+    if file is None:
+        return "not trained, because no smoke recipe for one node uses the image"
+    choice = file.recipe.image.model_copy(update={"digest": built.digest})
+    recipe = replace(file, recipe=file.recipe.model_copy(update={"image": choice}))
+    directory = pipeline.execute(pipeline.Request(
+        recipe=recipe, engine=engine, changes={}, site=site, architecture=image.architecture,
+    ), reporter)
+    outcome = run_verdict.judge(directory).verdict.outcome
+    if outcome == "FAIL":
+        raise BuildError(
+            f"{image.name} ({image.architecture}) is not published: {file.name} is {outcome} in"
+            f" {directory}",
+            code="smoke-failed", hint=f"see the reasons: trimaran report {directory}",
+        )
+    return f"{file.name}: {outcome} ({directory})"

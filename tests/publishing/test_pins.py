@@ -1,0 +1,211 @@
+"""Tests of the digests that a publication writes into recipes, and of the images of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import tinyapp
+from refusals import refused
+from trimaran import architectures
+from trimaran.architecture_names import Architecture
+from trimaran.engines.apptainer import Apptainer
+from trimaran.engines.host import Host
+from trimaran.errors import BuildError, UsageError
+from trimaran.images import definition
+from trimaran.provenance import digests
+from trimaran.provenance.digests import Publication
+from trimaran.publishing import choose, needs, pins, smoke
+from trimaran.recipes import library
+from trimaran.reporting import Silent
+from trimaran.run import pipeline
+from trimaran.site_file import Site
+
+DIGESTS: dict[Architecture, str] = {
+    "amd64": "sha256:" + "1" * 64, "arm64": "sha256:" + "2" * 64,
+}
+APPTAINER = Apptainer("/opt/apptainer/bin/apptainer")
+
+
+@pytest.fixture
+def project(checkout: Path, tmp_path: Path) -> Path:
+    """Return a checkout with the small app, its images and its recipe."""
+    tinyapp.write(checkout, tmp_path / "sources")
+    return checkout
+
+
+def record(architecture: Architecture, form: digests.Form = "sif", **other: str) -> None:
+    """Record the small app's image as published by the project."""
+    image = definition.on(definition.load(tinyapp.APP_IMAGE), architecture)
+    fields = {"digest": DIGESTS[architecture], "content": definition.content_of(image), **other}
+    tag = f"{fields['content'][:12]}-{architecture}-{form}"
+    digests.record(Publication(
+        image=image.name, form=form, architecture=architecture, size=1,
+        reference=f"host.example/team/{image.name}:{tag}", manifest="sha256:" + "b" * 64, **fields,
+    ), digests.project_path())
+
+
+def recipe_path(project: Path) -> Path:
+    return project / f"recipes/{tinyapp.RECIPE}.yaml"
+
+
+def test_the_digests_of_all_architectures_are_written_and_nothing_else(project: Path) -> None:
+    image, path = definition.load(tinyapp.APP_IMAGE), recipe_path(project)
+    before = yaml.safe_load(path.read_text())
+    record("amd64")
+    record("arm64")
+    record("amd64", "oci", digest="sha256:" + "3" * 64)
+    assert pins.pin(image) == [path]
+    after = yaml.safe_load(path.read_text())
+    assert after["image"] == {"name": image.name, "digest": DIGESTS}
+    assert {**after, "image": None} == {**before, "image": None}
+    assert pins.pin(image) == [], "they are there already"
+
+
+def test_an_older_definition_and_other_nodes_are_left_alone(project: Path) -> None:
+    before = recipe_path(project).read_text()
+    record("amd64", content="0" * 64)
+    record("arm64")  # the target's nodes are amd64
+    assert pins.pin(definition.load(tinyapp.APP_IMAGE)) == []
+    assert recipe_path(project).read_text() == before
+
+
+@pytest.mark.parametrize("image", [
+    "image: {name: hello-tiny, digest: null}\n",
+    "image:\n  name: hello-tiny\n  digest: sha256:" + "0" * 64 + "\n",
+    "image:\n  name: hello-tiny\n  digest:\n    arm64: sha256:" + "0" * 64 + "\n\n",
+    "image: {name: hello-tiny,\n  digest: null}\n",
+])
+@pytest.mark.parametrize("last", [False, True])
+def test_every_style_keeps_the_comments_around_it(
+    project: Path, image: str, last: bool
+) -> None:
+    rest = {key: value for key, value in yaml.safe_load(recipe_path(project).read_text()).items()
+            if key != "image"}
+    text = yaml.safe_dump(rest, sort_keys=False)
+    path = recipe_path(project)
+    path.write_text(f"# above\n{text}{image}" if last else f"# above\n{image}# below\n{text}")
+    written = pins.with_digests(path, DIGESTS)
+    assert yaml.safe_load(written) == {
+        **rest, "image": {"name": "hello-tiny", "digest": DIGESTS}}
+    assert written.startswith("# above\n")
+    assert ("# below\n" in written) is not last
+
+
+def test_a_comment_that_would_be_lost_stops_it(project: Path) -> None:
+    path = recipe_path(project)
+    path.write_text(path.read_text().replace("digest: null", "digest: null  # why"))
+    with refused("file-invalid", path):
+        pins.with_digests(path, DIGESTS)
+
+
+def test_the_committed_recipes_can_be_pinned() -> None:
+    for path in library.files().values():
+        written = yaml.safe_load(pins.with_digests(path, DIGESTS))
+        content = yaml.safe_load(path.read_text())
+        assert written == {**content, "image": {**content["image"], "digest": DIGESTS}}
+
+
+def test_a_recipe_needs_its_image_for_the_nodes_of_its_target(project: Path) -> None:
+    [(image, digest)] = needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)
+    assert (image.name, image.architecture, digest) == (tinyapp.APP_IMAGE, "amd64", None)
+    [(image, _)] = needs.of_recipe(tinyapp.RECIPE, "arm64", APPTAINER)
+    assert image.architecture == "arm64"
+    assert [one.name for one in needs.images_of(tinyapp.RECIPE)] == ["tiny", tinyapp.APP_IMAGE]
+
+
+def test_the_digest_of_a_recipe_is_that_for_the_architecture(project: Path) -> None:
+    tinyapp.write_recipe(project, image={"name": tinyapp.APP_IMAGE, "digest": {
+        "amd64": DIGESTS["amd64"]}})
+    assert needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)[0][1] == DIGESTS["amd64"]
+    with refused("architecture-mismatch", "arm64"):
+        needs.of_recipe(tinyapp.RECIPE, "arm64", APPTAINER)
+
+
+def test_nodes_for_which_no_image_is_made_are_refused(project: Path) -> None:
+    target = project / "recipes/targets/cpu-2core.yaml"
+    content = yaml.safe_load(target.read_text())
+    content["node"] = {**content["node"], "architecture": "ppc64le", "cpu_flags": []}
+    target.write_text(yaml.safe_dump(content))
+    with refused("architecture-unsupported", "ppc64le"):
+        needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)
+
+
+def test_images_of_earlier_recipes_are_needed_too(project: Path) -> None:
+    tinyapp.write_recipe(project, name="hello/cpu-2core-before-smoke")
+    tinyapp.write_recipe(project, initial={"recipe": "hello/cpu-2core-before-smoke", "step": 1})
+    assert len(list(needs.recipes_of(tinyapp.RECIPE))) == 2
+    assert len(needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)) == 1
+
+
+def test_all_architectures_of_the_image_are_published_unless_some_are_named() -> None:
+    image = definition.load("tensorflow-cuda")
+    assert choose(definition.load("torch-cpu"), []) == ["amd64", "arm64"]
+    assert choose(definition.load("torch-cpu"), ["arm64", "arm64"]) == ["arm64"]
+    assert choose(image, []) == list(image.architectures)
+    for lacking in image.lacks:
+        with refused("architecture-unsupported", lacking):
+            choose(image, [lacking])
+
+
+def test_the_training_is_a_smoke_recipe_with_two_ranks() -> None:
+    found = smoke.recipe_of(definition.load("resnet-imagenet-torch-cpu"))
+    assert found is not None
+    assert found.name == "resnet-imagenet/cpu-2core-2ranks-smoke"
+    assert smoke.recipe_of(definition.load("torch-cpu")) is None
+
+
+@pytest.mark.parametrize("outcome", ["PASS", "NO REFERENCE", "FAIL"])
+def test_a_training_that_fails_stops_the_publication(
+    project: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
+) -> None:
+    asked: list[pipeline.Request] = []
+
+    class Judged:
+        verdict = type("Verdict", (), {"outcome": outcome})
+
+    def execute(request: pipeline.Request, reporter: Silent) -> Path:
+        asked.append(request)
+        return Path("runs/one")
+
+    monkeypatch.setattr(pipeline, "execute", execute)
+    monkeypatch.setattr(smoke.run_verdict, "judge", lambda _: Judged)
+    image = definition.on(definition.load(tinyapp.APP_IMAGE), "arm64")
+    built = pipeline.BuiltImage(image.name, "apptainer", "x.sif", DIGESTS["arm64"], "0" * 64, 1)
+
+    def train() -> str:
+        return smoke.train(image, APPTAINER, built, Site(), Silent())
+
+    if outcome == "FAIL":
+        with refused("smoke-failed", "arm64", "runs/one", kind=BuildError):
+            train()
+    else:
+        assert outcome in train()
+    [request] = asked
+    assert request.image.architecture == "arm64"
+    assert request.pinned == built.digest, "the training is in this very image"
+
+
+def request_for(engine: Any, wanted: Sequence[Architecture]) -> pipeline.Request:
+    recipe = library.load(tinyapp.RECIPE)
+    choice = recipe.recipe.image.model_copy(
+        update={"digest": {one: DIGESTS[one] for one in wanted}})
+    recipe.recipe.__dict__["image"] = choice
+    return pipeline.Request(recipe, engine, {})
+
+
+def test_a_run_uses_the_digest_for_its_architecture_and_format(project: Path) -> None:
+    own = architectures.native()
+    other: Architecture = "arm64" if own == "amd64" else "amd64"
+    assert request_for(APPTAINER, [own, other]).pinned == DIGESTS[own]
+    assert request_for(Host(), [own]).pinned is None
+    with refused("architecture-mismatch", own, other, kind=UsageError):
+        _ = request_for(APPTAINER, [other]).pinned
+    record(own)
+    record(own, "oci", digest="sha256:" + "3" * 64)
+    podman = type("Podman", (Apptainer,), {"form": "oci"})("/usr/bin/podman")
+    assert request_for(podman, [own]).pinned == "sha256:" + "3" * 64
