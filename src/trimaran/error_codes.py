@@ -35,6 +35,7 @@ CODES = {
     "fault": "An unexpected failure: a fault of Trimaran itself.",
     # engines
     "architecture-unsupported": "No image is made for this processor architecture.",
+    "architecture-mismatch": "An image or a node has another architecture than the run needs.",
     "emulation-missing": "The machine neither is of the architecture nor emulates it.",
     "engine-unsuitable": "The engine does not support the operation.",
     "image-missing": "The image is not built and not pulled on this machine.",

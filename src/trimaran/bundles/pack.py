@@ -25,6 +25,7 @@ from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
+from trimaran.images.architectures import Architecture
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
@@ -54,6 +55,7 @@ class BundledImage(PublishedImage, store.History, frozen=True):
 
     name: FileName
     engine: Literal["apptainer"]
+    architecture: Architecture = "amd64"
     size: int
 
 

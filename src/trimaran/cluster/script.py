@@ -16,6 +16,7 @@ from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
+from trimaran.images.architectures import MACHINES
 from trimaran.launch import apptainer
 from trimaran.launch.apptainer import given
 from trimaran.launch.specification import (
@@ -209,6 +210,7 @@ def render(job: Job) -> str:
     return fill(scheduler, cluster, shape, job.name, job.directory, elastic=elastic, **{
         "recipe": job.request.recipe.name,
         "image": quote(job.built.reference),
+        "image_machine": MACHINES[job.request.image.architecture],
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
             (f"data{number}", quote(one.path), _digest(one))
@@ -275,9 +277,9 @@ def fill(
     })
 
 
-EMPTY = ("image", "hex", "data", "apptainer", "gpu_device", "srun_mpi", "network", "rendezvous",
-         "resume", "min_nodes", "all_ranks", "mps", "fabric", "initial", "next_run", "next_initial",
-         "trainings", "environment", "words")
+EMPTY = ("image", "image_machine", "hex", "data", "apptainer", "gpu_device", "srun_mpi", "network",
+         "rendezvous", "resume", "min_nodes", "all_ranks", "mps", "fabric", "initial", "next_run",
+         "next_initial", "trainings", "environment", "words")
 """Variables of the template that are empty unless the caller of `fill` gives a value."""
 
 

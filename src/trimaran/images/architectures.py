@@ -22,8 +22,12 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 
 def native() -> Architecture:
     """Return the architecture of this machine; "amd64" if images do not support its processor."""
-    machine = platform.machine()
-    return next((name for name, own in MACHINES.items() if own == machine), "amd64")
+    return of_machine(platform.machine()) or "amd64"
+
+
+def of_machine(machine: str) -> Architecture | None:
+    """Return the architecture that the kernel calls `machine`; None if no image supports it."""
+    return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
 def ending(architecture: Architecture, mark: str) -> str:

@@ -8,6 +8,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_
 
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
+from trimaran.images.architectures import Architecture
 from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
 from trimaran.recipes.cards import Argument
 from trimaran.run.additions import Modification
@@ -59,17 +60,25 @@ class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
     Attributes:
         digest: as in `ImageReference`; an image without a digest cannot be published.
         inputs: SHA-256 over all inputs of the image.
+        architecture: architecture of the image; None in records of older versions.
         signature: the signature that was verified, if the recipe or the site file demands one.
     """
 
     digest: Digest
     inputs: Sha256
+    architecture: Architecture | None = None
     signature: SignatureRecord | None = None
 
 
 class ImageRecord(BaseModel, ImageReference, frozen=True):
-    """The image that was run."""
+    """The image that was run.
 
+    Attributes:
+        architecture: architecture of the image; None on the host, and in records of older versions.
+        signature: the signature that was verified, if the recipe or the site file demands one.
+    """
+
+    architecture: Architecture | None = None
     signature: SignatureRecord | None = None
 
     @computed_field  # type: ignore[prop-decorator]

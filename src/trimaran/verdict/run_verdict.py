@@ -18,6 +18,7 @@ from trimaran.data.contracts import Contract
 from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain
+from trimaran.images.architectures import MACHINES
 from trimaran.launch.specification import LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes import targets
@@ -242,6 +243,10 @@ def _image(record: RunRecord) -> Iterator[str]:
         yield f"run.json: the command does not run {image.engine}"
     if launch is not None and launch.node.image != image.reference:
         yield f"run.json: the command does not run {image.reference}"
+    if image.architecture is not None:
+        machine = MACHINES[image.architecture]
+        for other in sorted({host.architecture for host in record.hosts} - {machine}):
+            yield f"run.json: the image is for {machine}, but a machine of the run is {other}"
 
 
 def _metrics(
