@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trimaran.cluster import slurm, submission
 from trimaran.doctor import queues
-from trimaran.doctor.findings import Explained, Finding, found
+from trimaran.doctor.findings import Explained, Finding, Level, found
 from trimaran.doctor.situation import Situation
 from trimaran.engines import store
 from trimaran.images import definition
@@ -60,7 +60,7 @@ def _nodes(situation: Situation, wanted: Architecture) -> Finding | None:
     text = f"{where}: {', '.join(sorted(known))}; the image of the job: {machine}"
     if machine not in known:
         return found(FINDINGS, "node-architecture", "fail", text)
-    level = "ok" if known == {machine} else "warn"
+    level: Level = "ok" if known == {machine} else "warn"
     return found(FINDINGS, "node-architecture", level, text)
 
 

@@ -92,7 +92,8 @@ def check(situation: Situation) -> list[Finding]:
         _quota(situation, known), _clock(situation),
     )
     own = [finding for finding in subjects if finding is not None]
-    return [*queues.check(situation), *node_architecture.check(situation), *own, *data_folders.check(situation, known)]
+    return [*queues.check(situation), *node_architecture.check(situation), *own,
+            *data_folders.check(situation, known)]
 
 
 def _level(situation: Situation, place: Place) -> Level:

@@ -265,8 +265,9 @@ class RunEvidence(strict.Model):
         if self.run.image.architecture is None:
             return self
         machine = MACHINES[self.run.image.architecture]
-        parts = (self.run, *self.run.resumed)
-        for one in (one for part in parts for one in (part.host, *part.nodes)):
+        machines = [self.run.host, *self.run.nodes]
+        machines += [one for part in self.run.resumed for one in (part.host, *part.nodes)]
+        for one in machines:
             if one.architecture not in (None, machine):
                 raise strict.contradiction(f"image: it is for {machine}, but a machine of the run"
                                            f" is {one.architecture}")
