@@ -92,7 +92,7 @@ def training(
     options: argparse.Namespace, model: str, sequence: int, batch: int,
     environment: Mapping[str, str],
 ) -> Plan:
-    """Return the plan that compares trainings of `model`."""
+    """Return the plan of the benchmark for `model`: the trainings whose step times are compared."""
     shape = ("--model", model, "--sequence", str(sequence))
     steps = Steps(batch, options.window, options.windows)
     length = ("--batch", str(batch), "--window", str(steps.window), "--windows",

@@ -75,7 +75,7 @@ def always(argv: list[str]) -> Callable[[Path], list[str]]:
 def app(
     name: str, operation: str, size: int, calls: int, environment: dict[str, str]
 ) -> Contestant:
-    """Return the contestant: the app measures one operation at one message size."""
+    """Return the contestant that runs the app `collectives` for one operation and message size."""
 
     def argv(folder: Path) -> list[str]:
         return [

@@ -210,7 +210,7 @@ def suites(
 ) -> Iterator[list[str]]:
     """Yield pytest's arguments for the tests of trainkit and of the apps in each of `places`.
 
-    Because of the option `--confcutdir`, pytest ignores any `conftest.py` above the folder. If
+    Because of the option `--confcutdir`, pytest ignores any `conftest.py` above that place. If
     `neutral` is false, the tests of trainkit that do not depend on a framework are left out.
     """
     for place in places:

@@ -18,6 +18,9 @@ class WithShards(BuildHookInterface):  # type: ignore[type-arg]
     """A build hook that adds the package `shards`."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the package to a wheel; `version` is "standard", or "editable"."""
+        """Add the package `shards` to the wheel; hatchling calls this method before it builds one.
+
+        `version` is the kind of wheel: "standard" or "editable". An editable wheel gets no copy.
+        """
         if version == "standard":
             build_data["force_include"][SOURCE] = "shards"

@@ -46,7 +46,7 @@ RECIPE: dict[str, Any] = {
 
 @dataclass
 class Place:
-    """A login node of the cluster: a folder with the recipes and the site file of the test."""
+    """A folder that stands for a login node: it has the recipes and the site file of the test."""
 
     root: Path
     folder: Path

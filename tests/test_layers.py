@@ -95,7 +95,15 @@ def room(module: str) -> str:
 
 
 def modules_of(name: str, source: str, house: Path = PACKAGE) -> set[str]:
-    """Return the modules of `house` that the module `name` imports, even if only for type hints."""
+    """Return the modules in the folder `house` that the module `name` imports.
+
+    Imports for type hints are included.
+
+    Args:
+        name: path of the module in `house`.
+        source: text of the module.
+        house: the folder of a top-level package.
+    """
     found = set()
     for module in imports(ast.parse(source), package_of(name, house)):
         below = module.removeprefix(house.name).removeprefix(".")
@@ -186,7 +194,7 @@ def test_no_module_imports_itself_by_way_of_others(house: Path) -> None:
 
 def test_the_ground_is_small() -> None:
     flat = [path.name for path in PACKAGE.glob("*.py") if path.name != "__init__.py"]
-    assert len(flat) <= 13, "a module of one concern belongs to that one's package"
+    assert len(flat) <= 14, "a module of one concern belongs to that one's package"
 
 
 @pytest.mark.parametrize(

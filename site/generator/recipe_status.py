@@ -59,7 +59,7 @@ class Number:
 
     @property
     def cited(self) -> str:
-        """The source, followed by its date if it has one."""
+        """The source of the published value, followed by the date of the source if it is known."""
         return self.source if self.date is None else f"{self.source}, {self.date}"
 
 
@@ -187,7 +187,10 @@ class Wordings(strict.Model):
 
 
 def _other_wordings() -> Mapping[str, Mapping[str, str]]:
-    """Return the content of `site/wordings.yaml`; {} if this file does not exist."""
+    """Return the known earlier versions of recipes from `site/wordings.yaml` (`Wordings.other`).
+
+    The result is empty if this file does not exist.
+    """
     path = paths.repository() / "site/wordings.yaml"
     return strict.load(Wordings, path).other if path.is_file() else {}
 

@@ -38,6 +38,7 @@ CODES = {
     "architecture-mismatch": "An image or a node has another architecture than the run needs.",
     "emulation-missing": "The machine neither is of the architecture nor emulates it.",
     "engine-unsuitable": "The engine does not support the operation.",
+    "image-too-large": "The SIF is larger than the limit in the image's definition.",
     "image-missing": "The image is not built and not pulled on this machine.",
     "image-damaged": "An image differs from the one that was built or pulled.",
     "image-invalid": "A file is not an image of the expected format.",

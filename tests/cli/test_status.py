@@ -1,4 +1,4 @@
-"""`trimaran status` shows the active runs and the last ended runs of many."""
+"""Tests that `trimaran status` shows all active runs, and of many ended runs the last ones."""
 
 from __future__ import annotations
 

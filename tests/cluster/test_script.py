@@ -116,7 +116,7 @@ def test_the_functions_have_the_values_of_the_tool() -> None:
 
 
 def variant(name: str) -> str:
-    """Return the script of a variant, for an example site."""
+    """Return the job script of the example `name`, for an example site."""
     if name in TOGETHER:
         return together_script(TOGETHER[name])
     if name in CHAINED:

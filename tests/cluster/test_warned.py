@@ -15,7 +15,10 @@ from trimaran.site_file import Cluster
 
 STEP = SRUN.replace("for word; do", "SLURM_STEP_ID=5; export SLURM_STEP_ID\nfor word; do", 1)
 SIGNALLED = 'case " $* " in *" task "*) kill -USR1 "$PPID"; sleep 1 ;; esac\n'
-"""First line of a stand-in for srun; it sends the job the warning while srun starts the ranks."""
+"""First line of a stand-in for srun; it sends the job the signal of its time limit, SIGUSR1.
+
+The signal comes while srun starts the ranks.
+"""
 
 SCANCEL = """#!/bin/sh
 echo "$*" >>"$0.argv"

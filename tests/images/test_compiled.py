@@ -149,7 +149,7 @@ def test_everything_that_enters_the_stage_is_in_the_key(monkeypatch: pytest.Monk
     keys = {compiled.key(TORCH.model_copy(update={"build": other})) for other in others}
     assert len({first, *keys}) == 4
     real = compiled.sha256
-    for name in definition.LOCKS:
+    for name in definition.locks(TORCH):
         monkeypatch.setattr(
             compiled, "sha256", lambda path, name=name: real(path) + name * (path.name == name)
         )

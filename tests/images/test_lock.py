@@ -12,6 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from refusals import refused
+from trimaran.architectures import MACHINES
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition, lock, resolve
 from trimaran.images.parts import PYTHONS, Source
@@ -28,11 +29,14 @@ HASH = "0" * 64
 def test_the_committed_lock_serves_every_python(image: definition.Image) -> None:
     locked = lock.read(image.folder / "requirements.lock")
     other = image.folder.parent / image.variant.of if image.variant else image.folder
-    asked = re.findall(r"^([a-z0-9-]+)==", (other / "requirements.in").read_text(), re.M)
+    lines = (other / "requirements.in").read_text().splitlines()
+    asked = [Requirement(line.split("#")[0]) for line in lines if line and line[0] != "#"]
     for python, architecture in itertools.product(PYTHONS, image.architectures):
         names = [entry.name for entry in locked if entry.applies_to(python, architecture)]
         assert len(names) == len(set(names))
-        assert set(asked) <= set(names)
+        machine = {"platform_machine": MACHINES[architecture]}
+        wanted = {one.name for one in asked if not one.marker or one.marker.evaluate(machine)}
+        assert wanted <= set(names)
 
 
 VARIANTS = [image for image in FRAMEWORKS if image.variant]
@@ -111,6 +115,28 @@ def test_what_is_excluded_is_locked_for_nobody(
     assert "\nunwanted==1.0 " in resolve._resolve(image, Silent())
     (folder / "excludes.txt").write_text("unwanted  # by user, which does not import it\n")
     assert re.findall(r"^(\w+)==", resolve._resolve(image, Silent()), re.M) == ["user"]
+
+
+def test_an_override_leaves_a_package_out_for_one_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "user", requires="required")
+    make_wheel(index, "required")
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    folder = tmp_path / "image"
+    shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", folder)
+    (folder / "requirements.in").write_text("user\n")
+    (folder / "overrides.txt").write_text("required==1.0 ; platform_machine == 'aarch64'\n")
+
+    text = resolve._resolve(definition.read(folder / "image.yaml"), Silent())
+
+    locked = {
+        block.name: block for block in (lock.parse(folder, *each) for each in lock.blocks(text))
+    }
+    assert locked["user"].applies_to("3.11", "amd64")
+    assert not locked["required"].applies_to("3.11", "amd64")
+    assert locked["required"].applies_to("3.11", "arm64")
 
 
 @pytest.fixture

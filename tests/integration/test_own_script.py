@@ -34,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a read-only copy of the scripts."""
+    """Return a read-only copy of the folder `SCRIPTS`, the scripts of the tutorial for own code."""
     folder = tmp_path_factory.mktemp("own") / "scripts"
     folder.mkdir()
     for path in SCRIPTS.iterdir():

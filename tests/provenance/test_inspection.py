@@ -75,6 +75,27 @@ def test_size_packages_licences_and_largest_items_are_shown(engine: Engine) -> N
     assert json.loads(plain.stdout)["selftest"] == []  # it takes long: for evidence only
 
 
+@pytest.mark.parametrize(("limit", "refused"), [(None, False), (2, False), (1, True)])
+def test_an_image_above_its_size_limit_fails_the_test(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: int | None, refused: bool
+) -> None:
+    limited = TINY.model_copy(update={"max_megabytes": limit})
+    monkeypatch.setattr(definition, "load", lambda name: limited)
+    done = CliRunner().invoke(app, ["test-image", "tiny"])
+    assert (done.exit_code != 0) == refused
+    if refused:
+        assert isinstance(done.exception, BuildError)
+        assert done.exception.code == "image-too-large"
+        assert "/opt/big" in str(done.exception)
+    shown = CliRunner().invoke(app, ["inspect", "tiny"])
+    assert ("limit of the SIF" in shown.output) == (limit is not None)
+
+
+def test_the_size_limit_is_not_an_input_of_the_image() -> None:
+    limited = TINY.model_copy(update={"max_megabytes": 1})
+    assert definition.content_of(limited) == definition.content_of(TINY)
+
+
 def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(
     engine: Engine, own_place: Path
 ) -> None:

@@ -191,7 +191,7 @@ def test_a_finding_that_is_none_and_an_image_that_is_none_are_named(
 
 
 def test_a_map_is_where_the_logit_rises() -> None:
-    """For a head that averages the features, a map is their sum with the weights of the head.
+    """If the head averages the features, a map is the sum of the features, weighted by the head.
 
     The sum is divided by the number of positions; negative sums become 0.
     """

@@ -159,7 +159,7 @@ def test_the_deviation_is_that_of_each_batch_of_its_own() -> None:
 def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
     clips: int, group: int, most: int
 ) -> None:
-    """Micro-batches have the same standard deviations as the whole batch.
+    """The layer MinibatchStddev appends the same values to micro-batches as to the whole batch.
 
     The cases include the last batch of an epoch, which may have fewer clips.
     """

@@ -119,7 +119,10 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a data set of 100 + 30 grey images; each pixel of image n has the value 2 n."""
+    """Return a data set of grey images: 100 for training, and 30 for validation.
+
+    Each pixel of image n has the value 2 n.
+    """
     splits = {}
     for split, count in (("train", 100), ("test", 30)):
         images = [png(np.full((12, 12), 2 * n, np.uint8)) for n in range(count)]

@@ -143,17 +143,19 @@ def _compare(image: Image, engine: str, base: str | None) -> None:
 
 @command(app, "test-image")
 def self_test(image: ImageName, engine: EngineName = "auto", arch: Arch = None) -> None:
-    """Run the self-test of a built image.
+    """Run the self-test of a built image, and check its size against the limit.
 
     Example: trimaran test-image torch-cpu
     """
     from trimaran.engines import require
+    from trimaran.provenance import size_limit
 
     chosen, reporter = selection.select(engine), terminal()
     with reporter.bar(f"verifying {image}", None):
         model = load_image(image, arch)
         built = require(chosen, model)
     chosen.test(model, built, reporter)
+    size_limit.require(chosen, model, built)
     say(f"{image}: self-test passed")
 
 

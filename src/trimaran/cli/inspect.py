@@ -96,10 +96,9 @@ def inspect(
     """
     from trimaran.provenance import inspection, licences
 
+    model = load_image(image, arch)
     with terminal().bar(f"examining {image}", None):
-        report = inspection.examine(
-            selection.select(engine), load_image(image, arch), test=evidence is not None
-        )
+        report = inspection.examine(selection.select(engine), model, test=evidence is not None)
     if evidence is not None:
         inspection.write_evidence(report, evidence)
     if as_json:
@@ -108,7 +107,8 @@ def inspect(
     emit([
         {"": "digest", image: report.digest},
         {"": "size",
-         image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"},
+         image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"
+         + (f"; limit of the SIF: {model.max_megabytes:,} MB" if model.max_megabytes else "")},
         {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
         {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"
          + (f"; {report.start_cold:.2f} s, cold" if report.start_cold is not None else "")},

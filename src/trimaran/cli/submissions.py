@@ -46,8 +46,8 @@ class Ways:
         """Check that the options agree with each other and with the number of recipes.
 
         Raises:
-            UsageError: two options exclude each other, another option is needed, or the form is
-                unknown.
+            UsageError: two options exclude each other, another option is needed, or the value of
+                `--form` is unknown.
         """
         from trimaran.cluster import docker
 
@@ -126,7 +126,10 @@ class Ways:
     def submit(
         self, requests: Sequence[Request], name: str, cluster: Cluster, reporter: Reporter
     ) -> Path:
-        """Queue the requests, and return the run directory, or the folder of all runs.
+        """Queue the requests.
+
+        Return the run directory of a single run, or the folder that contains the run directories of
+        all requests.
 
         Raises:
             UsageError, BuildError, RunError: as in `submission.submit`.

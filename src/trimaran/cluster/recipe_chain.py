@@ -59,11 +59,11 @@ def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
 
 
 def _other_end(request: Request, step: int) -> str | None:
-    """Return a text about the last step of a run if it differs from `step`.
+    """Return "ends at step N" if the run does not end at `step`, where its successor starts.
 
     Return None if the run ends at `step`, or if its last step is unknown because the recipe gives
     the length of the training in epochs. In the latter case, the job checks whether the checkpoint
-    exists.
+    of this step exists.
     """
     arguments = {**request.recipe.recipe.args, **request.changes}
     steps, most = (

@@ -154,7 +154,7 @@ class _Faults:
         self._last = number
 
     def end(self) -> Iterator[str]:
-        """Yield the message about the faults that were added last, if there is one."""
+        """Yield the message about the faults that `add` merged and did not report yet, if any."""
         if self._fault:
             name = f" ({self._name})" if self._name else ""
             more = self._last - self._first

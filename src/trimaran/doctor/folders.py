@@ -62,7 +62,10 @@ def relevant(situation: Situation) -> list[Place]:
 
 
 def places(facts: NodeFacts) -> list[Place]:
-    """Return the folders of a node; folders with incomplete facts are left out."""
+    """Return the folders that the facts of a node describe, such as its cache and scratch folders.
+
+    A folder with incomplete facts is left out.
+    """
     rows = [place_of(name, text) for name, text in facts.under("place").items()]
     return [row for row in rows if row is not None]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trimaran import hostfacts, locks, process
+from trimaran import architectures, hostfacts, locks, process
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import architectures, bases, definition
-from trimaran.images.architectures import Architecture
+from trimaran.images import bases, definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
@@ -73,8 +73,8 @@ class Container(Engine):
 
     Attributes:
         source: file name of the rendered definition from which the engine builds.
-        beneath: value of `Base.bootstrap` for an app image, which is built on a framework image of
-            the same engine.
+        beneath: keyword that tells the build program where it finds the framework image of an app
+            image (see `Base.bootstrap`).
         suffix: suffix of the file into which the engine pulls a base image.
         executable: path of the engine's program; its folder comes first in PATH.
     """
@@ -276,7 +276,10 @@ class Container(Engine):
         )
 
     def _horovod(self, image: Image, below: BuiltImage | None) -> str | None:
-        """Return the build argument HOROVOD; an app image has the one of its framework image."""
+        """Return the value of the build argument HOROVOD; None for images that always have Horovod.
+
+        An app image has the value with which its framework image was built.
+        """
         if not definition.can_lack_horovod(image):
             return None
         if below is None:

@@ -37,12 +37,12 @@ from installer.sources import WheelFile
 from installer.utils import Scheme
 
 from trimaran import locks, paths, pool, process
+from trimaran.architectures import MACHINES, native
 from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition, wheelhouse
-from trimaran.images.architectures import MACHINES, native
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node
@@ -201,7 +201,11 @@ class Host:
         raise no_images(self.name)
 
     def node(self, built: BuiltImage) -> Node:
-        """Return the machine-dependent parts of a run's command, such as the image's location."""
+        """Return the parts of a run's command that depend on this machine.
+
+        They are the path of Python in the virtual environment, the environment's folder, and the
+        environment variables.
+        """
         return Node(
             str(Path(built.reference, "bin/python")), built.reference,
             environment=self._environment(built),

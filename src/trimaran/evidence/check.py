@@ -173,9 +173,12 @@ def _code_of(kind: str) -> str:
 
 
 def _located(path: Path, faults: Sequence[tuple[str, Location, str]]) -> list[Fault]:
-    """Return the first `MOST` faults with the line of each key.
+    """Return the first `MOST` faults, each with the line of the evidence file that has the fault.
 
     If there are more faults, the last item of the result states their number.
+
+    Args:
+        faults: for each fault, the error code, the path of its key in the file, and a message.
     """
     if not faults:
         return []

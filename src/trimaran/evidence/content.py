@@ -51,7 +51,8 @@ def fault(content: Mapping[str, object], raw: bytes, known: frozenset[str]) -> s
     Args:
         content: the parsed content of the file.
         raw: the bytes of the file.
-        known: hashes of older files without a hash; see `listed`.
+        known: the SHA-256 of the older evidence files, which do not contain their own hash; see
+            `listed`.
     """
     told = content.get(HASH)
     if told is None:

@@ -88,10 +88,11 @@ def telling(names: Iterable[str]) -> list[str]:
 
 
 def name_in(text: str, names: Iterable[str]) -> str | None:
-    """Return the first of `telling(names)` that occurs in `text` as a whole word, or None.
+    """Return the first name that occurs in `text` as a whole word, or None.
 
-    A word consists of ASCII letters and digits: `node7` occurs in `log-node7.txt`, but not in
-    `node70`. Upper and lower case are equal.
+    The names are those of `telling(names)`, which leaves out short and common names. A word
+    consists of ASCII letters and digits: `node7` occurs in `log-node7.txt`, but not in `node70`.
+    Upper and lower case are equal.
     """
     return next((name for name in telling(names) if re.search(
         rf"(?<![a-z0-9]){re.escape(name)}(?![a-z0-9])", text, re.IGNORECASE)), None)

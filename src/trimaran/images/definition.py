@@ -23,9 +23,9 @@ from typing import Any, Literal, cast
 from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
+from trimaran.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.errors import UsageError
 from trimaran.files import sha256
-from trimaran.images.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
@@ -48,11 +48,18 @@ from trimaran.images.parts import (
 
 
 class VariantOf(strict.Model):
-    """An `image.yaml` with the names of a variant and of the framework image that it extends."""
+    """An `image.yaml` with the names of a variant and of the framework image that it extends.
+
+    Attributes:
+        variant: name of a file in `containers/variants`, without its ending.
+        of: name of the framework image.
+        max_megabytes: as in `Image`, for the variant.
+    """
 
     schema_: Literal[1] = Field(alias="schema")
     variant: Name
     of: Name
+    max_megabytes: int | None = Field(default=None, gt=0)
 
 
 class Variant(strict.Model):
@@ -109,6 +116,7 @@ class Image(strict.Model):
             while it runs; below a folder of the run, of the job or of the node (see `render`).
         files: file in this folder or in `containers/selftests/` -> path in the image.
         test: the path in `files` that is the self-test (see `self_test`).
+        max_megabytes: largest allowed size of the SIF in MB (10^6 bytes); `test-image` checks it.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -133,6 +141,7 @@ class Image(strict.Model):
     files: dict[Relative, Place] = Field(default_factory=dict)
     test: Place
     app: App | None = None
+    max_megabytes: int | None = Field(default=None, gt=0)
     help: Lines
 
     _folder: Path = PrivateAttr(default=Path())
@@ -266,7 +275,8 @@ def read(path: Path) -> Image:
     content = strict.load_one(_model, path)
     if isinstance(content, VariantOf):
         other = read(path.parent.parent / content.of / "image.yaml")
-        image = other.model_copy(update=_changes(other, content.variant))
+        image = other.model_copy(update={
+            **_changes(other, content.variant), "max_megabytes": content.max_megabytes})
         image._variant = content
     else:
         image = cast("Image", content)
@@ -353,7 +363,7 @@ def lock_name(image: Image, name: str) -> str:
 
 
 def locks(image: Image) -> tuple[str, ...]:
-    """Return the names of the image's locks; some images lack some of these files."""
+    """Return the file names of all locks that an image can have; a file may be missing."""
     return (*(lock_name(image, name) for name in DEBIAN_LOCKS), "requirements.lock")
 
 
@@ -464,7 +474,10 @@ def self_test(image: Image) -> list[str]:
 
 
 HOROVOD_LABEL = "trimaran.horovod"
-"""Label of images that can be built without Horovod: "yes" or "no"."""
+"""Label that states whether an image contains Horovod: "yes" or "no".
+
+Only images that can be built without Horovod have this label.
+"""
 
 
 def can_lack_horovod(image: Image) -> bool:

@@ -119,7 +119,7 @@ class _Refusal(logging.Handler):
     """A logging handler that raises ValueError for warnings."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Raise ValueError for a warning or an error."""
+        """Raise ValueError if HPCCM logs a warning or an error; called for each log message."""
         if record.levelno >= logging.WARNING:
             raise ValueError(f"hpccm: {record.getMessage()}")
 

@@ -3,8 +3,10 @@
 uv resolves the wheels for Python 3.11 and newer on Linux, so that the image and the host engine can
 install them for different versions of Python. `image.yaml` names the address and the hash of each
 wheel that is not on PyPI. `excludes.txt` next to `requirements.in` names packages that must not be
-in the image although other packages require them. The lock of an app image contains only packages
-that the lock of its framework image lacks, in versions that agree with that lock.
+in the image although other packages require them; `overrides.txt` states for which architecture,
+and in which version, a package is in the image, whatever other packages require. The lock of an app
+image contains only packages that the lock of its framework image lacks, in versions that agree with
+that lock.
 
 apt resolves the Debian packages with a private configuration and an empty package database. The
 lock therefore contains all dependencies, and depends neither on the machine nor on the packages of
@@ -28,10 +30,10 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from trimaran import paths, process
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition, indexes, lock
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.lock import ARCHIVES, KEYRING, DebianPackage
 from trimaran.images.parts import PYTHONS, Source
@@ -40,6 +42,12 @@ from trimaran.reporting import Reporter
 
 EXCLUDES = "excludes.txt"
 """Optional file: names of packages that are never locked, even if other packages require them."""
+
+OVERRIDES = "overrides.txt"
+"""Optional file: requirements with markers, which replace what packages require of the same names.
+
+Unlike `EXCLUDES`, it can exclude a package from the images of one architecture.
+"""
 
 PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
                      r" (?P<size>[0-9]{1,15}) SHA256:(?P<sha256>[0-9a-f]{64})")
@@ -127,8 +135,9 @@ def _wanted(image: Image) -> list[str]:
     words = ["requirements.in"]  # relative, because uv writes it into the lock
     for part in definition.chain(image):
         place = os.path.relpath(part.folder, image.folder)
-        if (part.folder / EXCLUDES).is_file():
-            words += ["--excludes", os.path.normpath(f"{place}/{EXCLUDES}")]
+        for option, name in (("--excludes", EXCLUDES), ("--overrides", OVERRIDES)):
+            if (part.folder / name).is_file():
+                words += [option, os.path.normpath(f"{place}/{name}")]
         if part.name != image.name:
             words += ["--constraint", f"{place}/requirements.lock"]
     return words
@@ -191,17 +200,20 @@ def _tidy(
 
     `elsewhere` are the wheels that are not on PyPI; their requirements get only the hashes of these
     wheels. Packages in `below`, which the framework image has locked, are omitted, as are packages
-    that no supported version of Python installs on Linux on a supported architecture.
+    that no supported version of Python installs on Linux on a supported architecture. A package
+    that all of them install loses its marker.
     """
     kept = []
     for number, block in lock.blocks(text):
         locked = lock.parse(Path("uv's output"), number, block)
-        needed = any(
+        applies = [
             locked.applies_to(python, architecture)
             for python, architecture in itertools.product(PYTHONS, supported)
-        )
-        if locked.name in below or not needed:
+        ]
+        if locked.name in below or not any(applies):
             continue
+        if all(applies):
+            block = re.sub(r" ;[^\\\n]*(?= \\)", "", block, count=1)
         hashes = sorted(
             wheel.sha256 for wheel in elsewhere if _same(wheel, locked.name, locked.version)
         )

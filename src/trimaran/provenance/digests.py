@@ -141,7 +141,7 @@ def record(new: Publication, path: Path) -> None:
 
 
 def dump(content: Digests) -> str:
-    """Return the text of a file of digests: the header and the sorted publications."""
+    """Return the text of a `digests.yaml`: the header, and the published images sorted by name."""
     data = content.model_dump(mode="json", by_alias=True)
     data["published"].sort(key=lambda row: (row["image"], row["form"], row["reference"]))
     return HEADER + yaml.safe_dump(data, sort_keys=False, width=200)

@@ -22,7 +22,10 @@ SLOWEST = 5
 """Number of the slowest modules in the profile of an import."""
 
 FRAMEWORKS = ("torch", "tensorflow")
-"""Modules that are the framework of an image whose `short` begins with their name."""
+"""The modules whose import time is measured, one for each framework.
+
+An image contains the module with whose name `short` in its definition begins.
+"""
 
 PROFILE = (
     "import subprocess, sys; subprocess.run([sys.executable, '-X', 'importtime', '-c',"

@@ -43,8 +43,8 @@ class RunVariant(strict.Model):
     Attributes:
         arguments: values of the options that distinguish the variants of the app.
         epochs: the epochs in order; at most `MOST_KEPT` epochs, which are evenly spaced.
-        sent: amount of data that all ranks send in one step, from the metric that the card names
-            `sent`; None: not reported.
+        sent: amount of data that all ranks send in one step: the metric that the key `sent` in the
+            app's card names; None: not reported.
     """
 
     arguments: dict[str, Argument]
@@ -123,10 +123,11 @@ def recipe_here(used: RecipeRecord) -> Recipe | None:
 
 
 def fault(told: RunVariant, used: RecipeRecord, rows: Sequence[Row]) -> str | None:
-    """Return why a run cannot have used the variant in its evidence, or None.
+    """Return how the variant in the evidence of a run contradicts the run, or None.
 
-    The last epoch is compared with the verdict. The options are compared with the recipe if this
-    checkout has the version of the recipe that the run used.
+    The options of the variant are compared with the changed arguments, and with the recipe if this
+    checkout has the version of the recipe that the run used. The last epoch of the variant is
+    compared with the rows of the verdict.
 
     Args:
         told: the variant in the evidence.

@@ -157,8 +157,9 @@ def describe_kills(status: int, before: OomKills, after: OomKills) -> tuple[str,
     Args:
         status: the negative number of the signal, or 128 plus the number if a container engine or
             launcher reports it.
-        before: the numbers of killed processes when the child process started.
-        after: the same numbers now.
+        before: counts of the processes that the kernel had killed for lack of memory when the child
+            process started.
+        after: the same counts now.
     """
     try:
         found = signal.Signals(-status if status < 0 else status - 128)

@@ -120,7 +120,10 @@ _FAST_UCX = ("dc", "gga", "rc", "ud", "ugni")
 
 
 def read(directory: Path, wanted: FabricName) -> FabricRecord:
-    """Return the networks in `fabric.log` of a run; an unreadable file counts as empty."""
+    """Return the networks that carried the traffic between ranks, from `fabric.log` of a run.
+
+    A file that cannot be read counts as empty.
+    """
     try:
         text = read_plain(directory / LOG, LIMIT).decode(errors="replace")
     except (OSError, UsageError):
@@ -147,7 +150,10 @@ def parse(wanted: FabricName, text: str) -> FabricRecord:
 
 
 def _matches(texts: Mapping[str, int], pattern: str) -> Counter[str]:
-    """Return the number of lines for each text that the first group of `pattern` matches."""
+    """Return the number of log lines for each distinct text that group 1 of `pattern` captures.
+
+    `texts` maps each distinct line of the log to the number of its occurrences.
+    """
     found: Counter[str] = Counter()
     for text, lines in texts.items():
         if match := re.fullmatch(pattern, text):

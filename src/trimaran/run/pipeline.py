@@ -206,8 +206,8 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     The reporter shows this as steps 1 and 2 of `steps`.
 
     Returns:
-        The request with the checkpoint that the run starts from, the data sets, the image, and its
-        entry in `run.json`.
+        Four values: the request, now with the checkpoint that the run starts from; the data sets;
+        the image; and the entry of the image in `run.json`.
 
     Raises:
         BuildError: the image could not be built or pulled.

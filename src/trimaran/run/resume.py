@@ -25,8 +25,8 @@ OPTION = "--resume=auto"
 def resume(directory: Path, site: Site, reporter: Reporter) -> None:
     """Resume the run in `directory`.
 
-    The recipe, the data, the image and its additions must have the hashes in `run.json`, and the
-    command must be the same.
+    The recipe, the data, the image and what was added to the image (an overlay or a virtual
+    environment) must have the hashes in `run.json`, and the command must be the same.
 
     Raises:
         UsageError: `directory` is not a run directory, the run has completed or is running, or

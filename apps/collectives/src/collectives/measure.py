@@ -42,7 +42,10 @@ from trainkit.watchdog import Watchdog
 
 T = TypeVar("T")
 Plan = list[tuple[Operation, int, int]]
-"""One entry per measurement: operation, size in bytes, and number of elements of a block."""
+"""One entry per measurement: operation, size in bytes, and number of elements of a block.
+
+Some operations divide a buffer into one block for each rank; others have a single block.
+"""
 
 MEASURING = "measuring"
 

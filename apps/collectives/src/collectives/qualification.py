@@ -56,7 +56,7 @@ PAIRS_END = 0.95
 """Share of `--seconds` after which no further round of pairs is begun."""
 
 ROUND_SHARE = 0.1
-"""Largest share of `--seconds` for one round of pairs."""
+"""Largest share of `--seconds` for one round of measurements between pairs of nodes."""
 
 COLLECTIVE_BYTES = {"cuda": 1 << 30, "cpu": 1 << 24}
 """Kind of device -> largest size of the all-reduce, in bytes."""

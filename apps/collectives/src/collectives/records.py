@@ -102,7 +102,10 @@ def begin(folder: Path, library: Library, facts: Mapping[str, Any]) -> Log:
 
 
 def selecting(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables for the communication software, sorted by name."""
+    """Return the variables of `environment` that configure communication libraries, by name.
+
+    They are sorted, and variables with secrets are left out; an example is `NCCL_ALGO`.
+    """
     return {
         name: value for name, value in sorted(environment.items())
         if SELECTING.fullmatch(name) and not PRIVATE.search(name)

@@ -17,9 +17,10 @@ class MinibatchStddev(nn.Module):
 
     Source: arXiv:1710.10196, section 3.
 
-    If a rank processes fewer clips at once than a group has, the group consists of the clips of all
-    ranks, because the deviation of a single clip is 0. Otherwise the groups depend neither on the
-    number of ranks nor on micro-batches.
+    If a rank processes at least one group of clips at once, each group has clips of a single rank;
+    the size of a micro-batch does not change the groups. If a rank processes fewer clips at once
+    than a group has, the group consists of the clips of all ranks, because the deviation of a
+    single clip is 0.
 
     Args:
         group: largest number of clips in a group.

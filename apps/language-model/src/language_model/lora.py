@@ -121,7 +121,10 @@ class Merged:
         return self.weight.dtype
 
     def read(self, offsets: Size | None = None, shape: Size | None = None) -> Array:
-        """Return the part that begins at `offsets` and has `shape`; by default the whole weight."""
+        """Return the part of the adapted weight that begins at `offsets` and has `shape`.
+
+        Without arguments, return the whole weight.
+        """
         (row, column), (rows, columns) = offsets or (0, 0), self.shape if shape is None else shape
         rank = self.a.shape[0]
         a, b = self.a.read((0, column), (rank, columns)), self.b.read((row, 0), (rows, rank))

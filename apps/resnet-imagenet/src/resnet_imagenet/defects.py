@@ -14,7 +14,7 @@ from shards.formats.records import Bytes
 from trainkit.data import bad
 
 Sample = tuple[Bytes, Any, Any]
-"""An encoded image, its label (1,), and its draws (DRAWS,)."""
+"""An encoded image, its label (1,), and random numbers for its augmentation (DRAWS,)."""
 
 
 def undecodable(

@@ -48,8 +48,8 @@ class Producer(producer.Producer[Batch]):
     cannot be decoded. `to`, `options` and `batch` are arguments of `pipelines.pipeline`.
 
     Args:
-        sources: a source of encoded images for each lane; the first of L lanes makes the batches
-            0, L, 2 L, …
+        sources: one source of encoded images for each pipeline. The pipelines work in parallel and
+            make batches in turn: of L pipelines, the first one makes the batches 0, L, 2 L, …
         ahead: number of batches to finish in advance.
     """
 

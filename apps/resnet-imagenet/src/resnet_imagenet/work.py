@@ -1,4 +1,7 @@
-"""The operations of the networks by layer: `python -m resnet_imagenet.work` prints work.json."""
+"""Count the arithmetic operations of each layer of the networks.
+
+`python -m resnet_imagenet.work` prints them as work.json.
+"""
 
 from __future__ import annotations
 

@@ -36,10 +36,11 @@ class Course:
 
     @classmethod
     def of(cls, settings: Any, steps_per_epoch: int | Sequence[int], planned: int) -> Course:
-        """Return the course of a training of `planned` steps, with the options that apps share.
+        """Return the course of a training of `planned` steps.
 
-        `settings` has the options `--max-steps`, `--log-every`, `--checkpoint-every`,
-        `--eval-every` and `--watchdog` of `trainkit.common_options`.
+        The course states after which steps the training logs, evaluates, writes checkpoints and
+        ends. `settings` has the options that apps share: `--max-steps`, `--log-every`,
+        `--checkpoint-every`, `--eval-every` and `--watchdog` of `trainkit.common_options`.
         """
         last = min(planned, settings.max_steps or planned)
         return cls(

@@ -56,7 +56,7 @@ class Handle:
 
 
 class Half:
-    """Horovod's compression to fp16."""
+    """A stand-in for Horovod's compression to fp16."""
 
     @staticmethod
     def compress(tensor: Tensor) -> tuple[Tensor, Any]:

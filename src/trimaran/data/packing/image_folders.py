@@ -65,7 +65,11 @@ def listing_of(
 
 
 def _of_tars(source: Path, out: Path, workers: int, reporter: Reporter) -> Listing:
-    """List the images in ImageNet's tar files, and the other files in `source` outside of `out`."""
+    """Return the images in ImageNet's tar files in `source`.
+
+    `Listing.ignored` names the files in `source` that are not read; `out`, which may be below
+    `source`, is not among them. Images beside the tar files are reported as a warning.
+    """
     found = ilsvrc.listing(source, workers, reporter)
     own = os.path.relpath(os.path.realpath(out), os.path.realpath(source))
     images, others = leftovers.beside(source, {ilsvrc.TRAIN, ilsvrc.VAL, ilsvrc.DEVKIT, own})

@@ -75,13 +75,16 @@ class Ready:
 
 
 class Ordered:
-    """`Results` as a list: the sums in the order of `keys`, then 1 for a stop request, else 0."""
+    """`Results` as a list: the sums of the losses in the order of `keys`, then the stop request.
+
+    The last value is 1 if a stop was requested, else 0.
+    """
 
     def __init__(self, results: Results, keys: Iterable[str], stopping: bool) -> None:
         self._results, self._keys, self._stopping = results, keys, stopping
 
     def result(self) -> list[float]:
-        """Wait for the step; return its sums, followed by 1 or 0 for the stop request."""
+        """Wait for the step; return its sums of the losses, then 1 for a stop request, else 0."""
         sums = self._results.result()
         return [*(float(sums[key]) for key in self._keys), float(self._stopping)]
 

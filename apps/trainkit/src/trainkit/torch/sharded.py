@@ -131,11 +131,11 @@ def scale_gradients(parameters: Named, factor: Tensor) -> None:
 
 
 def digest(parameters: Named, at: Mapping[str, Place]) -> str:
-    """Return the SHA-256 of the weights of this rank, one line for each set of holders.
+    """Return the SHA-256 of the weights of this rank, one line for each group of ranks.
 
-    A line consists of a digest, a space, and the ranks that hold the pieces. If rank 0 alone holds
-    all weights, the result is the digest alone. `Mesh.agree` compares the lines of ranks that hold
-    the same pieces.
+    The ranks of a group hold the same pieces of weights. A line consists of the digest of these
+    pieces, a space, and the ranks of the group. If rank 0 alone holds all weights, the result is
+    the digest alone. `Mesh.agree` compares the lines of the ranks of a group.
     """
     totals: dict[tuple[int, ...], Any] = {}
     for name in sorted(parameters):

@@ -28,7 +28,7 @@ that the first layer needs no gradient of its input."""
 ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
 """Kind of device -> numbers of rows of the square matrices whose products are measured."""
 CEILING_SECONDS = 1.0
-"""Minimum time, in seconds, for which the product of each order is repeated."""
+"""Minimum time, in seconds, for which the product of matrices of each size is repeated."""
 CEILING_REPETITIONS = 3
 """Minimum number of measured products of each order."""
 STATUS = Path("/proc/self/status")
@@ -125,7 +125,8 @@ class Rate:
         images_per_second: rate at the median of the step times.
         slow: rate, in images per second, at the upper quartile of the step times.
         fast: rate, in images per second, at the lower quartile of the step times.
-        share: operations per second, as a fraction of the ceiling.
+        share: floating-point operations per second, as a fraction of the speed of the fastest
+            matrix product that was measured on the device.
     """
 
     images_per_second: float
