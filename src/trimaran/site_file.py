@@ -26,8 +26,8 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from trimaran import paths, strict
+from trimaran.architectures import Architecture
 from trimaran.errors import UsageError, unreadable
-from trimaran.images.architectures import Architecture
 
 OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin", "/data", "/dev",
               "/environment", "/etc", "/initial", "/lib", "/lib32", "/lib64", "/libx32",

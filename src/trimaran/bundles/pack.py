@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from shards.description import DATASET
 from trimaran import __version__, strict
+from trimaran.architectures import Architecture
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
@@ -25,7 +26,6 @@ from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.files import sha256
-from trimaran.images.architectures import Architecture
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, node_scripts, pipeline, run_directory

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran import __version__
+from trimaran.architectures import MACHINES
 from trimaran.data import cache, contracts
 from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
-from trimaran.images.architectures import MACHINES
 from trimaran.launch import apptainer
 from trimaran.launch.specification import (
     Command,

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimaran.architectures import Architecture
 from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
 from trimaran.errors import UsageError
-from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site

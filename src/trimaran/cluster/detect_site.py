@@ -12,11 +12,11 @@ from typing import Any
 import yaml
 
 from trimaran import site_file
+from trimaran.architectures import of_machine
 from trimaran.cluster import scheduler, slurm
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import RunError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images.architectures import of_machine
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter, Silent
 

@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 
 from trimaran import __version__
+from trimaran.architectures import MACHINES
 from trimaran.cluster import job_fabric, lsf, pbs, slurm
 from trimaran.cluster.job_fabric import JobFabric
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
-from trimaran.images.architectures import MACHINES
 from trimaran.launch import apptainer
 from trimaran.launch.apptainer import given
 from trimaran.launch.specification import (

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from shards.description import DATASET
+from trimaran.architectures import ARCHITECTURES, Architecture, of_machine
 from trimaran.cluster import jobs, script
 from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import UsageError
 from trimaran.files import sha256, touch_plain, write_atomic
-from trimaran.images.architectures import ARCHITECTURES, Architecture, of_machine
 from trimaran.launch.specification import quote
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Recipe

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from trimaran.architectures import MACHINES, Architecture, native
 from trimaran.cluster import slurm, submission
 from trimaran.doctor import queues
 from trimaran.doctor.findings import Explained, Finding, Level, found
 from trimaran.doctor.situation import Situation
 from trimaran.engines import store
 from trimaran.images import definition
-from trimaran.images.architectures import MACHINES, Architecture, native
 
 FINDINGS: dict[str, Explained] = {
     "node-architecture": Explained(

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from trimaran import strict
+from trimaran.architectures import MACHINES
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.images.architectures import MACHINES
 from trimaran.report import variants
 from trimaran.report.panels import DIGITS, KeptCurve
 from trimaran.report.variants import RunVariant

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
+from trimaran.architectures import Architecture, native
 from trimaran.engines import BuiltImage, Engine, store
 from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import definition
-from trimaran.images.architectures import Architecture, native
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import cards

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_field
 
+from trimaran.architectures import Architecture
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
-from trimaran.images.architectures import Architecture
 from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
 from trimaran.recipes.cards import Argument
 from trimaran.run.additions import Modification

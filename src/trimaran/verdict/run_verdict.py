@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from trimaran.architectures import MACHINES
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
 from trimaran.engines import selection
 from trimaran.errors import RunError, UsageError, unreadable
 from trimaran.files import read_plain
-from trimaran.images.architectures import MACHINES
 from trimaran.launch.specification import LaunchSpec
 from trimaran.parsing import parse_json
 from trimaran.recipes import targets
