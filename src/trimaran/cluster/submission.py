@@ -14,6 +14,7 @@ from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import UsageError
 from trimaran.files import sha256, touch_plain, write_atomic
+from trimaran.images import definition
 from trimaran.launch.specification import quote
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Recipe
@@ -87,9 +88,10 @@ def check_recipe(request: Request) -> None:
     """Check a request that `at_home` returned: its recipe, its arguments and its architecture.
 
     Raises:
-        UsageError: the recipe cannot run, or no image supports the nodes of its target.
+        UsageError: the recipe cannot run, or there is no image for the nodes.
     """
     pipeline.check(request)
+    definition.require_architecture(request.image)
     if request.architecture is None:
         target = request.recipe.recipe.target
         raise UsageError(
