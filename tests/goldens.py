@@ -21,7 +21,7 @@ from trimaran.cluster import docker, script, together
 from trimaran.cluster.scheduler import Scheduler
 from trimaran.data.packing import class_folders, packer
 from trimaran.data.packing.plan import Options
-from trimaran.engines import BuiltImage
+from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
@@ -94,8 +94,11 @@ def bundle(changes: dict[str, Argument], included: bool = False) -> runscript.Co
     """Return the content of the `run.sh` of the quickstart, with fixed digests."""
     recipe = library.load(BUNDLED)
     recipe = replace(recipe, sha256="1" * 64, card=replace(recipe.card, sha256="6" * 64))
-    built = BuiltImage(recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64,
-                       "3" * 64, 1)
+    built = store.Record(
+        recipe.recipe.image.name, "apptainer", "/i.sif", "sha256:" + "2" * 64, "3" * 64, 1,
+        content="7" * 64, built="2026-11-28T00:00:00Z", base_name="debian",
+        base_digest="sha256:" + "8" * 64, architecture="amd64",
+    )
     git = GitRecord(revision="5" * 40, dirty=False)
     return runscript.Contents(recipe, changes, built, None,
                               dict.fromkeys(recipe.recipe.data, "4" * 64), included, git)

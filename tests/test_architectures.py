@@ -13,7 +13,7 @@ from refusals import refused
 from trimaran import architectures
 from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition, lock, wheelhouse
+from trimaran.images import definition, emulation, lock, wheelhouse
 
 TINY = definition.read(Path(__file__).parent / "images/tiny/image.yaml")
 REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"
@@ -23,12 +23,12 @@ REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f4
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Simulate amd64; return the path, not yet a file, where Linux registers an arm64 emulator."""
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(architectures, "BINFMT", tmp_path)
+    monkeypatch.setattr(emulation, "BINFMT", tmp_path)
     return tmp_path / "qemu-aarch64"
 
 
 def test_the_processor_of_the_machine_needs_no_emulator(register: Path) -> None:
-    assert architectures.require_processor("amd64") is False
+    assert emulation.require_processor("amd64") is False
 
 
 def test_a_machine_of_another_architecture_is_not_taken_for_amd64(
@@ -36,12 +36,12 @@ def test_a_machine_of_another_architecture_is_not_taken_for_amd64(
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "ppc64le")
     with refused("emulation-missing", "ppc64le", "amd64", kind=BuildError):
-        architectures.require_processor("amd64")
+        emulation.require_processor("amd64")
 
 
 def test_a_registered_emulator_serves_containers(register: Path) -> None:
     register.write_text(REGISTERED.format("PF"))
-    assert architectures.require_processor("arm64") is True
+    assert emulation.require_processor("arm64") is True
 
 
 @pytest.mark.parametrize("text", [
@@ -57,7 +57,7 @@ def test_an_emulator_that_does_not_serve_containers_is_refused(
     if text is not None:
         register.write_text(text)
     with refused("emulation-missing", "arm64", kind=BuildError) as caught:
-        architectures.require_processor("arm64")
+        emulation.require_processor("arm64")
     assert "qemu-user-static" in str(caught.value.hint)
 
 

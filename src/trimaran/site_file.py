@@ -26,6 +26,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from trimaran import paths, strict
+from trimaran.architectures import Architecture
 from trimaran.errors import UsageError, unreadable
 
 OWN_PLACES = ("/.exec", "/.run", "/.shell", "/.singularity.d", "/.test", "/bin", "/data", "/dev",
@@ -181,6 +182,8 @@ class Cluster(strict.Model):
         account: account that is charged for the jobs.
         qos: quality of service (LSF: the service class).
         constraint: features that the nodes must have (PBS: added to the chunk, LSF: -R).
+        architecture: processor architecture of the nodes, which determines the image of a job.
+            None: the architecture of the recipe's target.
         gres: Slurm's name of a GPU, such as `gpu` or `gpu:a100`.
         modules: environment modules that a job loads, such as Apptainer's.
         apptainer: path of Apptainer on the nodes, if it is not on PATH.
@@ -213,6 +216,7 @@ class Cluster(strict.Model):
     account: Word | None = None
     qos: Word | None = None
     constraint: Constraint | None = None
+    architecture: Architecture | None = None
     gres: Word = "gpu"
     modules: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./+-]*$")], ...] = ()
     apptainer: AbsolutePath | None = None

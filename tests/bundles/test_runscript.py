@@ -314,6 +314,19 @@ def test_wrong_usage_is_said(place: Place, words: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+def test_a_machine_of_another_architecture_starts_nothing(place: Place) -> None:
+    uname = place.root / "bin/uname"
+    uname.write_text('#!/bin/sh\n[ "$*" = -m ] && echo aarch64 || exec /bin/uname "$@"\n')
+    uname.chmod(0o755)
+    done = place.run("--data", str(place.data), "--out", "out")
+    assert done.returncode == 69
+    assert "aarch64" in done.stderr
+    assert "x86_64" in done.stderr
+    assert "verifying" not in done.stderr
+    assert not (place.root / "out").exists()
+    assert place.run("--verify-only").returncode == 0
+
+
 def test_without_apptainer_it_says_so(place: Place) -> None:
     words = ("--data", place.data.name, "--out", "out")
     singularity = place.engine.rename(place.engine.with_name("singularity"))

@@ -46,6 +46,20 @@ def test_slurm_tells_partition_account_mpi_and_gpus(
     }
 
 
+@pytest.mark.parametrize(("kinds", "known"), [
+    (("aarch64",), "arm64"), (("x86_64",), "amd64"), (("aarch64", "x86_64"), None),
+    (("ppc64le",), None),
+])
+def test_slurm_tells_the_architecture_of_the_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kinds: tuple[str, ...], known: str | None
+) -> None:
+    nodes = "\n".join(f"NodeName=n Arch={kind} Partitions=main" for kind in kinds)
+    other = "NodeName=o Arch=riscv64 Partitions=other"
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol=f"{nodes}\n{other}")
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
+    assert detect_site.detect().get("architecture") == known
+
+
 def test_a_cluster_without_partitions_for_this_user_leaves_the_key_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from finished import SIF, finish, write_recipe
 from refusals import refused
 from samples import GOOD
-from trimaran import cli, paths
+from trimaran import architectures, cli, paths
 from trimaran.evidence import check, content, writing
 from trimaran.evidence.check import Checked
 from trimaran.recipes.library import RecipeFile
@@ -54,6 +54,18 @@ def test_what_was_added_is_accepted(file: Path) -> None:
     assert not found.stale
 
 
+def test_the_image_and_the_machines_have_one_architecture(
+    recipe: RecipeFile, own_place: Path
+) -> None:
+    image = SIF.model_copy(update={"architecture": architectures.native()})
+    record = finish(own_place / "run", recipe, 0.95, image=image)
+    file = writing.add(own_place / "run", record, report.write(own_place / "run")[1])
+    found = judged(file)
+    assert found.faults == []
+    assert found.evidence is not None
+    assert found.evidence.run.image.architecture == architectures.native()
+
+
 def test_all_published_evidence_of_runs_is_accepted() -> None:
     """Only one file of each recipe is checked, to save time; a build of the site reads all."""
     folders = {path.parent for path in check.found([paths.repository() / "site/results"])}
@@ -87,6 +99,9 @@ def test_all_published_evidence_of_runs_is_accepted() -> None:
     (lambda c: c["run"]["recipe"].update(changed={"epochs": 99}), "evidence-contradicts",
      "verdict.rows.0.outcome"),
     (lambda c: c["run"].update(ended="2000-01-01T00:00:00Z"), "evidence-contradicts", "the file"),
+    (lambda c: (c["run"]["image"].update(architecture="arm64"),
+                c["run"]["host"].update(architecture="x86_64")), "evidence-contradicts",
+     "the file"),
 ])
 def test_a_fault_is_named_by_code_key_and_line(
     file: Path, change: Callable[[Any], object], code: str, key: str

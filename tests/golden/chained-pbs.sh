@@ -22,9 +22,10 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/chain/2-b
-functions_sha256=d6e76cddc92a5733ddcb8495af392688b4521c7754b155ec9574ec5645c59e88
+functions_sha256=cf06ede561ee465d7382890186d9906a2a93296e4d2ff32aa7086f18aaf848ca
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
+image_machine=x86_64
 data1=/example/data
 engine=/example/bin/apptainer
 gpu_device=

@@ -15,7 +15,8 @@ usage: sh run.sh [--data DIR] [--out DIR] [--verify-only]
   --verify-only  only check this folder, and DIR of --data, against the checksums
 
 exit codes: that of the app (0 done, 2 arguments, 3 data, 4 diverged, 75 stopped, can go on),
-64 wrong usage, 65 damaged, 69 no usable Apptainer, 73 the run directory cannot be made
+64 wrong usage, 65 damaged, 69 no usable Apptainer or another processor,
+73 the run directory cannot be made
 END
 }
 
@@ -315,6 +316,7 @@ record() {
     "reference": ${image_path},
     "digest": "sha256:2222222222222222222222222222222222222222222222222222222222222222",
     "inputs": "3333333333333333333333333333333333333333333333333333333333333333",
+    "architecture": "amd64",
     "signature": null,
     "publishable": true
   },
@@ -444,6 +446,11 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+
+if [ -z "$verify_only" ] && [ "$(uname -m)" != x86_64 ]; then
+    fail 69 "this machine is $(uname -m), and the image in this bundle is for x86_64" \
+        "make a bundle for this machine: trimaran bundle ... --arch"
+fi
 
 bundle=$(absolute "$(cd -- "$(dirname -- "$0")" && pwd -P)")
 image=$bundle/image.sif

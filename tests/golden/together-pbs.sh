@@ -22,9 +22,10 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=d6e76cddc92a5733ddcb8495af392688b4521c7754b155ec9574ec5645c59e88
+functions_sha256=cf06ede561ee465d7382890186d9906a2a93296e4d2ff32aa7086f18aaf848ca
 image=
 image_sha256=
+image_machine=
 engine=
 gpu_device=
 nodes=1

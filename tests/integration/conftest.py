@@ -18,11 +18,11 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 import cluster
 import tinyapp
-from trimaran import architectures, hostfacts, paths
+from trimaran import hostfacts, paths
 from trimaran.engines import apptainer
 from trimaran.engines.podman import STORAGE
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import definition, emulation
 
 USER_CACHE = paths.cache()
 """The cache outside the tests, from which tests take large files that are verified by hash."""
@@ -49,7 +49,7 @@ def missing(engine: str) -> str | None:
         return "Open MPI is not installed"
     if engine == "arm64":
         try:
-            architectures.require_processor("arm64")
+            emulation.require_processor("arm64")
         except BuildError as error:
             return error.message
     if engine == "mpich" and shutil.which("mpirun.mpich") is None:

@@ -12,7 +12,7 @@ import yaml
 import tinyapp
 from refusals import refused
 from trimaran import architectures
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError

@@ -60,6 +60,8 @@ RECORD: list[tuple[str, Change]] = [
     (r"does not run /a\.sif", lambda r: swap(r, "/a.sif", "/b.sif")),
     ("does not run apptainer", lambda r: swap(r, "/usr/bin/apptainer", "/usr/bin/podman")),
     ("the image has no digest", lambda r: r["image"].update(digest=None)),
+    ("image is for aarch64, .* x86_64", lambda r: (
+        r["image"].update(architecture="arm64"), r["host"].update(architecture="x86_64"))),
     ("the engine host has no images", lambda r: r["image"].update(engine="host")),
     (f"{FOLLOWS}overlay is '/o', not None",
      lambda r: r["launch"].update(overlay="/o")),

@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from shards.description import DATASET
 from trimaran import __version__, strict
+from trimaran.architectures import Architecture
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
@@ -54,6 +55,7 @@ class BundledImage(PublishedImage, store.History, frozen=True):
 
     name: FileName
     engine: Literal["apptainer"]
+    architecture: Architecture = "amd64"
     size: int
 
 

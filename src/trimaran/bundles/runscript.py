@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimaran import __version__
+from trimaran.architectures import MACHINES
 from trimaran.data import cache, contracts
-from trimaran.engines import BuiltImage, commands
+from trimaran.engines import BuiltImage, commands, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.launch import apptainer
 from trimaran.launch.specification import (
@@ -76,6 +77,7 @@ def render(contents: Contents) -> str:
     line = apptainer.render(launch)
     own = launch.node.environment
     given = {name: value for name, value in line.environment.items() if name not in own}
+    architecture = store.architecture_of(contents.built)
     values = {
         "version": __version__,
         "recipe": contents.recipe.name,
@@ -85,6 +87,7 @@ def render(contents: Contents) -> str:
         "folders": [inputs.below(contents.recipe.recipe, name) for name in contents.datasets],
         "included": contents.included,
         "image": IMAGE,
+        "machine": None if architecture is None else MACHINES[architecture],
         "data_sums": DATA_SUMS,
         "signers": contents.recipe.recipe.image.signed_by,
         "functions": node_scripts.functions(),

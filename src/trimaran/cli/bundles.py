@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimaran.architectures import Architecture
 from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
 from trimaran.errors import UsageError
 
@@ -26,6 +27,11 @@ def bundle(
     ] = False,
     settings: Settings = None,
     base: Base = None,
+    arch: Annotated[
+        Architecture | None,
+        typer.Option("--arch", help="Architecture of the machine that will run the bundle, instead"
+                                    " of that of the recipe's target."),
+    ] = None,
     offline: Offline = False,
 ) -> None:
     """Pack a recipe and its image for a node without network.
@@ -36,14 +42,19 @@ def bundle(
     Example: trimaran bundle resnet-imagenet/cpu-quickstart --with-data -o quickstart.tar
     """
     from trimaran.bundles import pack
+    from trimaran.cluster import submission
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
     from trimaran.run.pipeline import Request
+    from trimaran.site_file import Cluster
 
+    file = library.load(recipe)
     request = Request(
-        recipe=library.load(recipe), engine=Apptainer(), base=base, offline=offline, site=site,
+        recipe=file, engine=Apptainer(), base=base, offline=offline, site=site,
         changes=library.parse_changes(settings or []),
+        architecture=submission.architecture(Cluster(architecture=arch), file.recipe),
     )
+    submission.check_recipe(request)
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
 

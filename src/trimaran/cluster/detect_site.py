@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from trimaran import site_file
-from trimaran.cluster import scheduler
+from trimaran.architectures import of_machine
+from trimaran.cluster import scheduler, slurm
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import RunError, UsageError
 from trimaran.files import write_atomic
@@ -134,6 +135,10 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
     resources = _output(["sinfo", "--noheader", "--format=%G"], reporter)
     if gpus := re.search(r"\b(gpu(?::[A-Za-z][\w.-]*)?):\d", resources):
         facts["gres"] = gpus[1]
+    nodes = _output(["scontrol", "--oneliner", "show", "node"], reporter)
+    known = {of_machine(one) for one in slurm.architectures(nodes, facts.get("partition"))}
+    if len(known) == 1 and None not in known:
+        facts["architecture"] = known.pop()
     return facts
 
 

@@ -24,6 +24,7 @@
 : "${functions_sha256?}" # SHA-256 of this file
 : "${image?}"            # path of the image, and the SHA-256 of the file:
 : "${image_sha256?}"
+: "${image_machine?}"    # architecture for which the image was built, as `uname -m` prints it
 : "${engine?}"           # path of Apptainer on the nodes, from the site file
 : "${gpu_device?}"       # file in /dev that shows that the driver of the image's GPUs is loaded
 : "${nodes?}"            # number of nodes
@@ -597,6 +598,10 @@ check_node() {
     fi
     if ! right job/job.sh "$2"; then
         fail 65 "$name: job/job.sh is another script than the one that was submitted"
+    fi
+    if [ "$(uname -m)" != "$image_machine" ]; then
+        fail 69 "$name: the node is $(uname -m), but the image is for $image_machine" \
+            "correct architecture of the cluster in the site file, and submit the recipe again"
     fi
     if ! [ -r "$image" ]; then fail 66 "$name: the image $image is not there"; fi
     each_data check_data

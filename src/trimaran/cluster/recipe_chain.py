@@ -20,7 +20,6 @@ from trimaran.cluster.submission import STEPS
 from trimaran.errors import UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
-from trimaran.run import pipeline
 from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
@@ -133,7 +132,7 @@ def submit(
     """
     placed = _placed(requests, cluster)
     for request in placed:
-        pipeline.check(request)
+        submission.check_recipe(request)
     scheduler = SCHEDULERS[cluster.scheduler]
     scheduler.check()
     with several.claimed(placed) as locks:

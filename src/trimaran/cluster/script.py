@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from trimaran import __version__
+from trimaran.architectures import MACHINES
 from trimaran.cluster import job_fabric, lsf, pbs, slurm
 from trimaran.cluster.job_fabric import JobFabric
 from trimaran.cluster.scheduler import NODES, TASKS, Scheduler, Shape
@@ -209,6 +210,7 @@ def render(job: Job) -> str:
     return fill(scheduler, cluster, shape, job.name, job.directory, elastic=elastic, **{
         "recipe": job.request.recipe.name,
         "image": quote(job.built.reference),
+        "image_machine": MACHINES[job.request.image.architecture],
         "hex": (job.built.digest or "unknown-until-it-is-built").removeprefix("sha256:"),
         "data": [
             (f"data{number}", quote(one.path), _digest(one))
@@ -275,9 +277,9 @@ def fill(
     })
 
 
-EMPTY = ("image", "hex", "data", "apptainer", "gpu_device", "srun_mpi", "network", "rendezvous",
-         "resume", "min_nodes", "all_ranks", "mps", "fabric", "initial", "next_run", "next_initial",
-         "trainings", "environment", "words")
+EMPTY = ("image", "image_machine", "hex", "data", "apptainer", "gpu_device", "srun_mpi", "network",
+         "rendezvous", "resume", "min_nodes", "all_ranks", "mps", "fabric", "initial", "next_run",
+         "next_initial", "trainings", "environment", "words")
 """Variables of the template that are empty unless the caller of `fill` gives a value."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,6 +91,26 @@ class Slurm(Scheduler):
         return {
             row[0]: State(row[1], row[2], active=row[1] in ACTIVE) for row in rows if len(row) == 3
         }
+
+
+def architectures(nodes: str, partition: str | None, constraint: str | None = None) -> set[str]:
+    """Return the processor architectures of nodes that can run a job, as `uname -m` prints them.
+
+    Args:
+        nodes: output of `scontrol --oneliner show node`. A node that never registered has no Arch.
+        partition: partition of the job; None: any.
+        constraint: features that the nodes must have; only names that are joined by `&` are used.
+    """
+    asked = set((constraint or "").split("&")) - {""}
+    asked = asked if all(re.fullmatch(r"[\w.:-]+", one) for one in asked) else set()
+    found = set()
+    for line in nodes.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        features = set(fields.get("AvailableFeatures", "").split(","))
+        partitions = fields.get("Partitions", "").split(",")
+        if "Arch" in fields and partition in (None, *partitions) and asked <= features:
+            found.add(fields["Arch"])
+    return found
 
 
 def _squeue(*words: str) -> str:

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from shards.description import DATASET
+from trimaran.architectures import ARCHITECTURES, Architecture, of_machine
 from trimaran.cluster import jobs, script
 from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import UsageError
 from trimaran.files import sha256, touch_plain, write_atomic
+from trimaran.images import definition
 from trimaran.launch.specification import quote
+from trimaran.recipes import targets
+from trimaran.recipes.recipe import Recipe
 from trimaran.report import scaling
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, job_chain, pipeline, run_directory
@@ -44,10 +48,18 @@ def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
     return name, site.clusters[name]
 
 
-def at_home(request: Request, cluster: Cluster) -> Request:
-    """Add the data sets and the scratch folder of the cluster to the request, and return it.
+def architecture(cluster: Cluster, recipe: Recipe) -> Architecture | None:
+    """Return the architecture of the nodes that run `recipe`; None if no image supports them.
 
-    Data sets and a run directory that the request already contains are kept.
+    It is the architecture in the site file, or else that of the recipe's target.
+    """
+    return cluster.architecture or of_machine(targets.load(recipe.target).node.architecture)
+
+
+def at_home(request: Request, cluster: Cluster) -> Request:
+    """Add the data sets, the scratch folder and the architecture of the cluster to the request.
+
+    Return the new request. Data sets and a run directory that it already contains are kept.
     """
     known = {
         name: cluster.data / name
@@ -57,7 +69,8 @@ def at_home(request: Request, cluster: Cluster) -> Request:
     out = request.out
     if out is None and cluster.scratch is not None:
         out = run_directory.new_directory(request.recipe, None, cluster.scratch)
-    return replace(request, folders={**known, **request.folders}, out=out)
+    return replace(request, folders={**known, **request.folders}, out=out,
+                   architecture=architecture(cluster, request.recipe.recipe))
 
 
 def check(request: Request, cluster: Cluster) -> None:
@@ -67,8 +80,27 @@ def check(request: Request, cluster: Cluster) -> None:
         UsageError: the recipe cannot run, or the batch system cannot use the run directory.
     """
     request = at_home(request, cluster)
-    pipeline.check(request)
+    check_recipe(request)
     check_place(request.out, cluster)
+
+
+def check_recipe(request: Request) -> None:
+    """Check a request that `at_home` returned: its recipe, its arguments and its architecture.
+
+    Raises:
+        UsageError: the recipe cannot run, or there is no image for the nodes.
+    """
+    pipeline.check(request)
+    definition.require_architecture(request.image)
+    if request.architecture is None:
+        target = request.recipe.recipe.target
+        raise UsageError(
+            f"{request.recipe.name} is for {target}, whose nodes are"
+            f" {targets.load(target).node.architecture}: no image supports them",
+            code="architecture-unsupported",
+            hint=f"on other nodes ({' or '.join(ARCHITECTURES)}), set architecture of the cluster"
+            " in the site file; for a bundle, give --arch",
+        )
 
 
 def check_place(out: Path | None, cluster: Cluster) -> None:

@@ -18,7 +18,6 @@ from trimaran.errors import UsageError
 from trimaran.launch.specification import quote
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
-from trimaran.run import pipeline
 from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
@@ -141,7 +140,7 @@ def submit(
     submission.check_place(folder, cluster)
     placed = _placed(requests, folder, cluster)
     for request in placed:
-        pipeline.check(request)
+        submission.check_recipe(request)
     scheduler = SCHEDULERS[cluster.scheduler]
     scheduler.check()
     title = job_name(folder, scheduler)

@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran import paths
+from trimaran.cluster import submission
 from trimaran.doctor import checks, facts, image_facts, machine, nodes
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Finding, Level, worst
@@ -78,12 +79,15 @@ def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) ->
     """Return the inputs of the checks, except the facts of a node, which are collected later.
 
     Raises:
-        UsageError: the definition of the image, or one of its locks, has faults.
+        UsageError: the definition of the image, or one of its locks, has faults, or no image is
+            made for the architecture of the cluster's nodes.
     """
     image: ImageFacts | None = None
     target = None
     if recipe is not None:
         defined = definition.load(recipe.recipe.image.name)
+        if cluster is not None and (nodes_have := submission.architecture(cluster, recipe.recipe)):
+            defined = definition.on(defined, nodes_have)
         image = image_facts.of_image(defined)
         image = replace(image, values={**image.values, **image_facts.horovod(defined)})
         target = targets.load(recipe.recipe.target)

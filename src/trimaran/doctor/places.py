@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from trimaran.doctor import data_folders, queues
+from trimaran.doctor import data_folders, node_architecture, queues
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Explained, Finding, Level, found
 from trimaran.doctor.folders import TITLES, Place, joined, places, relevant, title, written
@@ -40,6 +40,7 @@ the credentials of a job (munged(8), time-to-live).
 
 FINDINGS: dict[str, Explained] = {
     **queues.FINDINGS,
+    **node_architecture.FINDINGS,
     **data_folders.FINDINGS,
     "place-missing": Explained(
         "places", "fail",
@@ -91,7 +92,8 @@ def check(situation: Situation) -> list[Finding]:
         _quota(situation, known), _clock(situation),
     )
     own = [finding for finding in subjects if finding is not None]
-    return [*queues.check(situation), *own, *data_folders.check(situation, known)]
+    return [*queues.check(situation), *node_architecture.check(situation), *own,
+            *data_folders.check(situation, known)]
 
 
 def _level(situation: Situation, place: Place) -> Level:

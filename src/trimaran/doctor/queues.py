@@ -133,6 +133,11 @@ def _slurm(text: str) -> tuple[dict[str, Queue], str | None]:
     return queues, default
 
 
+def default_of_slurm(text: str) -> str | None:
+    """Return the default partition in the output of `scontrol show partition`, or None."""
+    return _slurm(text)[1]
+
+
 def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
     """Return the queues of PBS by name, and None: the default queue is unknown."""
     queues: dict[str, Queue] = {}

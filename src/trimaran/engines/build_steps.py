@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trimaran import architectures, hostfacts, locks, process
+from trimaran import hostfacts, locks, process
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition
+from trimaran.images import bases, definition, emulation
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
@@ -189,7 +189,7 @@ class Container(Engine):
                 hint="build as an ordinary user (rootless), or use ENGINE=host",
             )
         definition.require_architecture(image)
-        if architectures.require_processor(image.architecture):
+        if emulation.require_processor(image.architecture):
             reporter.note(f"  building for {image.architecture} under emulation, several times"
                           " slower than on such a machine")
         below: BuiltImage | None = None

@@ -149,6 +149,11 @@ def record_of(file: Path) -> Record | None:
     return None
 
 
+def architecture_of(built: BuiltImage) -> Architecture | None:
+    """Return the architecture of an image; None if it has no record, as on the host."""
+    return built.architecture if isinstance(built, Record) else None
+
+
 def every(pattern: str = "*.json") -> Iterator[tuple[Path, Record]]:
     """Yield the path and the content of each readable record, in the order of the paths."""
     for path in sorted(paths.cache("images").glob(pattern)):

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.architecture_names import Architecture
-from trimaran.architectures import require_processor
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition
 from trimaran.images.definition import Image
+from trimaran.images.emulation import require_processor
 from trimaran.provenance import digests, registry, sbom, signing
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from trimaran import strict
+from trimaran.architectures import MACHINES
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.report import variants
@@ -44,13 +45,18 @@ class Machine(strict.Model):
 
     @property
     def text(self) -> str:
-        """A short description: the accelerators, or the processor and its best instruction set."""
+        """A short description: the accelerators, or the processor and its best instruction set.
+
+        An architecture other than x86_64 is added.
+        """
+        other = "" if self.architecture in (None, "x86_64") else f", {self.architecture}"
         if self.accelerators:
             names = dict.fromkeys(self.accelerators)
-            return ", ".join(f"{self.accelerators.count(name)} x {name}" for name in names)
+            known = [f"{self.accelerators.count(name)} x {name}" for name in names]
+            return ", ".join(known) + other
         best = next((flag for flag in _BEST if flag in self.cpu_flags), None)
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        return f"{cores} of {self.processor}" + (f" ({_BEST[best]})" if best else "")
+        return f"{cores} of {self.processor}" + (f" ({_BEST[best]})" if best else "") + other
 
 
 def describe(machines: Sequence[Machine]) -> str:
@@ -252,6 +258,19 @@ class RunEvidence(strict.Model):
             ):
                 raise strict.contradiction(f"{row.metric}: the value {row.measured:g} is not the"
                                            f" last point of its curve, {last:g}")
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_image_for_its_machines(self) -> RunEvidence:
+        if self.run.image.architecture is None:
+            return self
+        machine = MACHINES[self.run.image.architecture]
+        machines = [self.run.host, *self.run.nodes]
+        machines += [one for part in self.run.resumed for one in (part.host, *part.nodes)]
+        for one in machines:
+            if one.architecture not in (None, machine):
+                raise strict.contradiction(f"image: it is for {machine}, but a machine of the run"
+                                           f" is {one.architecture}")
         return self
 
     @model_validator(mode="after")

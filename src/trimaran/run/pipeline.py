@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
-from trimaran.architecture_names import Architecture
-from trimaran.engines import BuiltImage, Engine
-from trimaran.errors import RunError, UsageError
+from trimaran.architectures import Architecture, native
+from trimaran.engines import BuiltImage, Engine, store
+from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node
@@ -48,7 +48,7 @@ class Request:
         extension: additions to the image.
         queued: whether a batch system starts the tasks on the nodes that the recipe requests.
         to_come: whether another run writes `initial` before this run starts.
-        architecture: architecture of the image; None: that of this machine.
+        architecture: architecture of the machine that runs the image; None: this machine's.
     """
 
     recipe: RecipeFile
@@ -67,9 +67,13 @@ class Request:
 
     @cached_property
     def image(self) -> Image:
-        """The definition of the recipe's image."""
+        """The definition of the recipe's image, for the architecture of the run.
+
+        Raises:
+            UsageError: no image is made for the architecture; the message gives the reason.
+        """
         image = definition.load(self.recipe.recipe.image.name)
-        return definition.on(image, self.architecture) if self.architecture else image
+        return definition.on(image, self.architecture or image.architecture)
 
     @cached_property
     def pinned(self) -> str | None:
@@ -138,12 +142,15 @@ def plan(request: Request) -> Plan:
         how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
             f"build {image.name}"
         )
+        if image.architecture != native():
+            how += f" --arch {image.architecture}"
         # The file name of the image depends on its digest or base, which are not known yet.
         missing.append(
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"
             f" {request.engine.name}; then print this again"
         )
     else:
+        check_architecture(request, built)
         _check_horovod(request, built)
     exact = launch_spec.command(specification(request, built, folders, directory))
     return Plan(exact, built, directory, tuple(missing),
@@ -247,12 +254,15 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
 
     Raises:
         BuildError: the image cannot be built or pulled.
-        RunError: the digest of the image differs from the pinned digest.
+        RunError: the image differs from the pinned digest, or is for another architecture.
     """
     image = request.image
-    built = _pinned_image(request, reporter) or request.engine.build(
-        image, base=request.base, offline=request.offline, reporter=reporter
+    built = (
+        _pinned_image(request, reporter) or _foreign_image(request, reporter)
+        or request.engine.build(image, base=request.base, offline=request.offline,
+                                reporter=reporter)
     )
+    check_architecture(request, built)
     if request.pinned is not None and built.digest != request.pinned:
         raise RunError(
             f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
@@ -286,6 +296,49 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
         image, request.engine, registry=place, digest=request.pinned, insecure=False,
         reporter=reporter,
     )
+
+
+def _foreign_image(request: Request, reporter: Reporter) -> BuiltImage | None:
+    """Return the image for another architecture than this machine's, which is never built unasked.
+
+    Building under emulation can take hours. Return None for an image that `build` has to make: for
+    this machine, or with a base image that the user names.
+
+    Raises:
+        BuildError: the image is not on this machine.
+    """
+    image = request.image
+    if image.architecture == native() or request.base is not None:
+        return None
+    with reporter.bar(f"verifying {image.name}", None):
+        found = request.engine.find(image)
+    if found is not None:
+        return found
+    others = {one.architecture for one in store.all_records(image, request.engine.name)}
+    only = f", only for {', '.join(sorted(others))}" if others else ""
+    raise BuildError(
+        f"the nodes of the run are {image.architecture}, and {image.name} is not built here for"
+        f" {image.architecture}{only}", code="image-missing",
+        hint=f"trimaran build {image.name} --arch {image.architecture}, or trimaran pull; if the"
+        f" nodes are {native()}, set architecture of the cluster in the site file (bundle:"
+        f" --arch {native()})",
+    )
+
+
+def check_architecture(request: Request, built: BuiltImage) -> None:
+    """Check that an image, which the recipe may pin by its digest, is for the run's architecture.
+
+    Raises:
+        RunError: the image is for another architecture.
+    """
+    wanted, found = request.image.architecture, store.architecture_of(built)
+    if found not in (None, wanted):
+        raise RunError(
+            f"the image {built.digest} of {built.name} is for {found}, and the machine of the run"
+            f" is {wanted}", code="architecture-mismatch",
+            hint="take a recipe whose image.digest is null or the digest of the image for"
+            f" {wanted}",
+        )
 
 
 def _check_horovod(request: Request, built: BuiltImage) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, computed_field
 
+from trimaran.architectures import Architecture
 from trimaran.engines import selection
 from trimaran.hostfacts import HostFacts
 from trimaran.launch.specification import EngineImage, ImageReference, LaunchSpec
@@ -59,17 +60,25 @@ class PublishedImage(BaseModel, EngineImage, frozen=True, extra="forbid"):
     Attributes:
         digest: as in `ImageReference`; an image without a digest cannot be published.
         inputs: SHA-256 over all inputs of the image.
+        architecture: architecture of the image; None in records of older versions.
         signature: the signature that was verified, if the recipe or the site file demands one.
     """
 
     digest: Digest
     inputs: Sha256
+    architecture: Architecture | None = None
     signature: SignatureRecord | None = None
 
 
 class ImageRecord(BaseModel, ImageReference, frozen=True):
-    """The image that was run."""
+    """The image that was run.
 
+    Attributes:
+        architecture: architecture of the image; None on the host, and in records of older versions.
+        signature: the signature that was verified, if the recipe or the site file demands one.
+    """
+
+    architecture: Architecture | None = None
     signature: SignatureRecord | None = None
 
     @computed_field  # type: ignore[prop-decorator]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from trimaran.architectures import MACHINES
 from trimaran.data import contracts
 from trimaran.data.contracts import Contract
 from trimaran.engines import selection
@@ -242,6 +243,10 @@ def _image(record: RunRecord) -> Iterator[str]:
         yield f"run.json: the command does not run {image.engine}"
     if launch is not None and launch.node.image != image.reference:
         yield f"run.json: the command does not run {image.reference}"
+    if image.architecture is not None:
+        machine = MACHINES[image.architecture]
+        for other in sorted({host.architecture for host in record.hosts} - {machine}):
+            yield f"run.json: the image is for {machine}, but a machine of the run is {other}"
 
 
 def _metrics(

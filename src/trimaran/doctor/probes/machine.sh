@@ -2,6 +2,7 @@
 
 value uid "$(id -u)"
 value capabilities "$(sed -n 's/^CapEff:[[:blank:]]*//p' "$root/proc/self/status" 2>/dev/null)"
+fact machine uname -m
 fact cores nproc
 value memory "$(sed -nE 's/^MemTotal: *([0-9]+) kB.*/\1/p' "$root/proc/meminfo" 2>/dev/null)"
 value processor "$(sed -nE 's/^model name[[:blank:]]*: *//p' "$root/proc/cpuinfo" 2>/dev/null | head -n 1)"

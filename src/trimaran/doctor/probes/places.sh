@@ -64,7 +64,13 @@ if command -v lfs >/dev/null; then
 fi
 
 case $scheduler in
-    slurm) fact queues scontrol --all --oneliner show partition ;;
+    slurm)
+        fact queues scontrol --all --oneliner show partition
+        # Each kind of node once: a large cluster has thousands of nodes.
+        # shellcheck disable=SC2016 # sed reads \1
+        fact kinds-of-nodes sh -c 'scontrol --all --oneliner show node |
+            sed -nE "s/^NodeName=.* (Arch=[^ ]+) .*(AvailableFeatures=[^ ]*) .*(Partitions=[^ ]+).*/\1 \2 \3/p" | sort -u'
+        ;;
     pbs) fact queues qstat -Q -f ;;
     lsf) if [ -n "$partition" ]; then fact queues bqueues -l "$partition"; fi ;;
 esac

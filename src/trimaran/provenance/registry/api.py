@@ -19,7 +19,7 @@ from typing import Literal
 import requests
 from pydantic import BaseModel, Field
 
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, causes
 from trimaran.images.bases import API_HOSTS
 from trimaran.net import web
