@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel
 
-from trimaran import process
+from trimaran import arm_processors, process
 from trimaran.errors import TrimaranError
 
 FLAGS = {
@@ -20,7 +20,9 @@ FLAGS = {
         "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_fp16",
         "amx_int8",
     ),
-    "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
+    "aarch64": (
+        "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "svebf16", "svei8mm", "sve2", "sme",
+    ),
     "ppc64le": (),  # its /proc/cpuinfo lists no instruction sets
 }
 """Architecture -> instruction sets that speed up deep learning on CPUs, and are recorded.
@@ -98,7 +100,8 @@ def _processor() -> tuple[str, set[str]]:
         if colon:
             fields.setdefault(key.strip(), value.strip())
     flags = fields.get("flags") or fields.get("Features") or ""  # x86-64, aarch64
-    return fields.get("model name", platform.processor()), set(flags.split())
+    model = fields.get("model name") or arm_processors.name(fields) or platform.processor()
+    return model, set(flags.split())
 
 
 def _os_name() -> str:

@@ -194,9 +194,7 @@ class Qualifier:
         """Return the model of the device of this rank."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        model = next((line for line in lines if line.startswith("model name")), "")
-        return model.partition(":")[2].strip() or os.uname().machine
+        return provenance.cpu_model()
 
     def compute(self, groups: group_rates.Groups) -> tuple[int, int]:
         """Measure matrix product and memory; return matrix order and array size in bytes."""

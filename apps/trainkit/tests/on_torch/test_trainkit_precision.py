@@ -40,7 +40,9 @@ def test_a_cpu_computes_in_what_it_has_instructions_for_and_says_so(
 ) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor : 0\nmodel name : A processor\n{key} : {flags}\n")
+    machine = "x86_64" if key == "flags" else "aarch64"
     monkeypatch.setattr(provenance, "Path", lambda _: file)
+    monkeypatch.setattr(provenance.platform, "machine", lambda: machine)
     assert settle("auto", TorchStrategy()) == found
     assert capsys.readouterr().out.startswith(f"precision {found}: the cpu has ")
 
