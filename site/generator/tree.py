@@ -19,6 +19,7 @@ from generator import (
     cite,
     documents,
     images,
+    machines,
     markdown,
     navigation,
     pictures,
@@ -72,7 +73,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
     """Return all generated pages, including the pages made from documents of the repository."""
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
-        *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(),
+        *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(), machines.page(read),
     ]
 
 

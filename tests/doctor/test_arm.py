@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hosts
-from trimaran.doctor import machine, processors
+from situations import by_id, situation
+from trimaran.doctor import limits, machine, processors
 from trimaran.doctor.findings import Finding
 
 
@@ -36,3 +37,9 @@ def test_bf16_instructions_and_what_they_mean_are_told(name: str, level: str, fa
 
 def test_memory_of_a_gpu_is_no_numa_node_of_the_processor() -> None:
     assert list(processors.numa_nodes(hosts.facts_of("arm-grace"))) == ["node0"]
+
+
+@pytest.mark.parametrize("name", ["arm-graviton3", "arm-grace", "arm-altra"])
+def test_training_in_bf16_is_slow_on_arm(name: str) -> None:
+    known = situation(hosts.facts_of(name), args={"precision": "bf16"})
+    assert by_id(limits.check(known))["bfloat"].level == "warn"
