@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hosts
-from trimaran import arm_processors, hostfacts
+from trimaran import hostfacts
 
 FUNCTIONS = resources.files("trimaran.run") / "functions.sh"
 
@@ -47,16 +47,14 @@ def test_the_script_of_a_bundle_finds_the_same(machine: str) -> None:
     assert said[1].strip("[]").replace('"', "").replace(" ", "").split(",") == flags
 
 
-@pytest.mark.parametrize("numbers", [*arm_processors.NAMES, "0x41 0xfff", "0xc0 0xd4f"])
+@pytest.mark.parametrize("numbers", [*hostfacts.ARM_PROCESSORS, "0x41 0xfff", "0xc0 0xd4f"])
 def test_the_shell_has_the_same_names(numbers: str) -> None:
     said = _shell(f"{FUNCTIONS.read_text(encoding='utf-8')}\narm_processor '{numbers}'\n")
-    assert said == f"{arm_processors.named(numbers)}\n"
+    assert said == f"{hostfacts.arm_processor(numbers)}\n"
 
 
 def test_an_unlisted_processor_is_named_by_its_numbers() -> None:
-    fields = {"CPU implementer": "0x41", "CPU part": "0xfff"}
-    assert arm_processors.name(fields) == "Arm processor 0x41 0xfff"
-    assert arm_processors.name({"CPU part": "0xd4f"}) is None
+    assert hostfacts.arm_processor("0x41 0xfff") == "Arm processor 0x41 0xfff"
 
 
 def _shell(source: str) -> str:

@@ -12,7 +12,8 @@ from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran.images import definition
 from trimaran.images.architectures import ARCHITECTURES, MACHINES, Architecture
-from trimaran.images.definition import Gpu, Image
+from trimaran.images.definition import Image
+from trimaran.images.parts import Gpu
 from trimaran.recipes import library, targets
 
 PLACE = "reference/machines.md"

@@ -73,7 +73,8 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
     """Return all generated pages, including the pages made from documents of the repository."""
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
-        *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(), machines.page(read),
+        *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(),
+        machines.page(read),
     ]
 
 

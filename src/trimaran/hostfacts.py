@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 from pydantic import BaseModel
 
-from trimaran import arm_processors, process
+from trimaran import process
 from trimaran.errors import TrimaranError
 
 FLAGS = {
@@ -29,6 +29,28 @@ FLAGS = {
 
 The names are taken from /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
 arch/arm64/kernel/cpuinfo.c).
+"""
+
+ARM_PROCESSORS = {
+    "0x41 0xd07": "Arm Cortex-A57",
+    "0x41 0xd08": "Arm Cortex-A72",
+    "0x41 0xd0c": "Arm Neoverse-N1",
+    "0x41 0xd40": "Arm Neoverse-V1",
+    "0x41 0xd49": "Arm Neoverse-N2",
+    "0x41 0xd4f": "Arm Neoverse-V2",
+    "0x41 0xd83": "Arm Neoverse-V3AE",
+    "0x41 0xd84": "Arm Neoverse-V3",
+    "0x41 0xd8e": "Arm Neoverse-N3",
+    "0x43 0x0af": "Cavium ThunderX2-99xx",
+    "0x46 0x001": "Fujitsu A64FX",
+    "0x48 0xd01": "HiSilicon Kunpeng-920",
+    "0xc0 0xac3": "Ampere-1",
+    "0xc0 0xac4": "Ampere-1a",
+}
+"""Numbers of implementer and part in /proc/cpuinfo -> name of the processor core.
+
+Arm processors have no names there. The numbers are those of `lscpu` (util-linux,
+sys-utils/lscpu-arm.c); only processors of servers are listed.
 """
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -100,8 +122,19 @@ def _processor() -> tuple[str, set[str]]:
         if colon:
             fields.setdefault(key.strip(), value.strip())
     flags = fields.get("flags") or fields.get("Features") or ""  # x86-64, aarch64
-    model = fields.get("model name") or arm_processors.name(fields) or platform.processor()
+    if "model name" in fields:
+        return fields["model name"], set(flags.split())
+    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
+    model = arm_processor(" ".join(numbers)) if numbers else platform.processor()
     return model, set(flags.split())
+
+
+def arm_processor(numbers: str) -> str:
+    """Return the name of an Arm processor with these numbers, such as `0x41 0xd4f`.
+
+    An unlisted processor is named by its numbers.
+    """
+    return ARM_PROCESSORS.get(numbers, f"Arm processor {numbers}")
 
 
 def _os_name() -> str:

@@ -22,7 +22,7 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=d6e76cddc92a5733ddcb8495af392688b4521c7754b155ec9574ec5645c59e88
+functions_sha256=91e694d67ff78eb559ddcd758bb88ee7ac56580e7661c259dc280e651f255409
 image=
 image_sha256=
 engine=

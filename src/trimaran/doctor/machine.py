@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from trimaran import arm_processors
 from trimaran.doctor import findings
 from trimaran.doctor.engine import BUILD_SPACE_GIB
 from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.doctor.situation import Situation
 from trimaran.engines import Engine, selection
 from trimaran.errors import TrimaranError
-from trimaran.hostfacts import CAP_SYS_RESOURCE, FLAGS
+from trimaran.hostfacts import CAP_SYS_RESOURCE, FLAGS, arm_processor
 
 QUICKSTART_GIB = 6
 """Memory in GiB that the commands of the tutorial `quickstart.md` need."""
@@ -146,7 +145,7 @@ def _processor(situation: Situation) -> str:
         return "processor unknown"
     khz = facts.number("processor-khz")
     clock = f", up to {khz / 1e6:.2f} GHz" if khz else ""
-    return arm_processors.named(" ".join(numbers)) + clock
+    return arm_processor(" ".join(numbers)) + clock
 
 
 def _memory(situation: Situation) -> Finding | None:
