@@ -141,7 +141,10 @@ def copy(root: Path, folder: Path) -> Path:
 
 
 def python(root: Path, test: str) -> str:
-    """Return the interpreter of the environment of `test`."""
+    """Return the Python interpreter of the environment in which the test `test` runs.
+
+    `test` is the path of a test file, or a path and the name of a test (`FILE::NAME`).
+    """
     return str(app_tests.interpreter(root, Path(test.partition("::")[0])))
 
 

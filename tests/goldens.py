@@ -181,7 +181,7 @@ def docker_script(recipe: str, **more: Any) -> str:
 
     Args:
         recipe: name of the recipe.
-        more: other values for attributes of the request.
+        more: attributes of the `Request` that is rendered, if they differ from the example's.
     """
     file = library.load(recipe)
     request = Request(

@@ -91,6 +91,6 @@ def sif(image: str) -> str:
 
 
 def apptainer(verb: str, image: str, *words: str) -> list[str]:
-    """Return the `apptainer` command that a reader of the page would type."""
+    """Return the `apptainer` command that a reader of the tutorial for own code would type."""
     options = [USERNS] if hostfacts.root_lacks_capabilities() else []
     return [Apptainer().executable, "--quiet", verb, *options, sif(image), *words]

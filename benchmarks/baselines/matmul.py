@@ -41,7 +41,10 @@ def rate(size: int, precision: str, device: str, seconds: float) -> float:
 
 
 def main() -> None:
-    """Measure products of several sizes; print the best rate, converted to samples per second."""
+    """Measure products of several sizes, and print an upper bound of samples per second.
+
+    It is the best rate, divided by the operations of a sample of a training, which options state.
+    """
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")
     parser.add_argument("--device", choices=SIZES, default="cpu")

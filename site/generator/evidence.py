@@ -250,7 +250,8 @@ def _refuse_edited(path: Path, unhashed: frozenset[str]) -> None:
     """Check that the evidence of a run has the hash that is stored in it.
 
     Raises:
-        UsageError: the file was edited, or has no hash and is not one of the older files.
+        UsageError: the file was edited, or it has no hash and is not in `unhashed`, the SHA-256 of
+            the files from the time before evidence had hashes.
     """
     raw = path.read_bytes()
     if edited := contents.fault(parse_json(raw), raw, unhashed):

@@ -19,6 +19,7 @@ from generator import (
     cite,
     documents,
     images,
+    machines,
     markdown,
     navigation,
     pictures,
@@ -73,6 +74,7 @@ def pages(read: Sources, known: adopt.Library) -> list[Page]:
     return [
         *recipes.pages(read), *results.pages(read), suites.page(read.shelf), *images.pages(read),
         *apps.pages(read, known), *documents.pages(known), *reference.pages(), targets.page(),
+        machines.page(read),
     ]
 
 

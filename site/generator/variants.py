@@ -160,7 +160,7 @@ def _epochs(about: Variants) -> str:
 
 
 def picture(found: Found) -> str | None:
-    """Return the picture of the README as SVG; None if no run reports the metric of an epoch."""
+    """Return the picture for the README as SVG; None if no run reports a metric per epoch."""
     if (panel := found.panel) is None:
         return None
     drawn = [charts.chart(panel, over.by, over.unit) for over in variant_tables.OVER]

@@ -20,13 +20,37 @@ FLAGS = {
         "avx512_bf16", "avx512_fp16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_fp16",
         "amx_int8",
     ),
-    "aarch64": ("asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "sve2", "sme"),
+    "aarch64": (
+        "asimd", "asimddp", "asimdhp", "bf16", "i8mm", "sve", "svebf16", "svei8mm", "sve2", "sme",
+    ),
     "ppc64le": (),  # its /proc/cpuinfo lists no instruction sets
 }
 """Architecture -> instruction sets that speed up deep learning on CPUs, and are recorded.
 
 The names are taken from /proc/cpuinfo (Linux, arch/x86/include/asm/cpufeatures.h and
 arch/arm64/kernel/cpuinfo.c).
+"""
+
+ARM_PROCESSORS = {
+    "0x41 0xd07": "Arm Cortex-A57",
+    "0x41 0xd08": "Arm Cortex-A72",
+    "0x41 0xd0c": "Arm Neoverse-N1",
+    "0x41 0xd40": "Arm Neoverse-V1",
+    "0x41 0xd49": "Arm Neoverse-N2",
+    "0x41 0xd4f": "Arm Neoverse-V2",
+    "0x41 0xd83": "Arm Neoverse-V3AE",
+    "0x41 0xd84": "Arm Neoverse-V3",
+    "0x41 0xd8e": "Arm Neoverse-N3",
+    "0x43 0x0af": "Cavium ThunderX2-99xx",
+    "0x46 0x001": "Fujitsu A64FX",
+    "0x48 0xd01": "HiSilicon Kunpeng-920",
+    "0xc0 0xac3": "Ampere-1",
+    "0xc0 0xac4": "Ampere-1a",
+}
+"""Numbers of implementer and part in /proc/cpuinfo -> name of the processor core.
+
+Arm processors have no names there. The numbers are those of `lscpu` (util-linux,
+sys-utils/lscpu-arm.c); only processors of servers are listed.
 """
 
 KFD = Path("/sys/class/kfd/kfd/topology/nodes")
@@ -98,7 +122,19 @@ def _processor() -> tuple[str, set[str]]:
         if colon:
             fields.setdefault(key.strip(), value.strip())
     flags = fields.get("flags") or fields.get("Features") or ""  # x86-64, aarch64
-    return fields.get("model name", platform.processor()), set(flags.split())
+    if "model name" in fields:
+        return fields["model name"], set(flags.split())
+    numbers = [fields[key] for key in ("CPU implementer", "CPU part") if key in fields]
+    model = arm_processor(" ".join(numbers)) if numbers else platform.processor()
+    return model, set(flags.split())
+
+
+def arm_processor(numbers: str) -> str:
+    """Return the name of an Arm processor with these numbers, such as `0x41 0xd4f`.
+
+    An unlisted processor is named by its numbers.
+    """
+    return ARM_PROCESSORS.get(numbers, f"Arm processor {numbers}")
 
 
 def _os_name() -> str:

@@ -79,7 +79,7 @@ def test_copies_are_gone_before_the_job_is_queued_again(place: Place) -> None:
 def test_what_a_killed_link_left_is_made_whole(place: Place, left: str) -> None:
     """A requeued job completes the copies that its killed predecessor left on the node.
 
-    It keeps its number, and may run on the same node again.
+    A requeued job has the number of its predecessor, and so the same folder for copies on a node.
     """
     copy = staged(place) / "data1"
     copy.mkdir(parents=True)

@@ -22,7 +22,7 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=lsf
 job=${LSB_JOBID:?not in a job of LSF: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=cf06ede561ee465d7382890186d9906a2a93296e4d2ff32aa7086f18aaf848ca
+functions_sha256=c271b971f56b4800810d287fc60885509189912075d93c1830de2dad2650ca23
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 image_machine=x86_64

@@ -185,11 +185,13 @@ host_facts() {
     architecture=$(json "$(uname -m)")
     cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
     model=$(uname -p)
-    flags=
+    flags='' implementer='' part=''
     while IFS=: read -r key value; do
         case $key in
         'model name'*) model=${value# } ;;
         flags* | Features*) flags=$value ;;
+        'CPU implementer'*) implementer=${value# } ;;
+        'CPU part'*) part=${value# } model=$(arm_processor "$implementer $part") ;;
         '') break ;; # the next core
         esac
     done </proc/cpuinfo
@@ -197,7 +199,7 @@ host_facts() {
     set --
     for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl \
         avx512_bf16 avx512_fp16 avx512_vnni amx_tile amx_bf16 amx_fp16 amx_int8 \
-        asimd asimddp asimdhp bf16 i8mm sve sve2 sme; do
+        asimd asimddp asimdhp bf16 i8mm sve svebf16 svei8mm sve2 sme; do
         case " $flags " in
         *" $flag "*) set -- "$@" "$flag" ;;
         esac
@@ -225,6 +227,28 @@ END
         fi
     done
     accelerators=$(json_list "$@")
+}
+
+# arm_processor "IMPLEMENTER PART": print the name of an Arm processor with these two numbers of
+# /proc/cpuinfo. The names are those of lscpu (util-linux, sys-utils/lscpu-arm.c).
+arm_processor() {
+    case $1 in
+    '0x41 0xd07') echo 'Arm Cortex-A57' ;;
+    '0x41 0xd08') echo 'Arm Cortex-A72' ;;
+    '0x41 0xd0c') echo 'Arm Neoverse-N1' ;;
+    '0x41 0xd40') echo 'Arm Neoverse-V1' ;;
+    '0x41 0xd49') echo 'Arm Neoverse-N2' ;;
+    '0x41 0xd4f') echo 'Arm Neoverse-V2' ;;
+    '0x41 0xd83') echo 'Arm Neoverse-V3AE' ;;
+    '0x41 0xd84') echo 'Arm Neoverse-V3' ;;
+    '0x41 0xd8e') echo 'Arm Neoverse-N3' ;;
+    '0x43 0x0af') echo 'Cavium ThunderX2-99xx' ;;
+    '0x46 0x001') echo 'Fujitsu A64FX' ;;
+    '0x48 0xd01') echo 'HiSilicon Kunpeng-920' ;;
+    '0xc0 0xac3') echo 'Ampere-1' ;;
+    '0xc0 0xac4') echo 'Ampere-1a' ;;
+    *) printf 'Arm processor %s\n' "$1" ;;
+    esac
 }
 
 # amd_gpu PROPERTIES: succeed if the file describes a GPU of AMD, and set gpu_name to its name. A

@@ -39,7 +39,7 @@ class Stage:
 
     @property
     def words(self) -> list[str]:
-        """The command of the launcher and the compiler."""
+        """The words of a command that runs the stand-in compiler by the launcher, `kept.sh`."""
         script = paths.repository() / "containers/build/kept.sh"
         return ["sh", str(script), "./cc", "-c", "a.cc", "-o", "a.o", "-MF", "a.d"]
 

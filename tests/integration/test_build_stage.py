@@ -1,4 +1,7 @@
-"""A stand-in for an image of AMD: a build stage that stops, is refused, or lacks Horovod."""
+"""Test build stages that are stopped, that refuse their base image, and that fail for Horovod.
+
+The tests build a small image whose build stage is a stand-in for the stage of an AMD image.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Test predictions from measurements: networks (by the app collectives), and rates of runs."""
+"""Test predictions from measurements.
+
+The measurements are links between ranks, by the app `collectives`, and the rates of earlier runs.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def data_set(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """Create a data set that was downloaded; the use verifies it, and downloads it again."""
+    """Create a downloaded data set; return it with the function that uses it.
+
+    The function verifies the data set, and downloads and packs it again if it is damaged.
+    """
     contract = Images.model_validate(datasets.document(world))
     for variable in ("DEBIAN", "SNAPSHOT", "PYPI"):
         monkeypatch.setattr(sources, variable, f"{world.as_uri()}/none/")

@@ -174,9 +174,9 @@ def test_tensors_are_parts_of_their_storages_in_the_order_of_the_keys(tmp_path: 
 def test_of_the_head_all_but_the_classifier_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file of Keras sets all layers of the head except the classifier.
+    """Keras's file of pretrained weights sets all layers of the head except the classifier.
 
-    For example, the head of VGG-16 needs the two layers of 4,096 features in Keras's file.
+    For example, the file has the two layers of 4,096 features in the head of VGG-16.
     """
     monkeypatch.setitem(weights.KERAS, "small", {})
     body = network.build("small", 32, 2, "fp32").body

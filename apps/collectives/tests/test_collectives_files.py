@@ -1,4 +1,8 @@
-"""Tests of the files and texts of a measurement: strict format, memory, tables, metrics, plots."""
+"""Test what a measurement writes and prints.
+
+The tests are about collectives.json and its strict format, the estimate of memory, the tables, the
+metrics, and the plots.
+"""
 
 from __future__ import annotations
 

@@ -140,6 +140,11 @@ def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]
 
     The first is the gradient g of the sum of `added` * `turned`, the second is the gradient of the
     sum of g * g * `values`.
+
+    Args:
+        added: the feature that the layer appends, computed from `values`.
+        values: the clips.
+        turned: weights of the elements of `added`.
     """
     (slopes,) = torch.autograd.grad((added * turned).sum(), values, create_graph=True)
     (again,) = torch.autograd.grad((slopes * slopes * values).sum(), values)

@@ -20,7 +20,7 @@ DOCUMENTS = st.lists(st.text("ab c", min_size=1, max_size=12).map(str.encode), m
 
 
 def plain(training: list[bytes], held_out: list[bytes], order: int) -> float:
-    """Return the bits per byte of an n-gram model, by its formula for one byte at a time."""
+    """Return the bits per byte of an n-gram model, computed byte by byte from the formula."""
     before = b"\0" * (order - 1)
     counted, text = (before + b"".join(one + b"\0" for one in documents)
                      for documents in (training, held_out))

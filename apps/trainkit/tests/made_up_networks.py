@@ -73,7 +73,7 @@ class MadeUp:
 
 
 def open_framework(settings: Clock | None) -> MadeUp:
-    """Return the framework, and make `trainkit.zoo` read its clock."""
+    """Return the made-up framework, and make `trainkit.zoo` measure time with its made-up clock."""
     if settings is None:
         raise ArgumentError("no GPU", code="gpu-unavailable")
     print("noise of a library")

@@ -254,6 +254,7 @@ def test_the_allocator_is_the_one_that_was_loaded_and_cores_those_that_may_be_us
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16x\nmodel name : A processor\n")
     monkeypatch.setenv("LD_PRELOAD", "/absent/libtcmalloc.so")
     monkeypatch.setattr(provenance, "Path", lambda path: tmp_path / Path(path).name)
+    monkeypatch.setattr(provenance.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5, 7})
     facts = provenance.environment([], Strategy(Ranks("Slurm", 5, 6, 1, 2)))
@@ -264,6 +265,22 @@ def test_the_allocator_is_the_one_that_was_loaded_and_cores_those_that_may_be_us
         "size": 6, "local_rank": 1, "local_size": 2,
     }
     assert facts["variables"]["LD_PRELOAD"] == "/absent/libtcmalloc.so"
+
+
+@pytest.mark.parametrize(("content", "model", "flags"), [
+    ("Features : fp asimd sve bf16 i8mm\nCPU implementer : 0x41\nCPU part : 0xd4f\n",
+     "aarch64 0x41 0xd4f", ["asimd", "sve", "bf16", "i8mm"]),
+    ("flags : avx2 avx512_bf16\nmodel name : AMD EPYC\n", "AMD EPYC", []),  # an emulator's host
+    ("", "aarch64", []),
+])
+def test_an_arm_processor_has_its_numbers_and_only_its_own_instruction_sets(
+    content: str, model: str, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(content)
+    monkeypatch.setattr(provenance, "Path", lambda path: tmp_path / Path(path).name)
+    monkeypatch.setattr(provenance.platform, "machine", lambda: "aarch64")
+    assert provenance.cpu_model() == model
+    assert provenance.cpu_flags() == flags
 
 
 @pytest.mark.parametrize(("nccl", "mpi", "gpu", "backend"), [

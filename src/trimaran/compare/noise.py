@@ -75,8 +75,9 @@ def between(
     Args:
         first: values of the metric in the first group, one for each run.
         second: values of the metric in the second group, one for each run.
-        windows: the readings of two runs in the order of time; used only if each group has one run.
-            None if the value of a run is not the median of its readings.
+        windows: for each of two single runs, the rates of successive parts of the run, whose median
+            is the value of the run. None if the values are not such medians; it is not used if a
+            group has several runs.
     """
     value = fmean(second) - fmean(first)
     if len(first) > 1 and len(second) > 1:

@@ -1,4 +1,8 @@
-"""Compare the variants of an app: time, speed-up, metric after each epoch, bytes sent, code."""
+"""Compare the variants of an app.
+
+The comparison has times, speed-ups, the metric after each epoch, the bytes that ranks send, and the
+differences of the code.
+"""
 
 from __future__ import annotations
 

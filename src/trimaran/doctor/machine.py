@@ -10,10 +10,16 @@ from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.doctor.situation import Situation
 from trimaran.engines import Engine, selection
 from trimaran.errors import TrimaranError
-from trimaran.hostfacts import CAP_SYS_RESOURCE, FLAGS
+from trimaran.hostfacts import CAP_SYS_RESOURCE, FLAGS, arm_processor
 
 QUICKSTART_GIB = 6
 """Memory in GiB that the commands of the tutorial `quickstart.md` need."""
+
+FAST_MATH = "DNNL_DEFAULT_FPMATH_MODE=BF16 would round fp32 products to bf16 (off by default)"
+"""What bf16 instructions of an Arm processor mean for PyTorch beside training in bf16.
+
+The variable belongs to oneDNN (its documentation: Primitive Attributes, floating-point math mode).
+"""
 
 FINDINGS: dict[str, Explained] = {
     "user": Explained(
@@ -39,8 +45,9 @@ FINDINGS: dict[str, Explained] = {
     ),
     "cpu-flags": Explained(
         "machine", "warn",
-        "The processor has bfloat16 instructions. Without them, bf16 trains correctly but slowly.",
-        "train in fp32 here", "a described machine without AVX-512 and AMX",
+        "The processor has bfloat16 instructions. Without them, bf16 trains correctly but slowly."
+        " On Arm they also serve oneDNN's fast mathematics, which rounds fp32 to bf16.",
+        "train in fp32 here", "described machines: AMD EPYC without AVX-512, Ampere Altra, Grace",
     ),
     "user-site": Explained(
         "machine", "warn",
@@ -122,8 +129,23 @@ def _cores(situation: Situation) -> Finding | None:
     cores = situation.facts.number("cores")
     if cores is None:
         return None
-    processor = situation.facts.text("processor") or "processor unknown"
-    return _finding("cores", "ok", f"{cores} usable, {processor}")
+    return _finding("cores", "ok", f"{cores} usable, {_processor(situation)}")
+
+
+def _processor(situation: Situation) -> str:
+    """Return the name of the processor, for an Arm processor with its highest clock rate.
+
+    The names of x86-64 processors contain a clock rate, if their manufacturer wants them to.
+    """
+    facts = situation.facts
+    if named := facts.text("processor"):
+        return named
+    numbers = (facts.text("processor-numbers") or "").split()
+    if len(numbers) != 2:
+        return "processor unknown"
+    khz = facts.number("processor-khz")
+    clock = f", up to {khz / 1e6:.2f} GHz" if khz else ""
+    return arm_processor(" ".join(numbers)) + clock
 
 
 def _memory(situation: Situation) -> Finding | None:
@@ -142,10 +164,12 @@ def _flags(situation: Situation) -> Finding | None:
         return None
     own = set(text.split())
     known = [flag for flags in FLAGS.values() for flag in flags if flag in own]
-    if {"amx_bf16", "avx512_bf16", "bf16"} & own:
-        return _finding("cpu-flags", "ok", ", ".join(known))
-    return _finding("cpu-flags", "warn",
-                    f"{', '.join(known) or 'none of AVX2, AVX-512, AMX'}: no bfloat16 instructions")
+    listed = ", ".join(known) or "none of AVX2, AVX-512, AMX, NEON, SVE"
+    if "bf16" in own:
+        return _finding("cpu-flags", "ok", f"{listed}; {FAST_MATH}")
+    if {"amx_bf16", "avx512_bf16"} & own:
+        return _finding("cpu-flags", "ok", listed)
+    return _finding("cpu-flags", "warn", f"{listed}: no bfloat16 instructions")
 
 
 def _user_site(situation: Situation) -> Finding | None:

@@ -8,8 +8,11 @@ from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Explained, Finding, found
 from trimaran.doctor.situation import Situation
 
-BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""CPU flags of the instruction sets that multiply bf16 (as in `trainkit.torch.precision`)."""
+BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
+"""CPU flags of processors on which PyTorch trains fast in bf16 (`trainkit.torch.precision`).
+
+The flag `bf16` of Arm processors is not among them (guide: Arm processors).
+"""
 
 SLOW_GOVERNORS = {"powersave", "schedutil", "ondemand", "conservative"}
 """CPU frequency governors that lower the clock rate (Linux, admin-guide/pm/cpufreq.rst).
@@ -56,10 +59,10 @@ FINDINGS: dict[str, Explained] = {
     ),
     "bfloat": Explained(
         "limits", "warn",
-        "The recipe trains in bf16 on CPUs without instructions for it: oneDNN converts every"
-        " operand to fp32, which is correct and slow.",
-        "add --set precision=fp32, or use nodes with AVX-512 BF16, AMX or ARM BF16",
-        "described node with AVX2 only",
+        "The recipe trains in bf16 on CPUs without instructions for it, or on Arm CPUs, for whose"
+        " instructions oneDNN has no gradients of convolutions: this is correct and slow.",
+        "add --set precision=fp32, or use nodes with AVX-512 BF16 or AMX",
+        "described nodes: AVX2 only, Arm with bf16",
     ),
     "target-flags": Explained(
         "limits", "warn",
@@ -209,7 +212,10 @@ def _bf16(situation: Situation) -> Finding | None:
     if recipe.recipe.args.get("precision") != "bf16":
         return None
     own = sorted(flags & BF16_FLAGS)
-    return _finding("bfloat", bool(own), f"instructions for bf16: {', '.join(own) or 'none'}")
+    listed = ", ".join(own) or "none"
+    if "bf16" in flags:
+        listed = "bf16 of Arm, without gradients of convolutions in oneDNN"
+    return _finding("bfloat", bool(own), f"instructions for bf16: {listed}")
 
 
 def _flags(situation: Situation) -> Finding | None:

@@ -95,7 +95,7 @@ class LaunchSpec:
 
     Attributes:
         image: the image to run.
-        node: the parts that depend on the machine.
+        node: the values that depend on the machine, such as the path of the engine.
         mounts: folders and files of the host in the container.
         environment: variables of the app.
         workdir: working directory in the container.

@@ -75,7 +75,7 @@ class Situation:
 
     @property
     def width(self) -> int:
-        """The size of an activation in bytes."""
+        """The size of one element of an activation in bytes."""
         return WIDTHS[self.precision]
 
     @property

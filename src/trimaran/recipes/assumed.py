@@ -85,7 +85,7 @@ def unchanged(
 def lines(assumed: Mapping[str, str], content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each assumed value, such as `args.base-lr: 0.1`, with its reason.
 
-    A key path that names several values, such as `series`, is shown alone.
+    If a key path stands for several values, as `series` does, its line has no value.
     """
     for path, reason in assumed.items():
         value = _value(content, path)

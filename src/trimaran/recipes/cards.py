@@ -147,7 +147,7 @@ class Tuning(strict.Model):
 
     @property
     def options(self) -> dict[str, str]:
-        """The app's option for each key of this model that names one.
+        """The keys of this section of the app card that name an option of the app, with the option.
 
         An example is `batch` -> `batch-size-per-rank`.
         """

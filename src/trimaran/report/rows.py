@@ -91,7 +91,11 @@ class DrawnRow(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A drawing for the template; row names start or end (`anchor`) at the x position `names`."""
+    """A drawing for the template.
+
+    The names of the rows are at the x position `names`; `anchor` states whether they start or end
+    there.
+    """
 
     title: str
     width: int

@@ -54,9 +54,9 @@ class Machine(strict.Model):
             names = dict.fromkeys(self.accelerators)
             known = [f"{self.accelerators.count(name)} x {name}" for name in names]
             return ", ".join(known) + other
-        best = next((flag for flag in _BEST if flag in self.cpu_flags), None)
+        best = next((name for flags, name in _BEST if flags <= set(self.cpu_flags)), None)
         cores = f"{self.cores} core{'s' if self.cores > 1 else ''}"
-        return f"{cores} of {self.processor}" + (f" ({_BEST[best]})" if best else "") + other
+        return f"{cores} of {self.processor}" + (f" ({best})" if best else "") + other
 
 
 def describe(machines: Sequence[Machine]) -> str:
@@ -65,10 +65,13 @@ def describe(machines: Sequence[Machine]) -> str:
     return f"{len(machines)} nodes, each {kinds}" if len(machines) > 1 else kinds
 
 
-_BEST = {
-    "amx_bf16": "AMX, bf16", "avx512_bf16": "AVX-512, bf16", "avx512f": "AVX-512", "avx2": "AVX2",
-}
-"""Instruction set of a CPU -> its name in descriptions, the fastest instruction set first."""
+_BEST = (
+    ({"amx_bf16"}, "AMX, bf16"), ({"avx512_bf16"}, "AVX-512, bf16"), ({"avx512f"}, "AVX-512"),
+    ({"avx2"}, "AVX2"),
+    ({"sve2", "bf16"}, "SVE2, bf16"), ({"sve", "bf16"}, "SVE, bf16"), ({"bf16"}, "NEON, bf16"),
+    ({"sve"}, "SVE"), ({"asimd"}, "NEON"),
+)
+"""Instruction sets of a CPU and their name in descriptions, the fastest ones first."""
 
 
 def _container(engine: str) -> str:

@@ -28,7 +28,10 @@ from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Site
 
 STEPS = 4
-"""Number of steps that a run shows: data, image, training, and the verdict (by the caller)."""
+"""Number of steps that a run shows: data, image, training and verdict.
+
+This module shows the first three, its caller shows the verdict.
+"""
 
 
 @dataclass(frozen=True)

@@ -211,10 +211,11 @@ class FitSettings:
     synthetic: bool = common_options.synthetic("random images")
 
     def check(self) -> None:
-        """Raise an error for missing options, and for images that are too small.
+        """Check the options.
 
         Raises:
-            ArgumentError: an option is missing, or two options contradict each other.
+            ArgumentError: an option is missing, options contradict each other, or images are
+                too small.
         """
         check_training(self, "fit")
         _check_size(self.size)

@@ -194,9 +194,7 @@ class Qualifier:
         """Return the model of the device of this rank."""
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-        model = next((line for line in lines if line.startswith("model name")), "")
-        return model.partition(":")[2].strip() or os.uname().machine
+        return provenance.cpu_model()
 
     def compute(self, groups: group_rates.Groups) -> tuple[int, int]:
         """Measure matrix product and memory; return matrix order and array size in bytes."""
@@ -247,7 +245,11 @@ class Qualifier:
                     path.unlink()
 
     def read(self, other: Path, own: Path, seconds: float) -> None:
-        """Read `other`, the file of the next node, or `own` if this node cannot access `other`."""
+        """Measure the speed of reading a file.
+
+        The file is `other`, which the next node has just written and which this node's page cache
+        therefore lacks. If this node cannot access it, the file is `own`, which this node wrote.
+        """
         self.own.reads_other = other != own and other.exists()
         self.own.read = node_rates.read_file(other if self.own.reads_other else own, seconds)
 

@@ -41,7 +41,7 @@ class VideoInput(Protocol):
 class PackedSequences:
     """Clips of packed sequences.
 
-    The number of a clip does not depend on the number of frames that are predicted.
+    The index of a clip does not depend on how many of its frames are predicted.
     """
 
     def __init__(self, folder: Path, split: str | None, model: Restored, frames: int,

@@ -52,7 +52,7 @@ class Memory:
         loss: arrays of the size of the logits that the loss of a micro-batch makes.
         pipeline: buffers in which a stage receives hidden states and gradients.
         working: the temporary values of the backward pass of a block.
-        moments: name of a moment of a step -> the bytes of the values that exist at this moment.
+        moments: name of a point of time in a step -> the bytes of the values that exist then.
     """
 
     weights: int

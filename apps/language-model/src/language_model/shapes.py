@@ -94,4 +94,8 @@ SHAPES = {
     "gpt2-test": gpt2(4, 4, 32, vocabulary=257, positions=64),
     "llama-test": Shape("llama", 4, 32, 4, 2, 96, 257, 64, tied=False),
 }
-"""Name -> shape. A training with another vocabulary uses the vocabulary of its data instead."""
+"""Name of a model -> its shape: layers, width, heads, vocabulary and context.
+
+If the tokens of a training are of another vocabulary, the size of that vocabulary replaces the one
+in the shape.
+"""

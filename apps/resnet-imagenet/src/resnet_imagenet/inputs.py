@@ -32,7 +32,8 @@ class Inputs:
         to: preprocessing of the images.
         train: batches to train on.
         evaluation: batches to evaluate on.
-        bad: records that could not be decoded; `bad.tell` is called for each new record.
+        bad: records that could not be decoded; `bad.tell` prints those that were added since its
+            last call.
     """
 
     name: str

@@ -13,12 +13,19 @@ from typing import Any
 
 from trainkit.strategy import Strategy
 
-CPU_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "sve", "bf16")
-"""The instruction sets that determine which oneDNN kernels run."""
+CPU_FLAGS = {
+    "x86_64": ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"),
+    "aarch64": ("asimd", "sve", "sve2", "sme", "bf16", "i8mm"),
+}
+"""Processor architecture -> the instruction sets that determine which oneDNN kernels run.
+
+An emulator may show the /proc/cpuinfo of its host, whose instruction sets its programs lack.
+"""
 
 VARIABLES = (
     "OMP_NUM_THREADS", "KMP_AFFINITY", "KMP_BLOCKTIME", "GOMP_CPU_AFFINITY", "LD_PRELOAD",
-    "DNNL_VERBOSE", "TF_ENABLE_ONEDNN_OPTS", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME",
+    "DNNL_VERBOSE", "DNNL_DEFAULT_FPMATH_MODE", "ONEDNN_DEFAULT_FPMATH_MODE",
+    "TF_ENABLE_ONEDNN_OPTS", "HOROVOD_FUSION_THRESHOLD", "HOROVOD_CYCLE_TIME",
     "OMPI_MCA_mpi_yield_when_idle", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT",
     "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_",
 )
@@ -72,12 +79,25 @@ def cpu_flags() -> list[str]:
     """Return the instruction sets in `CPU_FLAGS` that this machine supports."""
     facts = _cpuinfo()
     present = set(facts.get("flags", facts.get("Features", "")).split())
-    return [flag for flag in CPU_FLAGS if flag in present]
+    return [flag for flag in CPU_FLAGS.get(platform.machine(), ()) if flag in present]
+
+
+def cpu_model() -> str:
+    """Return the name of the processor.
+
+    An Arm processor has no name in /proc/cpuinfo: it is described by the numbers of its implementer
+    and part, which `lscpu` translates into a name.
+    """
+    facts = _cpuinfo()
+    if "model name" in facts:
+        return facts["model name"]
+    numbers = [facts[key] for key in ("CPU implementer", "CPU part") if key in facts]
+    return " ".join([platform.machine(), *numbers])
 
 
 def _cpu() -> dict[str, Any]:
     return {
-        "model": _cpuinfo().get("model name", platform.machine()),
+        "model": cpu_model(),
         "usable_cores": len(os.sched_getaffinity(0)),
         "flags": cpu_flags(),
     }

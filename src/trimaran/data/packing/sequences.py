@@ -25,7 +25,8 @@ KIND = Kind(labels="none", sample="sequence")
 def each(frames: Sequence[bytes], do: Callable[[bytes], bytes]) -> tuple[bytes, ...]:
     """Apply `do` to each image file of one sample, and return the results.
 
-    `frames` contains all frames of a sequence, or the only image of another sample.
+    `frames` contains all frames of a sequence; for a sample that is a single image, it contains
+    this image.
 
     Raises:
         BadImage: `do` raises this error, or two frames have different sizes; the message contains

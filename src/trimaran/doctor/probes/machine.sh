@@ -6,6 +6,9 @@ fact machine uname -m
 fact cores nproc
 value memory "$(sed -nE 's/^MemTotal: *([0-9]+) kB.*/\1/p' "$root/proc/meminfo" 2>/dev/null)"
 value processor "$(sed -nE 's/^model name[[:blank:]]*: *//p' "$root/proc/cpuinfo" 2>/dev/null | head -n 1)"
+# Arm: two numbers instead of a name, such as `0x41 0xd4f`.
+value processor-numbers "$(sed -nE 's/^CPU (implementer|part)[[:blank:]]*: *//p' "$root/proc/cpuinfo" 2>/dev/null | head -n 2 | tr '\n' ' ')"
+file_fact processor-khz /sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq
 value cpu-flags "$(sed -nE 's/^(flags|Features)[[:blank:]]*: *//p' "$root/proc/cpuinfo" 2>/dev/null | head -n 1)"
 
 # machine_memory: print the smallest memory limit in bytes of the control groups of this process; "max"

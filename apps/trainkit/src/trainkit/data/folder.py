@@ -62,10 +62,10 @@ class ImageFolder:
         return len(self._images)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return a list with the content of one image file.
+        """Return a list with the bytes of one image file.
 
-        If decoders give different pixels for an image, the image is converted in the same way as by
-        `trimaran data pack`.
+        If decoders could read the file in different ways, the bytes are a replacement that all
+        decoders read alike, as `trimaran data pack` writes it.
 
         Raises:
             DataError: the file cannot be read.

@@ -73,7 +73,7 @@ def join(ranks: Ranks, roles: Sequence[str], *, connected: bool = False) -> Task
     """Return the task of this process, and set TF_CONFIG. All ranks must call this function.
 
     Args:
-        ranks: numbers of this process in the job.
+        ranks: rank and world size of this process.
         roles: role of each rank, one of `ROLES`.
         connected: whether each rank stays connected with rank 0; the connection breaks when one of
             the two ranks ends.

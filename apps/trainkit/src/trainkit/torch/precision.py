@@ -1,8 +1,12 @@
 """The number format of a training, selected by the instruction sets of its devices.
 
-Fast products in bf16 need special instructions (x86: AVX-512 BF16 or AMX BF16, ARM: BF16; NVIDIA:
-from Ampere on). Without them, each product is emulated: ResNet-20 trained ten times slower in bf16
-than in fp32 on a CPU with AVX2 only.
+Fast products in bf16 need special instructions (x86: AVX-512 BF16 or AMX BF16; NVIDIA: from Ampere
+on). Without them, each product is emulated: ResNet-20 trained ten times slower in bf16 than in fp32
+on a CPU with AVX2 only.
+
+Arm processors with the instruction set bf16 are counted as processors without it: oneDNN 3.7.1 (in
+PyTorch 2.9.1) computes the gradients of a convolution in bf16 there by its plain reference
+implementation (`ref:any`), and in fp32 by matrix products (`gemm:ref`).
 """
 
 from __future__ import annotations
@@ -16,12 +20,12 @@ from trainkit.exits import ArgumentError
 from trainkit.torch import AUTO
 from trainkit.torch.strategy import TorchStrategy
 
-BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
-"""Flags in /proc/cpuinfo of processors with instructions for bf16, for x86 and ARM."""
+BF16_FLAGS = {"avx512_bf16", "amx_bf16"}
+"""Flags in /proc/cpuinfo of processors on which PyTorch trains fast in bf16."""
 
 
 def settle(precision: str, strategy: TorchStrategy) -> str:
-    """Return `precision`; for "auto", bf16 if the devices of all ranks support it, else fp32.
+    """Return `precision`; for "auto", bf16 if the devices of all ranks train fast in it, else fp32.
 
     Rank 0 prints the selected precision.
 
@@ -39,7 +43,7 @@ def settle(precision: str, strategy: TorchStrategy) -> str:
     has = all(strategy.gather(has_bf16(strategy.device)))
     found, what = ("bf16", "has") if has else ("fp32", "has no")
     if strategy.is_main:
-        print(f"precision {found}: the {strategy.device.type} {what} instructions for bf16")
+        print(f"precision {found}: the {strategy.device.type} {what} fast training in bf16")
     return found
 
 
@@ -73,7 +77,7 @@ def has_fp8(device: torch.device) -> bool:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Return whether `device` has instructions for products in bf16."""
+    """Return whether PyTorch trains fast in bf16 on `device`, forward and backward."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return not BF16_FLAGS.isdisjoint(provenance.cpu_flags())

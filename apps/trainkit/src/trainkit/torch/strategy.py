@@ -36,7 +36,10 @@ SETTLE_SECONDS = 0.2
 
 
 class Sum:
-    """The sum over the ranks, with one process: `result` copies its values from the device."""
+    """The sums over the ranks of a job with a single process, which are the values themselves.
+
+    `result` copies them from the device.
+    """
 
     def __init__(self, values: Tensor) -> None:
         self.values = values
