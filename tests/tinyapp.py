@@ -183,7 +183,7 @@ def call(words: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[s
     """Run `trimaran` with `words`."""
     return subprocess.run(
         [sys.executable, "-c", "from trimaran.cli import main; main()", *words],
-        env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=400,
+        env={**env, "COLUMNS": "200"}, capture_output=True, text=True, check=False, timeout=1500,
     )
 
 

@@ -47,6 +47,13 @@ def test_nodes_of_a_partition(cluster: dict[str, Any], level: str) -> None:
     assert by_id(found)["node-architecture"].level == level
 
 
+def test_the_architectures_are_named() -> None:
+    found = findings(with_facts(NodeFacts("login"), NODES), partition="grace")
+    cause = caused("node-architecture", found, "fail").cause
+    assert "aarch64" in cause
+    assert "x86_64" in cause
+
+
 def test_what_is_not_known_is_no_finding() -> None:
     assert findings(NodeFacts("login"), partition="grace") == []
     assert findings(with_facts(NodeFacts("login"), NODES), partition="none") == []

@@ -14,6 +14,7 @@ import yaml
 
 import tinyapp
 from hosts import caused
+from trimaran import architectures, site_file
 from trimaran.doctor import nodes
 from trimaran.doctor.findings import Finding
 from trimaran.reporting import Silent
@@ -49,6 +50,27 @@ def test_two_nodes_are_examined_and_the_srun_of_each(
         findings = [Finding.model_validate(one) for one in node["findings"]]
         assert "pmix_v9" in caused("pmi-flavour", findings, "fail").cause
         assert "cores" in {one.id for one in findings}
+
+
+def test_the_architecture_of_the_nodes_is_compared(slurm: Path, tmp_path: Path) -> None:
+    own = architectures.native()
+    other = next(one for one in architectures.ARCHITECTURES if one != own)
+    words = (RECIPE, "--cluster", "own", "--nodes", "2")
+    for wanted, level in ((own, "ok"), (other, "fail")):
+        done = doctor(slurm, tmp_path / "site.yaml", *words, partition="main", architecture=wanted)
+        found = [
+            one["level"] for node in json.loads(done.stdout)["nodes"] for one in node["findings"]
+            if one["id"] == "node-architecture"
+        ]
+        assert found == [level] * 3  # of Slurm on the login node, and of each node
+
+
+def test_a_first_site_file_has_the_architecture_of_the_nodes(slurm: Path, tmp_path: Path) -> None:
+    site = tmp_path / "new/site.yaml"
+    env = {**os.environ, "SLURM_CONF": str(slurm / "slurm.conf")}
+    done = tinyapp.call(["site", "init", "--yes", "--site", str(site)], env)
+    assert done.returncode == 0, done.stderr
+    assert site_file.load(site).clusters["here"].architecture == architectures.native()
 
 
 def test_a_partition_that_is_not_there_is_told(slurm: Path, tmp_path: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import tinyapp
 from inside import TORCHRUN, run_inside
+from jobplaces import write_program
 from trimaran.architectures import Architecture
 from trimaran.data import cache
 from trimaran.data.contracts import load
@@ -55,6 +59,34 @@ def test_an_image_is_built_again_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -
         digest = first.digest
     with engine.again(image, base=None, reporter=Silent()) as second:
         assert second.digest == digest
+
+
+def test_a_bundle_for_arm64_runs_on_such_a_machine(
+    trimaran: tinyapp.Trimaran, tmp_path: Path
+) -> None:
+    """The command `uname` of such a machine is a stand-in, because the emulator emulates none."""
+    words = ["bundle", tinyapp.RECIPE, "--arch", "arm64", "--with-data", "-o", str(tmp_path / "b")]
+    refused = trimaran(*words)
+    assert "[image-missing]" in refused.stderr
+    assert f"trimaran build {tinyapp.APP_IMAGE} --arch arm64" in refused.stderr
+    for words_of_step in (
+        ["build", tinyapp.APP_IMAGE, "--arch", "arm64", "--engine", "apptainer"], words,
+        ["unbundle", str(tmp_path / "b"), "--to", str(tmp_path / "bundle")],
+    ):
+        done = trimaran(*words_of_step)
+        assert done.returncode == 0, done.stderr
+    out = tmp_path / "run"
+    script = ["sh", str(tmp_path / "bundle/run.sh"), "--out", str(out)]
+    assert subprocess.run(script, check=False).returncode == 69
+    assert not out.exists()
+    write_program(tmp_path / "uname",
+                  '#!/bin/sh\n[ "$*" = -m ] && echo aarch64 || exec /bin/uname "$@"\n')
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(script, env=env, check=True)
+    record = json.loads((out / "run.json").read_text())
+    assert (record["image"]["architecture"], record["host"]["architecture"]) == ("arm64", "aarch64")
+    assert trimaran("report", str(out)).returncode == 0
+    assert "aarch64" in (out / "report.html").read_text()
 
 
 def test_two_ranks_have_the_losses_of_the_other_architecture(tmp_path: Path) -> None:

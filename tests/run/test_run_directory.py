@@ -197,6 +197,6 @@ def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
 def test_the_image_in_run_json_keeps_its_keys_and_their_order() -> None:
     text = (
         '{"name":"tiny","engine":"apptainer","reference":"/tiny.sif","digest":"sha256:1",'
-        '"inputs":"a","signature":null,"publishable":true}'
+        '"inputs":"a","architecture":"arm64","signature":null,"publishable":true}'
     )
     assert ImageRecord.model_validate_json(text).model_dump_json() == text

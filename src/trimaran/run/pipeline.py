@@ -76,7 +76,7 @@ class Request:
             UsageError: no image is made for the architecture; the message gives the reason.
         """
         image = definition.load(self.recipe.recipe.image.name)
-        return definition.on(image, self.architecture or image.architecture)
+        return image if self.architecture is None else definition.on(image, self.architecture)
 
     @cached_property
     def pinned(self) -> str | None:
