@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import paths
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.selection import Row
 from trimaran.engines.store import Record
 from trimaran.files import sha256
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, CommandLine, LaunchSpec, Node, join
 from trimaran.reporting import Reporter

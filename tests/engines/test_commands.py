@@ -14,11 +14,11 @@ import pytest
 from commandline import command
 from refusals import refused
 from trimaran import hostfacts, paths
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, commands, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import bases, definition
-from trimaran.images.architectures import Architecture
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.reporting import Silent

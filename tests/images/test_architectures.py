@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from refusals import refused
+from trimaran import architectures
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import architectures, definition, lock, wheelhouse
-from trimaran.images.architectures import Architecture
+from trimaran.images import definition, lock, wheelhouse
 
 TINY = definition.read(Path(__file__).parent / "tiny/image.yaml")
 REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"

@@ -13,9 +13,9 @@ import pytest
 import hostile
 from refusals import refused
 from trimaran import paths
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError
 from trimaran.images import definition, indexes, lock, wheelhouse
-from trimaran.images.architectures import Architecture
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")

@@ -18,11 +18,11 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 import cluster
 import tinyapp
-from trimaran import hostfacts, paths
+from trimaran import architectures, hostfacts, paths
 from trimaran.engines import apptainer
 from trimaran.engines.podman import STORAGE
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import architectures, definition
+from trimaran.images import definition
 
 USER_CACHE = paths.cache()
 """The cache outside the tests, from which tests take large files that are verified by hash."""

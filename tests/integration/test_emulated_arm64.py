@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from inside import TORCHRUN, run_inside
+from trimaran.architectures import Architecture
 from trimaran.data import cache
 from trimaran.data.contracts import load
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent

@@ -15,11 +15,10 @@ import yaml
 
 import tinyapp
 from registries import DockerRegistry, running
-from trimaran import paths
+from trimaran import architectures, paths
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.podman import STORAGE
 from trimaran.files import sha256
-from trimaran.images import architectures
 from trimaran.provenance.registry.manifests import INDEXES
 
 pytestmark = [

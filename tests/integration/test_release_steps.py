@@ -13,9 +13,8 @@ import yaml
 
 import tinyapp
 from registries import running
-from trimaran import paths
+from trimaran import architectures, paths
 from trimaran.engines.apptainer import program
-from trimaran.images import architectures
 
 PASSPHRASE = "correct horse"
 

@@ -19,7 +19,7 @@ from hypothesis import given
 import hostile
 import rawserver
 from refusals import refused
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host

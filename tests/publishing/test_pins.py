@@ -11,11 +11,12 @@ import yaml
 
 import tinyapp
 from refusals import refused
-from trimaran.architecture_names import Architecture
+from trimaran import architectures
+from trimaran.architectures import Architecture
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import architectures, definition
+from trimaran.images import definition
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.publishing import choose, needs, pins, smoke

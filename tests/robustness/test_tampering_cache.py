@@ -21,12 +21,12 @@ import sifs
 import wheels
 from damage import WAYS, spoil
 from trimaran import locks, paths
+from trimaran.architectures import Architecture
 from trimaran.data import cache, sources
 from trimaran.data.packing.idx import Images
 from trimaran.engines import BuiltImage, image_contents
 from trimaran.engines.host import Host
 from trimaran.images import bases, definition, wheelhouse
-from trimaran.images.architectures import Architecture
 from trimaran.images.wheelhouse import Item
 from trimaran.reporting import Silent
 

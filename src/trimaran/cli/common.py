@@ -15,9 +15,9 @@ import typer
 from typer.core import TyperGroup
 
 from trimaran import __version__, process
+from trimaran.architectures import Architecture
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import Interrupted, TrimaranError
-from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.images.definition import Image

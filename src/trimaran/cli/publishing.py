@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
+from trimaran.architectures import Architecture
 from trimaran.cli.common import app, command, load_image, say, terminal
 from trimaran.cli.supply_chain import (
     AllOf,
@@ -20,7 +21,6 @@ from trimaran.cli.supply_chain import (
     one_of,
 )
 from trimaran.engines import Form
-from trimaran.images.architectures import Architecture
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site

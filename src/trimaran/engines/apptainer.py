@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trimaran import hostfacts, locks, paths, process
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Container, Job
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import check_space, set_aside, sha256
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.apptainer import ISOLATION, USERNS, given, mount_options

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trimaran import hostfacts, locks, process
+from trimaran import architectures, hostfacts, locks, process
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import architectures, bases, definition
-from trimaran.images.architectures import Architecture
+from trimaran.images import bases, definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command

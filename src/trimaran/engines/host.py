@@ -37,12 +37,12 @@ from installer.sources import WheelFile
 from installer.utils import Scheme
 
 from trimaran import locks, paths, pool, process
+from trimaran.architectures import MACHINES, native
 from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition, wheelhouse
-from trimaran.images.architectures import MACHINES, native
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trimaran import process
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Job, Storage
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
 from trimaran.files import check_space
 from trimaran.images import definition, render
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.parts import VENV
 from trimaran.launch.podman import run_options

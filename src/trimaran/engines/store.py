@@ -19,12 +19,12 @@ from pathlib import Path
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from trimaran import paths
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage
 from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import definition
-from trimaran.images.architectures import Architecture
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.parsing import Malformed, parse_json

@@ -22,9 +22,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from trimaran import locks, paths, process, strict
+from trimaran.architectures import Architecture, ending
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images.architectures import Architecture, ending
 from trimaran.images.lock import ARCHIVES, KEYRING
 from trimaran.images.parts import SYSTEM_PATH, RegistryBase
 from trimaran.reporting import Reporter

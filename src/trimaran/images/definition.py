@@ -23,9 +23,9 @@ from typing import Any, Literal, cast
 from pydantic import Field, PrivateAttr, model_validator
 
 from trimaran import __version__, paths, strict
+from trimaran.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.errors import UsageError
 from trimaran.files import sha256
-from trimaran.images.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,

@@ -16,8 +16,8 @@ from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from trimaran.architectures import MACHINES, Architecture
 from trimaran.errors import UsageError
-from trimaran.images.architectures import MACHINES, Architecture
 from trimaran.images.parts import Source
 from trimaran.net import DEBIAN, SNAPSHOT
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from trimaran import strict
-from trimaran.images.architectures import Architecture
+from trimaran.architectures import Architecture
 from trimaran.strict import Digest, Sha256
 
 VENV = "/opt/trimaran"

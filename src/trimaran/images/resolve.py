@@ -28,10 +28,10 @@ from urllib.parse import unquote
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from trimaran import paths, process
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition, indexes, lock
-from trimaran.images.architectures import Architecture
 from trimaran.images.definition import Image
 from trimaran.images.lock import ARCHIVES, KEYRING, DebianPackage
 from trimaran.images.parts import PYTHONS, Source

@@ -30,10 +30,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from trimaran import locks, paths, process
+from trimaran.architectures import MACHINES, Architecture
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import check_space, link_or_copy, make_folder, set_aside, write_atomic
 from trimaran.images import definition, indexes, lock
-from trimaran.images.architectures import MACHINES, Architecture
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.parts import Python
 from trimaran.net import download

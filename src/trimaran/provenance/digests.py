@@ -15,7 +15,7 @@ import yaml
 from pydantic import Field
 
 from trimaran import paths, strict
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic

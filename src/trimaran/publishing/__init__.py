@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture, require_processor
 from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition
-from trimaran.images.architectures import require_processor
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, registry, sbom, signing
 from trimaran.provenance.digests import Publication

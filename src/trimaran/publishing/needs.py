@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trimaran.architecture_names import Architecture, of_machine
+from trimaran.architectures import Architecture, of_machine
 from trimaran.engines import Engine
 from trimaran.errors import UsageError
 from trimaran.images import definition

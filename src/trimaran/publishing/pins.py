@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from trimaran import paths, strict
-from trimaran.architecture_names import Architecture, of_machine
+from trimaran.architectures import Architecture, of_machine
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition

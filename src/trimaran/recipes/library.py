@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trimaran import paths, strict
-from trimaran.architecture_names import of_machine
+from trimaran.architectures import of_machine
 from trimaran.data import contracts, weights
 from trimaran.errors import UsageError, nearest
 from trimaran.files import sha256

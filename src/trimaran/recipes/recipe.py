@@ -10,7 +10,7 @@ from pydantic import Field, StrictInt, StrictStr, ValidationError, model_validat
 
 from shards.kinds import FormatName
 from trimaran import strict
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.parsing import Location
 from trimaran.recipes import assumed
 from trimaran.recipes.assumed import Assumed

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import process
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection
 
 from trimaran import engines
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import definition

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import requests
 from pydantic import BaseModel
 
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, causes
 from trimaran.images.bases import API_HOSTS
 from trimaran.net import web

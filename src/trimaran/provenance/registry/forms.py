@@ -14,7 +14,7 @@ from typing import ClassVar, TypedDict
 from pydantic import BaseModel, Field
 
 from trimaran import engines, paths
-from trimaran.architecture_names import ARCHITECTURES, Architecture
+from trimaran.architectures import ARCHITECTURES, Architecture
 from trimaran.engines import BuiltImage, Engine, apptainer
 from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images

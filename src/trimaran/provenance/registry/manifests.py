@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from trimaran.architecture_names import Architecture
+from trimaran.architectures import Architecture
 from trimaran.strict import Digest
 
 MANIFESTS = (

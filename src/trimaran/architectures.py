@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import Literal, get_args
 
-from trimaran import architecture_names
 from trimaran.errors import BuildError
 
-Architecture = architecture_names.Architecture
-ARCHITECTURES = architecture_names.ARCHITECTURES
-MACHINES = architecture_names.MACHINES
-of_machine = architecture_names.of_machine
+Architecture = Literal["amd64", "arm64"]
+"""An architecture, by its name in Debian and in OCI images."""
+
+ARCHITECTURES: tuple[Architecture, ...] = get_args(Architecture)
+
+MACHINES: dict[Architecture, str] = {"amd64": "x86_64", "arm64": "aarch64"}
+"""A dictionary that maps an architecture to its name in the kernel, in wheels and in targets."""
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the emulators that it starts for foreign programs."""
@@ -20,6 +23,11 @@ BINFMT = Path("/proc/sys/fs/binfmt_misc")
 def native() -> Architecture:
     """Return the architecture of this machine; "amd64" if images do not support its processor."""
     return of_machine(platform.machine()) or "amd64"
+
+
+def of_machine(machine: str) -> Architecture | None:
+    """Return the architecture that the kernel calls `machine`; None if no image supports it."""
+    return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
 def ending(architecture: Architecture, mark: str) -> str:
