@@ -19,7 +19,7 @@ from trimaran import architectures, paths
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.podman import STORAGE
 from trimaran.files import sha256
-from trimaran.provenance.registry.api import INDEXES
+from trimaran.provenance.registry.manifests import INDEXES
 
 pytestmark = [
     pytest.mark.engine("registry"), pytest.mark.engine("apptainer"), pytest.mark.timeout(400),

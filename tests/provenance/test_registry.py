@@ -30,15 +30,8 @@ from trimaran.inventory import catalog
 from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms, logins
-from trimaran.provenance.registry.api import (
-    MANIFESTS,
-    Client,
-    Content,
-    Manifest,
-    Repository,
-    index_digest,
-    is_loopback,
-)
+from trimaran.provenance.registry.api import Client, Repository, is_loopback
+from trimaran.provenance.registry.manifests import MANIFESTS, Content, Manifest, index_digest
 from trimaran.reporting import Silent
 from trimaran.site_file import Site
 from trimaran.terminal_safety import message

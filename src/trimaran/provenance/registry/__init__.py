@@ -21,7 +21,8 @@ from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms
-from trimaran.provenance.registry.api import Client, Manifest, Repository, index_digest
+from trimaran.provenance.registry.api import Client, Repository
+from trimaran.provenance.registry.manifests import Manifest, index_digest
 from trimaran.reporting import Reporter
 from trimaran.site_file import REGISTRY, Site
 from trimaran.strict import DIGEST

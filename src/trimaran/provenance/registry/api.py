@@ -8,16 +8,13 @@ answer, and sends a login to any host that the realm of a Basic challenge names.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
-import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import requests
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, causes
@@ -28,19 +25,16 @@ from trimaran.net.web import Answer
 from trimaran.parsing import parse_json
 from trimaran.provenance.registry import logins
 from trimaran.provenance.registry.logins import Authorization
-from trimaran.strict import Digest
-
-MANIFESTS = (
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
+from trimaran.provenance.registry.manifests import (
+    INDEXES,
+    MANIFESTS,
+    Content,
+    Index,
+    Manifest,
+    Member,
+    digest_of,
+    index,
 )
-"""Media types of a manifest of one image."""
-
-INDEXES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
-"""Media types of an index, which lists the manifests of one image for several architectures."""
 
 MANIFEST_BYTES = 4 * 1024 * 1024
 """Largest accepted size of a manifest in bytes (OCI distribution specification).
@@ -68,50 +62,8 @@ class Repository:
         return API_HOSTS.get(self.host, self.host)
 
 
-class Blob(BaseModel):
-    """The description of one file in a manifest; `size` is in bytes."""
-
-    media_type: str = Field(alias="mediaType")
-    digest: Digest
-    size: int = Field(ge=0, lt=1 << 50)
-
-
-class Content(BaseModel):
-    """The keys of a manifest that Trimaran uses."""
-
-    media_type: Literal[
-        "application/vnd.oci.image.manifest.v1+json",
-        "application/vnd.docker.distribution.manifest.v2+json",
-    ] | None = Field(default=None, alias="mediaType")
-    config: Blob
-    layers: list[Blob]
-
-
-class _Platform(BaseModel):
-    architecture: str = Field(pattern=r"^[a-z0-9_.-]{1,32}$")
-
-
-class _Member(Blob):
-    """The entry of one manifest in an index."""
-
-    platform: _Platform | None = None
-
-
-class _Index(BaseModel):
-    manifests: list[_Member]
-
-
 class _Tags(BaseModel):
     tags: list[str] | None = None
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """A manifest, with the digest and the number of its bytes."""
-
-    digest: str
-    size: int
-    content: Content
 
 
 class Client:
@@ -157,7 +109,7 @@ class Client:
         if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        digest = _digest(answer.content)
+        digest = digest_of(answer.content)
         if reference.startswith("sha256:") and digest != reference:
             raise BuildError(
                 f"{self.repository.host} sends a manifest with another digest:"
@@ -166,7 +118,7 @@ class Client:
         try:
             content = parse_json(answer.content)
             if architecture is not None and isinstance(content, dict) and "manifests" in content:
-                members = _Index.model_validate(content).manifests
+                members = Index.model_validate(content).manifests
             else:
                 found = Content.model_validate(content)
                 return Manifest(digest, len(answer.content), found)
@@ -177,7 +129,7 @@ class Client:
             ) from error
         return self.manifest(self._chosen(members, architecture, reference))
 
-    def _chosen(self, members: list[_Member], architecture: str, reference: str) -> str:
+    def _chosen(self, members: list[Member], architecture: str, reference: str) -> str:
         """Return the digest of the manifest for `architecture` in the index under `reference`."""
         named = {one.platform.architecture: one.digest for one in members if one.platform}
         if architecture not in named:
@@ -198,7 +150,7 @@ class Client:
         if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        return _digest(answer.content)
+        return digest_of(answer.content)
 
     def put_index(self, tags: list[str], members: Mapping[Architecture, Manifest]) -> str:
         """Give an index of `members`, architecture -> manifest, the tags; return its digest.
@@ -208,8 +160,8 @@ class Client:
         Raises:
             BuildError: The registry does not answer or refuses the index.
         """
-        body = _index(members)
-        digest = _digest(body)
+        body = index(members)
+        digest = digest_of(body)
         for tag in tags:
             if self.digest_of(tag) != digest:
                 self._refuse_errors(self._ask(
@@ -226,7 +178,7 @@ class Client:
         """
         answer = self._ask("GET", f"{self.repository.path}/blobs/{digest}")
         self._refuse_errors(answer)
-        if (found := _digest(answer.content)) != digest:
+        if (found := digest_of(answer.content)) != digest:
             raise BuildError(
                 f"{self.repository.host} sends another blob: expected {digest}, found {found}",
                 code="digest-mismatch",
@@ -290,29 +242,6 @@ class Client:
             )
         raise BuildError(f"the registry {host} answered {answer.phrase}", code="registry-failed",
                          hint="try again later, or name another registry with --registry")
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
-def index_digest(members: Mapping[Architecture, Manifest]) -> str:
-    """Return the digest of the index that `Client.put_index` makes of `members`."""
-    return _digest(_index(members))
-
-
-def _index(members: Mapping[Architecture, Manifest]) -> bytes:
-    """Return the text of an index, which is equal for equal members."""
-    listed = [
-        {
-            "mediaType": manifest.content.media_type or MANIFESTS[0],
-            "digest": manifest.digest, "size": manifest.size,
-            "platform": {"os": "linux", "architecture": architecture},
-        }
-        for architecture, manifest in sorted(members.items())
-    ]
-    content = {"schemaVersion": 2, "mediaType": INDEXES[0], "manifests": listed}
-    return json.dumps(content, indent=1).encode()
 
 
 def is_loopback(host: str) -> bool:

@@ -23,7 +23,8 @@ from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.net import download
 from trimaran.parsing import parse_json
-from trimaran.provenance.registry.api import MANIFEST_BYTES, Client, Manifest
+from trimaran.provenance.registry.api import MANIFEST_BYTES, Client
+from trimaran.provenance.registry.manifests import Manifest
 from trimaran.reporting import Reporter
 
 SIF_LAYER = "application/vnd.sylabs.sif.layer.v1.sif"
