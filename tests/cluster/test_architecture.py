@@ -80,7 +80,10 @@ def rebuilt_for_arm64(request: Request) -> store.Record:
     return record
 
 
-def test_an_image_for_other_nodes_is_not_built_unasked(request_: Request) -> None:
+def test_an_image_for_other_nodes_is_not_built_unasked(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Apptainer, "build", lambda *_, **__: pytest.fail("built"))
     with refused("image-missing", "tiny", "arm64", "only for amd64", kind=BuildError) as caught:
         pipeline.prepare_image(request_, Silent())
     assert "trimaran build tiny --arch arm64" in str(caught.value.hint)
