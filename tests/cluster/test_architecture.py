@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,7 +80,10 @@ def rebuilt_for_arm64(request: Request) -> store.Record:
     return record
 
 
-def test_an_image_for_other_nodes_is_not_built_unasked(request_: Request) -> None:
+def test_an_image_for_other_nodes_is_not_built_unasked(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Apptainer, "build", lambda *_, **__: pytest.fail("built"))
     with refused("image-missing", "tiny", "arm64", "only for amd64", kind=BuildError) as caught:
         pipeline.prepare_image(request_, Silent())
     assert "trimaran build tiny --arch arm64" in str(caught.value.hint)
@@ -89,6 +93,10 @@ def test_an_image_for_other_nodes_is_bundled(request_: Request, own_place: Path)
     rebuilt_for_arm64(request_)
     packed = pack.pack(request_, own_place / "b.tar", with_data=False, reporter=Silent())
     assert packed.manifest.image.architecture == "arm64"
+    with tarfile.open(packed.path) as tar:
+        readme = tar.extractfile("resnet-imagenet-cpu-smoke/README.txt")
+        assert readme is not None
+        assert b"aarch64" in readme.read()
 
 
 def test_a_pinned_image_of_another_architecture_is_refused(request_: Request) -> None:

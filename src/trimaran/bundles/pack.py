@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from shards.description import DATASET
 from trimaran import __version__, strict
-from trimaran.architectures import Architecture
+from trimaran.architectures import MACHINES, Architecture
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
 from trimaran.data import cache, contracts, dataset_json
@@ -185,6 +185,7 @@ def _members(
         "manifest": manifest, "recipe": request.recipe.recipe, "target": targets.load(target),
         "contracts": [contracts.load(one.name) for one in data],
         "getting": contents.getting, "included": contents.included,
+        "machine": MACHINES[manifest.image.architecture],
     })
     below = {one.name: inputs.below(request.recipe.recipe, one.name).lstrip("/") for one in data}
     files = {

@@ -334,8 +334,8 @@ def check_architecture(request: Request, built: BuiltImage) -> None:
     Raises:
         RunError: the image is for another architecture.
     """
-    wanted, found = request.image.architecture, store.architecture_of(built)
-    if found not in (None, wanted):
+    found = store.architecture_of(built)
+    if found is not None and found != (wanted := request.image.architecture):
         raise RunError(
             f"the image {built.digest} of {built.name} is for {found}, and the machine of the run"
             f" is {wanted}", code="architecture-mismatch",

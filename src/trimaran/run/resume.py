@@ -124,4 +124,5 @@ def _image(request: Request, record: RunRecord) -> BuiltImage:
         raise RunError(f"the image of the run is not on this machine any more: {used.name}"
                        f" ({used.digest or 'inputs ' + used.inputs})", code="image-missing",
                        hint=back)
+    pipeline.check_architecture(request, built)
     return built
