@@ -143,7 +143,7 @@ def _compare(image: Image, engine: str, base: str | None) -> None:
 
 @command(app, "test-image")
 def self_test(image: ImageName, engine: EngineName = "auto", arch: Arch = None) -> None:
-    """Run the self-test of a built image, and check its size against the limit.
+    """Run the self-test of a built image, and check its size.
 
     Example: trimaran test-image torch-cpu
     """
