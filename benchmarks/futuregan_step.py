@@ -75,7 +75,10 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
 def size(
     options: argparse.Namespace, side: int, clips: int, environment: Mapping[str, str]
 ) -> Plan:
-    """Return the plan for frames of `side` pixels and `clips` clips per step."""
+    """Return the plan of the benchmark for one size: its contestants, and their comparisons.
+
+    `side` is the side of the frames in pixels, and `clips` is the number of clips per step.
+    """
     steps = Steps(clips, options.window, options.windows)
     plain = ("--size", str(side), "--width", str(options.width), "--batch", str(clips),
              "--device", DEVICES[options.device])

@@ -117,7 +117,11 @@ class Field:
 
 
 def step(field: Field, precisions: list[str]) -> Plan:
-    """Return the plan that compares the rates of app, model.fit and upper bound in one process."""
+    """Return the benchmark's plan for the case `step`, in which each contestant is one process.
+
+    The plan compares the training rates of the app, of the app with the default malloc, of Keras's
+    `model.fit`, and an upper bound: the rate that TensorFlow's matrix products allow.
+    """
     runs: list[Contestant] = []
     compared: list[Comparison] = []
     for precision in precisions:

@@ -67,7 +67,7 @@ def of_app(app: str) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write the files, and print their paths."""
+    """Write `estimates.json` of each app that can estimate its memory, and print the paths."""
     for app in cards.names():
         if VERB in cards.load(app).card.verbs:
             file = path(app)

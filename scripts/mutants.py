@@ -318,7 +318,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def main(words: Sequence[str], root: Path = ROOT) -> int:
-    """Run the command line `words`; return the exit code."""
+    """Run this program with the command-line arguments `words`; return the exit code."""
     try:
         return run(root, options(words), words)
     except (TableError, app_tests.AppsError, ChildProcessError) as error:

@@ -59,7 +59,12 @@ def diff(before: Path, after: Path) -> list[str]:
 
 
 def _shown(kind: str, files: Sequence[Path]) -> str:
-    """Return the Markdown text for a place: a script, or the difference between two scripts."""
+    """Return the Markdown text that shows a script, or the difference between two scripts.
+
+    Args:
+        kind: `script`, `diff` or `diff of code`, as in the comment that marks the place.
+        files: the script, or the two scripts.
+    """
     if kind == "script":
         [file] = files
         return f'```{LANGUAGES[file.suffix]} title="{file.name}"\n{script(file)}```\n'

@@ -32,7 +32,11 @@ def register(config: pytest.Config) -> None:
 
 
 class TimeLimit:
-    """The plugin; `not_run` is the number of tests of this process that were skipped."""
+    """Pytest plugin that skips tests that a slow machine cannot finish in time.
+
+    Attributes:
+        not_run: number of tests that the plugin skipped in this process.
+    """
 
     def __init__(self) -> None:
         self.not_run = 0

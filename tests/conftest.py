@@ -76,10 +76,11 @@ def tiny_image(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def collected_sockets() -> Iterator[None]:
-    """Collect sockets that urllib3 leaves open after a lost connection, before other tests run.
+    """Run the garbage collector after the tests of a module, to close urllib3's sockets.
 
-    Otherwise an unrelated test could fail when such a socket is collected. A module that uses this
-    fixture ignores pytest's warnings of unraisable exceptions.
+    urllib3 leaves a socket open after a lost connection. If the garbage collector closed it during
+    an unrelated test, that test could fail. A module that uses this fixture ignores pytest's
+    warnings of unraisable exceptions.
     """
     yield
     gc.collect()

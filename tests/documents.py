@@ -47,7 +47,10 @@ def mentions(document: str) -> list[str]:
 
 @functools.cache
 def made() -> dict[str, str]:
-    """Return image name -> shell block, for each image that readers of a document define."""
+    """Return the images that documents tell their readers to define.
+
+    The result maps the name of an image to the block of shell commands that creates it.
+    """
     return {
         name: script for document in DOCUMENTS for script in scripts(document)
         for name in re.findall(r"^cd containers/\w+ && mkdir (\S+)$", script, re.MULTILINE)

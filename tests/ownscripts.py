@@ -51,7 +51,7 @@ def trained(output: str) -> Trained:
 
 
 def assert_as_one(ranks: Trained, alone: Trained) -> None:
-    """Check that two ranks have the same weights, and the loss of one process."""
+    """Check that two ranks have equal weights, and the same losses as a training in one process."""
     assert len(ranks.checksums) == 2
     assert len(set(ranks.checksums)) == 1
     assert ranks.losses == pytest.approx(alone.losses * 2, abs=EXACT)

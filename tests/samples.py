@@ -56,7 +56,7 @@ def metrics(
 def write_outcome(
     directory: Path, accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
 ) -> None:
-    """Write the files that the app writes in a completed run of GOOD."""
+    """Write `metrics.jsonl` and `result.json` of a completed run of the recipe `GOOD`."""
     lines = [json.dumps({"time_ms": 1, **event}) for event in metrics(accuracy, steps, counts)]
     (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     scores = {"top1": accuracy, "top5": accuracy / 2 + 0.5, "loss": 0.3}

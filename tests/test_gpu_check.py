@@ -32,7 +32,10 @@ ABSENT = (
 
 @pytest.fixture
 def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function that runs the check with made-up parts, given as name -> source."""
+    """Return a function that runs the GPU check with invented parts instead of the real ones.
+
+    Its argument `sources` maps the name of each part to the source code of its Python module.
+    """
     for folder in (ROOT / "benchmarks", ROOT / "apps/trainkit/src"):
         monkeypatch.syspath_prepend(folder)
     parent, package = (importlib.import_module(f"gpuparts{one}") for one in (".parent", ""))

@@ -90,7 +90,10 @@ def faults(name: str, source: str) -> list[str]:
 
 
 def room(module: str) -> str:
-    """Return the package of a module (name without `trimaran.`); "ground": it is at top level."""
+    """Return the subpackage of `trimaran` that contains `module`, or "ground" if none does.
+
+    `module` is the name of a module without `trimaran.`.
+    """
     first = module.split(".")[0]
     return first if (PACKAGE / first).is_dir() else "ground"
 

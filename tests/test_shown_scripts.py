@@ -1,4 +1,4 @@
-"""Documents contain scripts, and the differences between scripts, as exact copies."""
+"""The scripts, and the diffs between scripts, that documents show are up to date."""
 
 from __future__ import annotations
 

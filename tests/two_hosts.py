@@ -51,7 +51,10 @@ def whole_frames(device: str) -> None:
 
 
 def main() -> int:
-    """Make the hosts, forward frames, and run the command on both."""
+    """Run the command on two emulated hosts; forward the Ethernet frames between the hosts.
+
+    Return the larger of the two exit codes.
+    """
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--delay-ms", type=float, default=5.0, help="one-way delay")
     parser.add_argument("--rate-mbit", type=float, default=80.0, help="rate on the wire, one way")

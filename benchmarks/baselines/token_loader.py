@@ -48,7 +48,10 @@ def copied(length: int, batch: int) -> Iterator[int]:
 
 
 def main() -> None:
-    """Print the rate of the loader, or the rate of copies (option --copy), in tokens per second."""
+    """Print the rate of the loader in tokens per second.
+
+    With --copy, print the rate at which arrays of the size of a batch are copied in memory.
+    """
     parser = argparse.ArgumentParser(description="Print the tokens/s of the app's loader.")
     parser.add_argument("--sequence", type=int, default=1024, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=16, help="sequences of a batch")

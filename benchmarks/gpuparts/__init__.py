@@ -50,7 +50,7 @@ PARTS = (
     Part("collective", "all-reduce with one rank", 10, 25),
     Part("dali", "DALI's operations on the GPU", 10, 25),
 )
-"""All parts of the check in the order of execution, the most valuable one first."""
+"""All parts of the check `gpu_check.py` in order of execution, the most valuable one first."""
 
 
 def minutes(text: str) -> float:

@@ -79,7 +79,10 @@ def rccl() -> str:
 
 
 def cmake() -> str:
-    """Return the version of the wheel of CMake for this stage, or of the installed program."""
+    """Return the version of CMake: of the wheel beside this script, if any, else of the program.
+
+    The build of Horovod installs this wheel.
+    """
     for wheel in HERE.glob("cmake-*.whl"):
         return wheel.name.split("-")[1]
     return of_program("cmake", r"cmake version (\d+(?:\.\d+)+)")

@@ -16,7 +16,7 @@ TORCHRUN = [
 
 
 def check_help() -> None:
-    """Check that each verb prints its options with --help."""
+    """Check that each subcommand of the app prints its options with --help."""
     for verb in ("measure", "qualify", "plot"):
         text = subprocess.run([sys.executable, *APP, verb, "--help"], check=True,
                               capture_output=True, text=True)

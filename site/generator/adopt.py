@@ -91,7 +91,10 @@ def copied(file: str) -> str:
 
 
 def contents(files: set[str]) -> dict[str, bytes]:
-    """Return the copies of the linked files: path in the site -> content."""
+    """Return path in the site -> content, for files of the repository to copy into the site.
+
+    `files` has the paths of the files in the repository.
+    """
     root = paths.repository()
     return {copied(name): (root / name).read_bytes() for name in sorted(files)}
 

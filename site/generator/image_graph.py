@@ -64,7 +64,7 @@ class Box:
 
     @property
     def lines_at(self) -> list[tuple[float, str]]:
-        """The lines below the title, each with its baseline."""
+        """For each line of text below the title, the y coordinate of its baseline, and the text."""
         return [(self.title_at + _LINE * count + 1, line)
                 for count, line in enumerate(self.lines, start=1)]
 

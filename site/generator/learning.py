@@ -18,7 +18,10 @@ CurvePoint = tuple[int, float, float]
 """Step, seconds since the start of the run, and value of the metric."""
 
 LEAST = 2
-"""Minimum number of points of a curve; the table of evidence shows single values."""
+"""Minimum number of points of a plotted curve.
+
+A single value is not plotted, because the table of evidence shows it.
+"""
 
 IN_TABLE = 5
 """Maximum number of points of a curve in the table of a page; the CSV file has all points."""

@@ -8,7 +8,10 @@ from typing import Any
 from generator.pages import Page
 
 MARK = "generated:"
-"""Prefix of an entry that is replaced by the generated pages below a folder."""
+"""Prefix of an entry of the navigation that stands for several generated pages.
+
+A folder follows the prefix. The generated pages below this folder replace the entry.
+"""
 
 
 def expand(entries: Sequence[Any], pages: Sequence[Page]) -> list[Any]:

@@ -38,7 +38,7 @@ def newest(suites: Sequence[Suite]) -> list[Outcome]:
 
 
 def came_to(kind: str, found: Sequence[Outcome]) -> str:
-    """Return the number of expected outcomes, such as `17 of 17 survived`."""
+    """Return how many outcomes are as expected, as a text such as `17 of 17 survived`."""
     good = sum(one.outcome == KINDS[kind].wanted for one in found)
     return f"{good} of {len(found)} {KINDS[kind].word}"
 

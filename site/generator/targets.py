@@ -54,9 +54,10 @@ def _link(link: Link) -> str:
 
 
 def _mark(hardware: Hardware, path: str) -> str:
-    """Return the marks of a fact and its keys ("assumed" or "not checked") with reasons, as text.
+    """Return the marks of a fact, and of the keys in its row, with their reasons, as text.
 
-    `path` is the path of the fact in the target's file, such as `device.count`.
+    A mark is "assumed" or "not checked". `path` is the path of the fact in the target's file,
+    such as `device.count`.
     """
     marks = []
     for word, marked in (("assumed", hardware.assumed), ("not checked", hardware.unchecked)):
@@ -68,7 +69,11 @@ def _mark(hardware: Hardware, path: str) -> str:
 
 
 def _concerns(key: str, path: str) -> bool:
-    """Return whether the mark of the key `key` is about the fact at `path` (`device.count`)."""
+    """Return whether the table row of the fact at `path` shows the mark of `key`.
+
+    Both are key paths in the target's file, such as `device.count`. The mark says that the value at
+    `key` is assumed or not checked.
+    """
     if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")
     return path == key or key.startswith(f"{path}.")

@@ -64,9 +64,9 @@ def dotted(at: Location) -> str:
 
 
 def line_of(lines: dict[Location, int], at: Location) -> int:
-    """Return the line of the key path `at`, or of the longest beginning of it that has a line.
+    """Return the line number of the key path `at`, or of its longest prefix that has one.
 
-    Return 1 if no key of the path has a line.
+    Return 1 if no prefix has a line number.
     """
     # A location of pydantic may contain names of union members, and an alias has one line only.
     while at and at not in lines:
@@ -249,7 +249,7 @@ class _Loader(Composer, yaml.CSafeLoader):
         return self.construct_mapping(node, deep=True)
 
     def integer(self, node: yaml.ScalarNode) -> int:
-        """Construct an integer of at most `DIGITS` characters."""
+        """Return the integer in a YAML scalar; reject a scalar of more than `DIGITS` characters."""
         return int(self.construct_yaml_int(self._short(node)))
 
     def real(self, node: yaml.ScalarNode) -> float:

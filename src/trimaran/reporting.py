@@ -60,7 +60,7 @@ class Silent:
         self.notes.append(text)
 
     def warn(self, text: str) -> None:
-        """Store `text`."""
+        """Store the warning `text` in `warnings`."""
         self.warnings.append(text)
 
     def line(self, text: str) -> None:

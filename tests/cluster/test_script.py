@@ -1,6 +1,7 @@
 """The script of a job, run by the shell with stand-ins for Slurm's commands and Apptainer.
 
-tests/integration/test_cluster.py uses the real programs; test_hostile_script.py tests names.
+tests/integration/test_cluster.py uses the real programs. test_hostile_script.py tests paths and
+values that contain shell commands.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def staged(place: Place) -> Path:
-    """Return the folder with the copies of job 7."""
+    """Return the folder on the local disk of the node for the files that job 7 copies."""
     assert place.job.cluster.local_storage is not None
     return place.job.cluster.local_storage / "trimaran-7-node"
 

@@ -1,4 +1,7 @@
-"""Requests of `trimaran submit`: defaults of the cluster, and other numbers of nodes."""
+"""Test how `trimaran submit` prepares a run: settings of the cluster, and the job script.
+
+A recipe is also loaded for another number of nodes than its own.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ exit 75
 
 
 def ended(place: Place) -> str:
-    """Return why the last start of the run by the batch system ended."""
+    """Return why the run ended after the batch system had started it for the last time."""
     end = job_chain.read(place.out)[-1].end
     assert end is not None
     return end.reason

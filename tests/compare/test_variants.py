@@ -142,9 +142,10 @@ def test_evidence_with_an_impossible_variant_is_refused(
 def test_the_variant_of_evidence_must_follow_from_a_recipe_that_did_not_change(
     app: Path, checkout: Path, own_place: Path
 ) -> None:
-    """Evidence is refused if its variant contradicts the recipe, unless the recipe has changed.
+    """Evidence is refused if its variant contradicts its recipe, unless the recipe has changed.
 
-    The variant may lack an option that the recipe does not set.
+    Evidence is also accepted if its variant lacks an option that the recipe does not set. For
+    example, the app card may have named this option only after the run.
     """
     run = variantapp.leave(own_place / "a", variantapp.recipe(checkout), (0.5,), (3,))
     file = publish(run)

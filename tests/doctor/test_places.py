@@ -32,7 +32,11 @@ def on_lustre() -> NodeFacts:
 
 
 def mounted(options: str, folder: Path, more: str = "") -> NodeFacts:
-    """Mount a tmpfs at `folder`, use the folder `runs` in it as scratch, and return the facts."""
+    """Mount a tmpfs, and return the facts of this machine with scratch on the tmpfs.
+
+    The scratch folder is `runs` in the mount point `folder`. `options` are the options of the
+    mount, and `more` is shell text that follows the mount command.
+    """
     script = f'mount -t tmpfs -o {options} none {folder} {more} && exec "$@"'
     return probed([*MOUNT, script, "sh"], place_scratch=str(folder / "runs"))
 
@@ -277,7 +281,10 @@ def login(name: str, partition: str | None) -> NodeFacts:
 def queue(
     name: str, partition: str | None, walltime: str = "00:10:00", nodes: int = 1, **more: object
 ) -> dict[str, Any]:
-    """Check a login node; return finding ID -> finding, and under `all` the list of findings."""
+    """Run the doctor's checks of the group `places` on a simulated login node of a cluster.
+
+    Return finding ID -> finding, and under `all` the list of findings.
+    """
     scheduler = name.removeprefix("login-")
     node = login(name, partition if scheduler == "lsf" else None)
     cluster = Cluster.model_validate({"scheduler": scheduler, "partition": partition, **more})

@@ -1,6 +1,7 @@
 """Test with strace that an app leaves no file outside --out, and opens no network connection.
 
-Apptainer alone starts the app, and gives it the home, /tmp and network of the host.
+The test runs the app with plain Apptainer, without Trimaran's isolation from the host. So the app
+can use the home folder, /tmp and the network of the host.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read(text: str) -> Trace:
-    """Return the traced effects of Python in the image, and of all processes that it started."""
+    """Return the remaining paths and the internet addresses in `text`, the output of strace.
+
+    Only calls of the container's Python and of the processes that it started count.
+    """
     found, family = Trace(), set()
     for pid, line in lines(text):
         call = CALL.match(line)

@@ -54,7 +54,10 @@ def node(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a folder with the bundle `b.tar`, and its content in the folder named `node, one`."""
+    """Return a folder with the bundle `b.tar`, unpacked into the subfolder `node, one`.
+
+    The comma and the space in this name test that the scripts of the bundle accept such paths.
+    """
     place = tmp_path_factory.mktemp("bundle")
     cache = os.environ.get("TRIMARAN_CACHE", str(paths.cache()))
     made = trimaran("bundle", RECIPE, "--with-data", "-o", str(place / "b.tar"), *SHORT,

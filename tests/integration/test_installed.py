@@ -39,7 +39,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return a virtual environment with locked packages and the wheel, whose data are read-only."""
+    """Return a virtual environment with the locked packages and the wheel of Trimaran.
+
+    The folders of the wheel's data files are read-only.
+    """
     place = tmp_path_factory.mktemp("installed") / "venv"
     uv = [str(Path(sys.executable).with_name("uv"))]  # in seconds, where pip takes minutes
     install = [*uv, "pip", "install", "-q", "--no-config", "--no-deps", "--python", str(place)]

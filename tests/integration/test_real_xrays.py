@@ -85,7 +85,7 @@ def test_x_rays_are_packed_learned_and_looked_at(folder: Path, tmp_path: Path) -
 def test_the_dicom_file_of_a_scanner_is_packed_the_air_black(folder: Path) -> None:
     """Air is black in a packed X-ray, although the lowest value of its file is white (MONOCHROME1).
 
-    The file has 15 bits.
+    The DICOM file stores 15 bits per pixel.
     """
     if not folder.exists():
         radiology.write(folder)

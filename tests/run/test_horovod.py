@@ -26,7 +26,7 @@ class Labelled(Apptainer):
         self.labels = {} if value is None else {HOROVOD_LABEL: value}
 
     def described(self, built: BuiltImage) -> Description:
-        """Return the labels."""
+        """Return a description of the image with the label that the test has chosen."""
         return Description(self.labels, "")
 
 

@@ -45,7 +45,10 @@ write_outcome(Path(out), 0.95)
 
 
 class Engine:
-    """An engine that runs the stand-in; a test may remove or change its image."""
+    """An engine that runs `APP`, a stand-in for an app, on the host.
+
+    A test may remove or change its image (`built`), or report the image as damaged (`fault`).
+    """
 
     name = "host"
     container = False

@@ -50,7 +50,10 @@ def of_pytest(words: list[str]) -> str | None:
 
 
 def of_app(app: str, words: list[str]) -> str | None:
-    """Return the error in a verb of an app and its options, including the values, or None."""
+    """Return the error in a command of an app that a document shows, or None.
+
+    `words` are the verb (subcommand) and its options with their values; all of them are checked.
+    """
     verb, given = words[0], cards.verbs(app)[words[0]].options
     for part in " ".join(["", *words[1:]]).split(" --")[1:]:
         option, *values = part.split()
@@ -74,7 +77,15 @@ def of_benchmark(program: Path, words: list[str]) -> str | None:
 
 
 def of_engine(app: str | None, words: list[str]) -> str | None:
-    """Return the error in the command that an image runs, or None; the app's verbs are allowed."""
+    """Return the error in the command that a documented `apptainer` or `buildah` command runs.
+
+    Only a `python` command or a verb of `app` is checked; the result is None for other
+    commands, and for a command without an error.
+
+    Args:
+        app: the app whose document has the command, or None.
+        words: the whole command, beginning with the name of the engine.
+    """
     within = inside(words)
     if not within or within[0] not in ("python", *(cards.verbs(app) if app else ())):
         return None

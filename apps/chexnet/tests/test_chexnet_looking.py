@@ -40,7 +40,7 @@ def train(*words: str, code: int = 0) -> str:
 
 @pytest.fixture(scope="module")
 def run(findings: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run whose network has roughly learned the positions of the squares."""
+    """The folder of a run whose network roughly knows on which sides an image has a square."""
     out = tmp_path_factory.mktemp("run") / "run"
     train(*TRAINING.split(), "--data", str(findings), "--out", str(out))
     return out

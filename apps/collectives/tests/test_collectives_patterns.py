@@ -1,4 +1,8 @@
-"""Tests of the data: exact in every number format, and different where errors must be detected."""
+"""Tests of the data that ranks exchange: sums are exact, and wrong results are detected.
+
+Every number format represents the sums exactly. The data differ between ranks and
+positions, so that a lost summand, a swap of two blocks, and a shift are detected.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Tests of the rounds of pairs: disjoint, complete, and as few as possible."""
+"""Tests of the rounds in which nodes are paired.
+
+The pairs of a round are disjoint, each two nodes form a pair in one round, and there are as few
+rounds as possible.
+"""
 
 from __future__ import annotations
 

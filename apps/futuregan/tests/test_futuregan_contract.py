@@ -72,7 +72,7 @@ class TestContract(Contract):
     def test_one_clip_on_each_of_two_ranks_trains_as_two_do_on_one(
         self, strategy: str, program: Program, tmp_path: Path
     ) -> None:
-        """The standard deviation includes the clip of the other rank, also after the growth.
+        """The minibatch standard deviation includes the other rank's clip, also after a growth.
 
         The test compares losses instead of weights, because Adam amplifies rounding errors. The
         training itself checks that both ranks have the same weights.

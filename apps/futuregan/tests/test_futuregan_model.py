@@ -172,9 +172,10 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 
 
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
-    """All ranks have equally many micro-batches if a group contains the clips of all ranks.
+    """All ranks have equally many micro-batches if each group has clips of all ranks.
 
-    If a rank processes enough clips at once, its groups contain no clips of other ranks.
+    The layer MinibatchStddev computes a standard deviation over the clips of each group. If a
+    micro-batch may have at least as many clips as a group, no group has clips of two ranks.
     """
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
     assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]

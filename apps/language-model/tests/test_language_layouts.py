@@ -98,10 +98,10 @@ def four(place: Path) -> dict[str, Result]:
 
 @pytest.fixture(scope="module")
 def two(place: Path, four: dict[str, Result]) -> dict[str, Result]:
-    """Return name -> result on two ranks.
+    """Return name of a training -> its result on two ranks.
 
-    A name with a `*` stands for the resumed training; a training whose name has an arrow began with
-    a checkpoint of four ranks.
+    `NAME*` is the second part of the training `NAME`, resumed from a checkpoint. A name with an
+    arrow is a training that loaded a checkpoint of four ranks.
     """
     others = [
         {**TWO[to], **{key: FOUR[name][key] for key in ("shape",) if key in FOUR[name]},

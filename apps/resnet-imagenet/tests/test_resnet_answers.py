@@ -50,7 +50,7 @@ def test_the_best_classes_come_first_with_their_own_names(top: int) -> None:
 
 
 def test_an_export_is_compared_by_its_largest_difference_and_its_best_classes() -> None:
-    """The comparison finds the largest difference, 0.75, and three of four equal best classes.
+    """The largest difference is 0.75, and the best class is the same for three of four images.
 
     In the first batch, the exported network gives the second image another best class.
     """

@@ -1,4 +1,7 @@
-"""Test `export`: the file gives the outputs of the network and describes it, or is not written."""
+"""Test `export`: the file describes the network, and computes the same outputs as the network.
+
+If the outputs differ, or the command is refused, no file is written.
+"""
 
 import importlib.util
 import io

@@ -65,7 +65,10 @@ def test_label_smoothing_is_towards_all_classes_alike(smoothing: float) -> None:
 
 @pytest.mark.parametrize("nesterov", [False, True])
 def test_the_momentum_begins_with_the_first_gradient(nesterov: bool) -> None:
-    """The weights are bitwise equal to those of PyTorch's SGD without `make_optimizer`."""
+    """The SGD of `make_optimizer` updates weights bitwise as a plain `torch.optim.SGD` does.
+
+    `make_optimizer` sets the momentum buffers to 0, and PyTorch sets them to the first gradient.
+    """
     ours, theirs = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     theirs.load_state_dict(ours.state_dict())
     settings = TrainSettings(base_lr=0.5, momentum=0.9, nesterov=nesterov, weight_decay=0.0)

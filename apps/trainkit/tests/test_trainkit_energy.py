@@ -80,7 +80,10 @@ class Peers:
 
 
 class Peer(Strategy):
-    """One rank of `peers`; it has a GPU if `gpus` is true."""
+    """The strategy of one rank of `peers`, a group of threads that act as ranks.
+
+    The rank has a GPU if `gpus` is true.
+    """
 
     gpus = False
 
@@ -156,9 +159,10 @@ def test_the_sum_over_ranks_counts_each_device_once(readable: list[list[str]]) -
 
 
 def test_two_dies_and_shared_gpus_are_counted_once(clock_of_energy: Clock) -> None:
-    """Eight ranks use four cards of two dies and two packages: each meter is counted once.
+    """Each energy meter is counted once, although several ranks read it.
 
-    There are two nodes, each with one processor package and two cards.
+    There are two nodes, each with four ranks, one processor package and two GPU cards. The four
+    ranks of a node share the package, and two ranks share a card with two dies.
     """
     peers = Peers(8)
 

@@ -1,7 +1,8 @@
 """Tests of the times that a run logs, with a clock that moves only if a test advances it.
 
-No two steps have the same duration, reading time and number of samples. Therefore a sum over all
-steps, a mean of means, and the value of the last step differ from the value of a window.
+A run logs values of a window: the steps since the last log line. No two steps have the same
+duration, reading time and number of samples. Therefore the value of a window differs from a sum
+over all steps, from a mean of means, and from the value of the last step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,15 @@ WORDS = Words({"loss_d": "D", "loss_g": "G"}, {"learning_rate": "lr"}, "samples/
 
 
 class Cost(NamedTuple):
-    """Samples of a step, and seconds: reading, computing, waiting for gradients and for sums."""
+    """The number of samples of a step, and the parts of its time in seconds.
+
+    Attributes:
+        read: time to read the batch.
+        compute: time to compute.
+        gradients: time to wait for the gradients of other ranks.
+        sums: time to wait for the sums of the losses over the ranks.
+        samples: number of samples.
+    """
 
     read: float
     compute: float
@@ -54,7 +63,7 @@ def cost(step: int) -> Cost:
 
 
 def losses(step: int) -> tuple[float, float]:
-    """Return the two mean losses of a step."""
+    """Return the values of `loss_d` and `loss_g` in a step, each a mean over the samples."""
     return 1.0 + step, 7.0 / (1 + step)
 
 

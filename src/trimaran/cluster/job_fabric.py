@@ -89,6 +89,6 @@ def of(cluster: Cluster, image: str, *, nodes: int) -> JobFabric:
 
 
 def _also_in(library: Library, cluster: Cluster) -> Library:
-    """Return `library`, to be searched first in the `fabric_folders` of the site file."""
+    """Return a copy of `library` with more search paths: first the cluster's `fabric_folders`."""
     own = tuple(f"{folder}/{library.name}" for folder in cluster.fabric_folders)
     return replace(library, places=(*own, *library.places))

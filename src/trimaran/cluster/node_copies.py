@@ -58,7 +58,7 @@ class Copies:
 
 
 def find(site: Site, only: Collection[str] | None = None) -> list[Copies]:
-    """Return the copies that jobs of this user have on this machine.
+    """Return the copies of images and data that this user's jobs have on the disk of this machine.
 
     Args:
         site: the site file, which names the local storage of each cluster.
@@ -77,7 +77,13 @@ def find(site: Site, only: Collection[str] | None = None) -> list[Copies]:
 
 
 def remove_ended(site: Site, directories: list[Path]) -> list[Copies]:
-    """Remove the copies that ended jobs of these runs left on this machine, and return them.
+    """Remove copies of images and data that ended jobs of runs left on this machine.
+
+    Return the removed copies.
+
+    Args:
+        site: the site file, which names the local storage of each cluster.
+        directories: run directories of the runs.
 
     Raises:
         UsageError: the job numbers of a run cannot be read.

@@ -181,6 +181,6 @@ def _linked(chain: Sequence[Job]) -> list[Job]:
 
 
 def _directory(request: Request) -> Path:
-    """Return the run directory of a request from `_placed`."""
+    """Return the run directory that `_placed` has set in a request."""
     assert request.out is not None  # noqa: S101 - for the type checker
     return request.out

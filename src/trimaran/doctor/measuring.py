@@ -41,10 +41,12 @@ SECONDS = 60
 """Time in seconds for which the app may measure."""
 
 JOB_SECONDS = 240.0
-"""Time limit in seconds of a measurement, from the start of the job, or of the app on this machine.
+"""Time limit of a measurement in seconds.
 
-It includes the start of the containers, the `SECONDS` of the app, and the time until the app
-reports a rank that hangs. The time for the copy of the image to the nodes is added (`COPY_RATE`).
+The time begins when the job starts, or, on this machine without a job, when the app starts. It
+includes the start of the containers, the `SECONDS` of the app, and the time until the app
+reports a rank that hangs. The time for the copy of the image to the nodes is added
+(`COPY_RATE`).
 """
 
 COPY_RATE = 50e6
@@ -106,7 +108,7 @@ def derived(base: Recipe, nodes: int, *, queued: bool, seconds: int = SECONDS) -
 
 
 def _image(name: str) -> str:
-    """Return the name of the image of `collectives` for the kind of device of the image `name`."""
+    """Return the name of the `collectives` image for the same kind of device as image `name`."""
     kind = name.rpartition("-")[2]
     return f"{APP}-torch-{'cuda13' if kind == 'cuda' else kind}"
 

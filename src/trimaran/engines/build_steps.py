@@ -119,7 +119,10 @@ class Container(Engine):
 
     @abstractmethod
     def _built(self, job: Job, folder: Path, reporter: Reporter) -> BuiltImage:
-        """Return the image that the command of `_building` made in `folder` or in the storage."""
+        """Return the image that the build command made in `folder` or in the engine's storage.
+
+        `_building` returns the build command.
+        """
 
     @abstractmethod
     def _keep(self, made: BuiltImage, reference: str, reporter: Reporter) -> None:

@@ -57,7 +57,10 @@ def is_current(place: Path, images: Iterable[Image]) -> bool:
 
 
 def key(image: Image) -> str:
-    """Return a SHA-256 over everything but the base image that the first stage depends on."""
+    """Return a SHA-256 over all inputs of an image's first build stage.
+
+    The inputs do not include the content of the base image.
+    """
     stage, _, _ = render.text(image, "Dockerfile").partition(" AS final")
     parts = {"stage": stage, "architecture": image.architecture}
     for name in definition.locks(image):
@@ -81,7 +84,10 @@ def prepare(place: Path) -> None:
 
 
 def report(place: Path) -> Report | None:
-    """Return the report of the last build that used the folder; None without a valid report."""
+    """Return the report of the last build that used `place`, a folder of compiled objects.
+
+    Return None if the folder has no valid report.
+    """
     try:
         return Report.model_validate_json(read_plain(place / "report.json"))
     except (OSError, ValidationError):

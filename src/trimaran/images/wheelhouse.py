@@ -127,7 +127,10 @@ class _Quiet(Silent):
 
     @contextmanager
     def bar(self, *words: object, **more: object) -> Iterator[Advance]:
-        """Show no progress bar; raise Interrupted in the download if `stopped` is set."""
+        """Yield an advance function that only raises Interrupted if `stopped` is set.
+
+        No bar is shown. The download that calls the function ends when all downloads are stopped.
+        """
         def advance(amount: float) -> None:
             if self.stopped:
                 raise Interrupted("stopped with the other downloads")

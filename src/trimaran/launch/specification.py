@@ -241,7 +241,7 @@ def join(*texts: Text) -> Text:
 
 
 def pieces(text: Text) -> tuple[Part, ...]:
-    """Return the strings, shell variables and CSV fields that `text` consists of, in order."""
+    """Return the parts of a word of a command in order: strings, shell variables, CSV fields."""
     return text.parts if isinstance(text, Joined) else (text,)
 
 

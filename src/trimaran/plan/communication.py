@@ -13,10 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 LINK_SHARE = 0.9
-"""Fraction of a link's peak bandwidth that large messages reach. Two nodes, each with four GH200 at
-25 GB/s peak, reach a bus bandwidth of 158.65 GB/s: 0.91 of the bound of 175 GB/s for a hierarchical
-all-reduce (crickett-hpe, hpc-ai-envs). Eight H100 with a peak of 450 GB/s are regarded as healthy
-if they reach 400 GB/s, which is 0.89 (NVIDIA dgxc-benchmarking)."""
+"""Fraction of a link's peak bandwidth that large messages reach.
+
+Two nodes, each with four GH200 and one link of 25 GB/s peak per GH200, reach a bus bandwidth of
+158.65 GB/s (crickett-hpe, hpc-ai-envs): 0.91 of the bound of 175 GB/s. The bound is that of a
+hierarchical all-reduce, in which each node sends all bytes once, at 4 x 25 GB/s. The bus
+bandwidth of n GPUs is 2 (n - 1) / n x bytes / time, which is 1.75 x 100 GB/s for n = 8. Eight
+H100 with a peak of 450 GB/s are regarded as healthy if they reach 400 GB/s, which is 0.89
+(NVIDIA dgxc-benchmarking).
+"""
 
 LATENCY = 5e-6
 """Assumed time of a short message in seconds, if the target states no latency. It has the order of

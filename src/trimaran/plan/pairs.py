@@ -86,11 +86,15 @@ def predict(app: str, network: str, batch: int, rate: float, bandwidth: float) -
 
 
 def pairs(rates: Mapping[str, float], batch: int) -> Iterator[Pair]:
-    """Yield each measured rate of two ranks with its two predictions.
+    """Yield each measured rate of two ranks together, with two predictions of this rate.
+
+    One prediction is computed from the rate of one rank alone, the other one from the rate of a
+    rank beside an independent rank.
 
     Args:
         rates: name of a measurement, such as `APP/NETWORK: one rank` -> median of the measured
-            rate in samples per second (for `LINK`: bandwidth in GB/s).
+            rate in samples per second. For the all-reduce of two ranks (`LINK`), the value is the
+            bandwidth in GB/s.
         batch: samples of a rank in one step.
     """
     for name, measured in rates.items():

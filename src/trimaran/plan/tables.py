@@ -127,7 +127,10 @@ def compared(points: Sequence[Compared]) -> Table:
 
 
 def comparison(points: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return the comparison with published series as data for JSON output."""
+    """Return the comparison of predicted and published values as data for JSON output.
+
+    The list has one entry for each published scaling series and number of devices.
+    """
     return [
         {"series": one.series.name, "devices": one.devices, "unit": one.series.unit,
          "published": one.published, "predicted": one.predicted, "error": one.error,

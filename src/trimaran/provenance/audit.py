@@ -67,9 +67,9 @@ class Audit:
     """The result of a search for known vulnerabilities of the locked packages of an image.
 
     Attributes:
-        checked: number of packages with an answer.
-        skipped: package without an answer -> the reason.
-        vulnerabilities: all advisories that apply.
+        checked: number of packages that pip-audit could check.
+        skipped: name of a package that pip-audit could not check -> the reason.
+        vulnerabilities: all advisories that apply to the checked packages.
     """
 
     checked: int

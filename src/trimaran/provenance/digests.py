@@ -105,7 +105,7 @@ def load(path: Path | None) -> Digests:
 def known() -> tuple[Publication, ...]:
     """Return the records of pushed images: first the user's records, then the project's.
 
-    A publication of the project is left out if the user has one with the same reference.
+    A record of the project is left out if the user has a record with the same reference.
     """
     own = load(own_path()).published
     references = {publication.reference for publication in own}

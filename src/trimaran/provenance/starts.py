@@ -37,7 +37,10 @@ _LINE = re.compile(r"import time: +([0-9]+) \| +[0-9]+ \| +([A-Za-z0-9_.]+)")
 
 
 class SlowModule(strict.Model):
-    """A module, and the seconds of its own code and libraries, without what it imports."""
+    """A module, and the seconds that its import takes without the modules that it imports.
+
+    The seconds include the time to load its own shared libraries.
+    """
 
     module: str
     seconds: float

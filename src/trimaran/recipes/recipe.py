@@ -182,10 +182,10 @@ class Series(strict.Model):
     points: dict[Annotated[int, Field(ge=1)], SeriesPoint] = Field(min_length=1)
 
     def split(self, number: int, resources: Resources) -> dict[str, int]:
-        """Return the fields of `Resources` that follow from the size of a run: field -> value.
+        """Return the fields of `Resources` that depend on the size of a run: field -> value.
 
         Args:
-            number: size of the run in the unit `over`, such as the number of nodes.
+            number: size of the run, in the unit `over`: its nodes, its ranks, or the GPUs per rank.
             resources: resources of the recipe, with the number of tasks of a full node.
 
         Raises:

@@ -19,7 +19,10 @@ from markupsafe import Markup
 from trimaran.terminal_safety import visible
 
 LONGEST = 1e10
-"""Limit in seconds: a longer time must be an error, and is shown in seconds instead of hours."""
+"""Upper limit of plausible times in seconds (about 317 years).
+
+A longer time must be a wrong value. It is shown in seconds, not in hours.
+"""
 
 STYLES, SCRIPT = ("charts.css", "look.css"), "charts.js"
 """Names of the style sheets and the script, which are part of every page."""

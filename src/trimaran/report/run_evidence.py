@@ -112,10 +112,10 @@ class UsedRecipe(RecipeRecord, extra="forbid"):
 
 
 class UsedSite(strict.Model):
-    """The settings that the site file added to the run, without folders.
+    """The settings that the site file added to the run, without folders and other private values.
 
-    Settings that cannot change the result are recorded with their values. Of all other settings,
-    `changes` has only the names.
+    A setting that cannot change the result is recorded with its value. Of a setting that can change
+    it, only the name is recorded, in `changes`, because the value may be private.
     """
 
     flags: list[str]

@@ -136,7 +136,10 @@ class OomKills:
     machine: int | None
 
     def since(self, before: OomKills) -> str | None:
-        """Return a sentence about processes killed since `before`, or None if none was killed."""
+        """Return a sentence about processes that the kernel killed for lack of memory, or None.
+
+        Only processes killed after the count `before` are included; None: no such process is known.
+        """
         for place in ("cgroup", "machine"):
             now, then = getattr(self, place), getattr(before, place)
             if now is not None and then is not None and now > then:

@@ -87,7 +87,11 @@ class FabricRecord(BaseModel):
 
     @property
     def known(self) -> bool:
-        """Whether the kind of at least one network in `decisive` is "fast" or "tcp"."""
+        """Whether it is known if gradients were sent over a fast network or over TCP.
+
+        It is known if at least one network in `decisive`, the networks that carried the gradients,
+        has the kind "fast" or "tcp".
+        """
         return any(one.kind != "unknown" for one in self.decisive)
 
 

@@ -243,4 +243,4 @@ PROFILES: dict[FabricName, Profile] = {
     ),
     "ethernet": Profile("Ethernet (TCP)", fast=False),
 }
-"""Value of `fabric` in the site file -> profile."""
+"""Value of `fabric` in the site file -> the settings, libraries and devices for this network."""

@@ -1,7 +1,10 @@
 """Build the launch specification of a run from its recipe, data, image, machine and additions.
 
-Only this module builds the command of a run. The verdict on a finished run builds the specification
-again from the values in `run.json`, and compares it with the recorded specification.
+The additions are the user's overlay and virtual environment, and the settings of the site file.
+
+Only this module builds the command of a run. The verdict on a finished run builds the
+specification again from the values in `run.json`, and compares it with the recorded
+specification.
 """
 
 from __future__ import annotations

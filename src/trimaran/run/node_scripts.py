@@ -46,11 +46,11 @@ def gpu_device(image: str) -> str:
 
 
 def node(image: str) -> Node:
-    """Return the machine's values in a launch specification, as references to shell variables.
+    """Return the machine-dependent values of a launch specification, as shell variables.
 
-    The script must set `engine`, `engine_folder` and `image`. Its function `machine_flags` sets
-    `userns` and `gpu`, which determine whether the command has the options of the engine for user
-    namespaces and for GPUs.
+    A script sets these variables on the machine where it runs. It must itself set `engine`,
+    `engine_folder` and `image`. Its function `machine_flags` sets `userns` and `gpu`, which
+    determine whether the command has the options of the engine for user namespaces and for GPUs.
     """
     vendor = commands.gpu_vendor(image)
     shows_gpus = () if vendor is None else (IfSet("gpu", commands.GPU_OPTION[vendor]),)

@@ -49,7 +49,10 @@ _MOUNT = re.compile(r"type=bind,(?:source|src)=([^,]+),(?:destination|dst|target
 _PATH = re.compile(r"(^|[:;,= ])[.~]*/")
 
 _ADDRESS = re.compile(r"([0-9]{1,3}\.){3}[0-9]{1,3}|([0-9A-Fa-f]{0,4}:){2}")
-"""Searched for in values: occurs in IP addresses (versions 4 and 6), hardware and PCI addresses."""
+"""Matches a part of any IP address (version 4 or 6), hardware address or PCI address.
+
+Environment variables whose values contain such a part are left out of published evidence.
+"""
 
 _NAMED_PRIVATE = re.compile(
     r"NCCL_(COMM_ID|HOSTID)|.*(_KEYS?|TOKEN|SECRET|PASSW|CREDENTIAL|_UUID|_URI"

@@ -27,10 +27,10 @@ SPARE = 10.0
 """Seconds that are added to the time limit of a trial."""
 
 RUNS = 2 * confirmation.PLANNED + 4
-"""Minimum number of runs, each as long as a run of the recipe, for which a tuning needs time.
+"""Minimum time of a tuning, in multiples of the duration of a run of the recipe.
 
-These are the measurement of the time of a step, the recipe's trial, two other trials, and the
-planned confirmation.
+The time is for the measurement of the time of a step, the trial of the recipe itself, two other
+trials, and the `confirmation.PLANNED` pairs of runs of the confirmation.
 """
 
 Measure = Callable[[Configuration, str, float], Measured]
@@ -64,12 +64,12 @@ class Session:
 
     @property
     def reserved(self) -> float:
-        """Seconds that the search leaves for the confirmation."""
+        """The time that the search leaves for the confirmation of its best trial, in seconds."""
         return 2 * confirmation.PLANNED * self.wall
 
     @property
     def limit(self) -> float:
-        """The time limit of a run of the confirmation, in seconds."""
+        """The time limit in seconds of each run that confirms the fastest configuration."""
         return SLOWER * self.wall + SPARE
 
     @property
@@ -191,8 +191,9 @@ class Session:
 def _more_time(wall: float) -> str:
     """Return the hint for a tuning whose time limit is too short: the minutes that it needs.
 
-    A run trains for a fixed fraction of the time limit, and at most for a fixed time. Thus each
-    further minute makes each of the `RUNS` runs at most one second longer.
+    A run trains for one second per minute of the time limit, within fixed bounds. Thus, with a
+    limit of m minutes, the `RUNS` runs take at most `RUNS` * (wall + m) seconds. This must be
+    at most 60 * m.
 
     Args:
         wall: duration of a run of the recipe in seconds.

@@ -97,9 +97,10 @@ class Space:
         return found
 
     def _threads(self, most: int) -> Value:
-        """Return the largest number of threads to try that is at most `most`.
+        """Return the largest of the numbers of threads to try that is at most `most`.
 
-        If all numbers exceed `most`, return the smallest number.
+        The numbers to try are the values of the parameter `threads`. If all of them exceed `most`,
+        return the smallest one.
         """
         values = next(one.values for one in self.parameters if one.name == THREADS)
         numbers = sorted(value for value in values if isinstance(value, int))

@@ -1,4 +1,7 @@
-"""X-rays in DICOM files are packed as grey JPEGs; the app gets the same pixels from both files."""
+"""X-rays in DICOM files are converted to 8 bits and packed as grey JPEGs.
+
+Files without exactly one readable grey image are rejected.
+"""
 
 from __future__ import annotations
 

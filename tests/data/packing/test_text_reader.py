@@ -60,8 +60,9 @@ def about(content: bytes) -> dict[str, Any]:
 def described(
     checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., DownloadedText]:
-    """Return a function that writes a contract of a small dictionary, and loads it.
+    """Return a function that writes the contract of a small text data set, and loads it.
 
+    The contract is the YAML file that describes the data set; the text is a dictionary of words.
     The arguments of the function replace keys of the contract.
     """
     made = dictionary()

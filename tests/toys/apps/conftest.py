@@ -12,5 +12,5 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the time limit, after which no test starts on a slow machine."""
+    """Register the plugin that skips tests that a slow machine cannot finish in time."""
     time_limit.register(config)

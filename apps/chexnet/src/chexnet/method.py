@@ -135,7 +135,7 @@ class Plateau:
         self.factor, self.stopped = 1.0, False
 
     def update(self, auroc: float | None) -> None:
-        """Set `factor` and `stopped` after an evaluation.
+        """Update `stopped`, and the `factor` of the learning rate, after an evaluation.
 
         An undefined AUROC counts as an evaluation without improvement.
         """

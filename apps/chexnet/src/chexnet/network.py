@@ -76,7 +76,10 @@ def _keras_body(build: Any, prepared: Any) -> Any:
 
 
 def _small(images: Any) -> Any:
-    """Return the features of three convolutions, for small images and tests."""
+    """Return the symbolic features (n, h, w, 32) of `images` after three convolutions.
+
+    This network is for small images and tests.
+    """
     found = _normalize(images)
     for number, features in enumerate((8, 16, 32)):
         found = layers.Conv2D(features, 3, 2, "same", use_bias=False, name=f"small.{number}")(found)

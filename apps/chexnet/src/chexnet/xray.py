@@ -11,7 +11,11 @@ from shards.picturefacts import BadImage
 from trainkit.exits import DataError
 
 MAX_PIXELS = 1 << 26
-"""Largest number of pixels of an image; the maps of such an image take some GB of memory."""
+"""Largest number of pixels of an image.
+
+`predict` makes one map of evidence per finding in the size of the image; for an image of
+this size, the maps take some GB of memory.
+"""
 
 
 def read(path: Path, channels: int = 1) -> Image.Image:

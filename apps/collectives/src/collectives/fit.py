@@ -21,7 +21,10 @@ LEAST = 4
 """Smallest number of sizes in a range: two for its line, and two that can contradict it."""
 
 FLOOR = 0.02
-"""Relative error below which a line counts as exact, so that ranges do not follow the noise."""
+"""Relative error below which a fitted line counts as exact.
+
+Without this limit, noise would split the measured sizes into too many ranges.
+"""
 
 Array = npt.NDArray[np.float64]
 

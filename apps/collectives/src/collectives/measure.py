@@ -137,8 +137,8 @@ class Measurement:
     def operations(self) -> list[Operation]:
         """Return the operations to measure, and note why others are left out.
 
-        An operation is left out on all ranks if one rank refuses it, because only two ranks can
-        test an operation that sends messages between two ranks.
+        An operation is left out on all ranks if the library refuses it on any rank: only two ranks
+        try an operation that sends messages between two ranks, and the other ranks see no error.
 
         Raises:
             ArgumentError: the library does not have an operation that the user named.

@@ -20,7 +20,10 @@ from torch import Tensor
 Tile = npt.NDArray[np.int64]
 
 PERIOD = 251
-"""Number of elements of the shortest tile: the sequence of numbers that a buffer repeats."""
+"""Minimum length of a tile, in elements.
+
+A tile is a sequence of numbers; a block of a buffer consists of repetitions of its tile.
+"""
 LEVELS = 4
 """Largest number that one rank adds to a sum over the ranks; the smallest is usually 1."""
 POISON = -1
@@ -49,11 +52,11 @@ def moved(source: int, target: int) -> Tile:
 
 @cache
 def summand(rank: int, block: int, ranks: int, exact: int) -> Tile:
-    """Return the numbers that `rank` adds to the sums over `ranks` ranks in `block`.
+    """Return the numbers that `rank` adds to block `block` of a sum over `ranks` ranks.
 
-    They are from 1 to `LEVELS`. All partial sums, in any order, must be at most `exact`, the
-    largest exact integer of the number format. With too many ranks for that, a rank adds 0, except
-    at every n-th position.
+    The numbers are from 1 to `LEVELS`. All partial sums, in any order, must be at most `exact`, the
+    largest exact integer of the number format. If there are too many ranks for this limit, each
+    rank adds 0, except at every n-th position, where n is `ranks * LEVELS / exact`, rounded up.
     """
     stride = -(-ranks * LEVELS // exact)
     position = np.arange(PERIOD * stride)

@@ -68,7 +68,7 @@ class Method:
         gemm_order: order n of the square matrices.
         gemm_dtype: number format of the matrices.
         triad_bytes: bytes of each of the three arrays.
-        storage_bytes: bytes that each node has read, at most.
+        storage_bytes: maximum size of the file that each node reads from storage.
         all_reduce_bytes: size of the all-reduce over all ranks; 0 if it was not measured.
         node_bytes: size of the all-reduce within a node; 0 if it was not measured.
         pair_bytes: size of the all-reduce between two nodes; 0 if it was not measured.

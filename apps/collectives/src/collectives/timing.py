@@ -52,9 +52,9 @@ def measure(
     """Measure one operation with blocks of `elements` elements.
 
     The result is checked before and after the timed calls. All ranks make the same number of
-    calls, which follows from the slowest rank. Calls are not separated by barriers, as in
-    nccl-tests, so that a broadcast may overlap with the next one; each repetition begins with a
-    barrier.
+    calls, which follows from the slowest rank. Each repetition (a series of calls) begins with a
+    barrier. No barriers separate the calls of a repetition, so that a broadcast may overlap with
+    the next one; nccl-tests does the same.
 
     Args:
         library: the library, which connects the ranks.

@@ -12,7 +12,10 @@ Pair = tuple[int, int]
 
 
 def rounds(count: int) -> list[list[Pair]]:
-    """Return the rounds for `count` nodes; a pair has the smaller number first."""
+    """Return rounds of disjoint pairs of nodes, in which any two of `count` nodes meet once.
+
+    The nodes have the numbers from 0. Each pair has the smaller number first.
+    """
     if count < 2:
         return []
     places: list[int | None] = [*range(count), *([None] if count % 2 else [])]

@@ -18,7 +18,10 @@ from trainkit.workfile import write
 from trainkit.zoo.measure import TRAINING
 
 SIZES = (128,)
-"""Sides of the frames in pixels that work.json contains; all other options have their defaults."""
+"""Frame sizes (side lengths in pixels) for which work.json describes the networks.
+
+All other options have their defaults.
+"""
 
 PENALTY = "penalty"
 """Prefix of the names of the gradient penalty's layers in work.json; the app card repeats it."""
@@ -56,7 +59,7 @@ class Feature(MinibatchStddev):
         nn.Module.__init__(self)
 
     def forward(self, values: Tensor, batches: int, size: int) -> Tensor:
-        """Return `values` (n, F, T, H, W) with one more feature."""
+        """Return `values` (n, F, T, H, W), with a copy of the first feature appended."""
         return torch.cat([values, values[:, :1]], 1)
 
 

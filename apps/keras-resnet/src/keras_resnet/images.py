@@ -87,20 +87,23 @@ class Split:
     ) -> tf.data.Dataset:
         """Return the batches of `epoch`, with those images that the rank `rank` processes.
 
-        This method computes the share of each replica, because TensorFlow would divide the last
-        batch of an epoch unevenly, or give some replicas no image of it.
+        Each batch is divided among the replicas of all ranks. This method computes the share of
+        each replica, because TensorFlow would divide the last batch of an epoch unevenly, or give
+        some replicas no image of it.
 
         Args:
             epoch: number of the epoch, from 0.
             first: number of the first batch, from 0.
             rank: number of the rank.
             ranks: number of ranks among which each batch is divided.
-            replicas: number of replicas of each rank; they take the batches in turn.
+            replicas: number of replicas of each rank.
 
         Returns:
-            Batches of images (n, size, size, 3) with values 0..255, classes (n,), and, for training
-            images, weights (n,), which are 1 / images of the batch on all ranks. In an evaluation,
-            a replica without an image in a batch gets an image of the class -1.
+            The shares of the replicas of `rank` in the first batch, in the order of the replicas,
+            then their shares in the next batch, and so on. A share consists of images
+            (n, size, size, 3) with values 0..255, classes (n,), and, for training images, weights
+            (n,), which are 1 / images of the batch on all ranks. In an evaluation, a replica
+            without an image in a batch gets an image of the class -1.
         """
         numbers, weights, flips, sizes = self._order(
             epoch, first, range(rank * replicas, (rank + 1) * replicas), ranks * replicas

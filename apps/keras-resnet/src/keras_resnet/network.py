@@ -129,8 +129,9 @@ class Classifier(keras.Model):  # type: ignore[misc]
             data: images (n, H, W, 3), classes (n,), and weights (n,) of the images.
 
         Returns:
-            The sums over the images of this replica: their losses, and the number that was
-            classified correctly; and `STOPPING` -> the value of `stopping`.
+            A dictionary with the sum of the losses of this replica's images, the number of these
+            images that were classified correctly, and, with the key `STOPPING`, the value of
+            `stopping`: 1 after a signal that requested a stop.
         """
         gradients, results = self.gradients(data)
         self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))

@@ -122,15 +122,16 @@ def main(settings: EvaluateSettings) -> None:
 
 
 def checked_text(settings: EvaluateSettings, shape: Shape, tokenizer: str | None) -> Text:
-    """Return the text of the evaluation, after a check that it fits the tokens of the network.
+    """Return the text of the evaluation, after a check that its vocabulary fits the network.
 
     Args:
         settings: the options of the command.
         shape: shape of the network.
-        tokenizer: SHA-256 of the tokenizer of the training; None for a synthetic text.
+        tokenizer: SHA-256 of the tokenizer of the training text; None for a synthetic text.
 
     Raises:
-        DataError: the text has another tokenizer, or more tokens than the network.
+        DataError: the text was encoded with another tokenizer, or its vocabulary is larger than
+            the network's.
     """
     text = open_text(settings.data, shape.vocabulary)
     if text.tokenizer != tokenizer:

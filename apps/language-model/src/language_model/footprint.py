@@ -31,13 +31,15 @@ RING: dict[str, Callable[[int], float]] = {
     "broadcast_": lambda n: (n - 1) / n,
     "send": lambda _: 1,
 }
-"""Name of an operation -> function from the number of ranks to a factor.
+"""Operation of `torch.distributed` -> function from the number of ranks to a factor.
 
-A rank sends this factor times the bytes of the first argument of the operation, which is one or
-several tensors. They have the full size, except in `all_gather_into_tensor` (the part of the rank)
-and `_reduce_scatter_base_` (the part of the result). The formulas hold for collectives in a ring of
-the ranks: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in
-MPICH", 2005; for a broadcast, the formula is the mean over the ranks. A library may send more.
+A rank sends this factor times the bytes of the operation's first argument, which is one or
+several tensors. This argument contains the whole data, with two exceptions: in
+`all_gather_into_tensor`, it is only the part that the rank contributes; in
+`_reduce_scatter_base_`, it is only the part that the rank receives. The formulas hold for
+collectives in a ring of the ranks: Thakur, Rabenseifner and Gropp, "Optimization of Collective
+Communication Operations in MPICH", 2005; for a broadcast, the formula is the mean over the
+ranks. A library may send more.
 """
 
 

@@ -70,12 +70,13 @@ class Readable(Protocol):
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor in a folder of transformers, which contains one or several of our weights.
+    """A tensor of Hugging Face `transformers`, which contains one or several weights of this app.
 
     Attributes:
-        weights: our names of the weights; they are joined in this order along the outputs.
+        weights: this app's names of the weights. The tensor is their concatenation, in this order,
+            along the output dimension.
         shape: shape of the tensor.
-        transposed: whether the outputs are its last dimension; otherwise they are its first.
+        transposed: whether the output dimension is the last one; otherwise it is the first one.
     """
 
     weights: tuple[str, ...]
@@ -85,11 +86,11 @@ class Tensor:
 
 @dataclass(frozen=True)
 class View:
-    """One of our weights, read as a part of the tensor that contains it; see `Readable`.
+    """A weight of this app, read as a part of the tensor that contains it; see `Readable`.
 
     Attributes:
-        tensor: the tensor.
-        first: number of the first output that belongs to the weight.
+        tensor: a tensor of Hugging Face `transformers`.
+        first: index of the weight's first element along the output dimension of the tensor.
         shape: the shape of the weight.
         transposed: see `Tensor`.
     """

@@ -238,9 +238,10 @@ class Stage:
 
     @property
     def scattered(self) -> int:
-        """The bytes of two buffers for the gradients of a block, before the gradients are divided.
+        """The bytes of two buffers for a block's gradients, before ranks divide the gradients.
 
-        A pipeline divides all gradients after the last micro-batch.
+        FSDP and ZeRO-2 divide gradients by a reduce-scatter. In a pipeline, the value is 0,
+        because all gradients are divided together after the last micro-batch.
         """
         layout = self.job.layout
         if not layout.divides_weights or self.job.replicas == 1 or layout.pipeline > 1:
@@ -268,10 +269,11 @@ class Stage:
 def divided(name: str, size: Size, tensor: int) -> Size:
     """Return the shape of the largest piece of a weight on a tensor rank.
 
-    `parallelize.split_tensors` divides the rows of the tables and of the first matrix of a layer,
-    and the columns of its second matrix. Each tensor rank holds whole norms, whole biases of
-    second matrices and, in a low-rank adaptation, the whole factor A of first matrices and the
-    whole factor B of second matrices.
+    `parallelize.split_tensors` divides the rows of the embeddings, of the head, and of the first
+    matrices of an attention or feed-forward layer (query, key, value, up, gate). It divides the
+    columns of the last matrices of such a layer (output, down). Each tensor rank holds whole norms
+    and whole biases of last matrices. In a low-rank adaptation, it also holds the whole factor A of
+    first matrices and the whole factor B of last matrices.
     """
     layer, _, kind = name.rpartition(".")
     columns = layer.endswith(("output", "down"))

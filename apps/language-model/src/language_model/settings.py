@@ -56,7 +56,7 @@ class RankSettings:
 
 @dataclass(frozen=True)
 class LayoutSettings(RankSettings):
-    """Options of all kinds of parallelism: also pipelines, context parallelism, micro-batches."""
+    """Options of data, tensor, pipeline and context parallelism, and of micro-batches."""
 
     pipeline_parallel: int = option(1, "ranks that share the blocks of the network", RANKS)
     pipeline_schedule: str = option(

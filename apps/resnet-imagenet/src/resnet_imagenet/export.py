@@ -50,11 +50,12 @@ Answer = Callable[[Tensor], Tensor]
 
 
 def main(settings: ExportSettings) -> None:
-    """Write the network of a checkpoint to a new file, and print the largest difference.
+    """Write the network of a checkpoint to a new file, if the exported network has equal outputs.
+
+    The largest difference between the outputs of the exported and the original network is printed.
 
     Raises:
-        DataError: the outputs of the exported network differ from the original's. No file is
-            written.
+        DataError: the outputs differ by more than rounding can explain. No file is written.
     """
     assert settings.to is not None  # noqa: S101 - `settings.check` refuses None
     if settings.format == "onnx":
@@ -109,7 +110,7 @@ def metadata(state: State, to: Preprocessing, description: dict[str, Any]) -> di
 
     Args:
         state: content of the checkpoint.
-        to: the preprocessing.
+        to: the preprocessing that converts images to inputs of the network.
         description: description of the network in the checkpoint.
     """
     at, side = state["progress"], [to.size, to.size]

@@ -101,7 +101,10 @@ def _checked(
 
 
 def record(cls: type[Any]) -> Check:
-    """Return a check for an object with the fields of the dataclass `cls`."""
+    """Return a function that checks that a JSON object fits the dataclass `cls`.
+
+    The function returns an instance of `cls`, or records the faults of the object and returns None.
+    """
     def check(checking: Checking, where: Where, value: object) -> Any:
         if not isinstance(value, dict):
             return checking.fault(where, "is not an object of keys and values", value)

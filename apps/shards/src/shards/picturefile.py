@@ -104,8 +104,9 @@ def plain(content: bytes, save: Callable[[Image.Image], bytes] | None = None) ->
             picture becomes an uncompressed PNG.
 
     Raises:
-        BadImage: the file cannot be decoded. The pixels of plain files are not checked, except for
-            the maximum of 16-bit grey pictures.
+        BadImage: the file cannot be decoded. If the file needs no replacement, its pixels are not
+            decoded, and damage in them is not noticed; but 16-bit grey pictures are decoded to
+            check their maximum.
     """
     found = facts(content)
     if found.common and found.orientation == 0:

@@ -19,7 +19,8 @@ class Words:
     """The names of the app's measurements in `metrics.jsonl` and on the console.
 
     Attributes:
-        losses: metric key of each loss -> name on the console, in the order of the sums of a step.
+        losses: metric key of each loss -> name on the console, in the order in which the app passes
+            the sums of the losses to `Session.finish_step`.
         rates: metric key of each rate, such as the learning rate -> name on the console.
         unit: unit of the throughput, such as img/s.
         advice: remedy that is suggested if a loss is not finite.

@@ -190,7 +190,10 @@ def about(name: str, kind: Kind) -> About:
 
 
 def _numbers(place: Path) -> Iterator[int]:
-    """Yield the numbers of the RAPL domains in the folder `place`, without their subdomains."""
+    """Yield the number N of each RAPL domain `intel-rapl:N` in the folder `place`.
+
+    Subdomains, such as `intel-rapl:0:1`, are left out.
+    """
     for path in place.glob("intel-rapl:*"):
         if found := re.fullmatch(r"intel-rapl:([0-9]{1,6})", path.name):
             yield int(found[1])

@@ -104,7 +104,7 @@ class MetricsLog:
         self._write(START, key, None, metadata)
 
     def stop(self, key: str, **metadata: Any) -> None:
-        """Write the end of an interval."""
+        """Append the end of an interval (`run_stop`, `epoch_stop`, `eval_stop`) to the file."""
         self._write(STOP, key, None, metadata)
 
     def position(self) -> int:

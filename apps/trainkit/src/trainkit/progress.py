@@ -1,4 +1,4 @@
-"""The progress of a training between two steps."""
+"""The position of a training (epoch and step), and its sums since the last log line."""
 
 from __future__ import annotations
 

@@ -54,9 +54,10 @@ def test_lars_is_the_algorithm_of_the_paper(start, steps, trusted: bool) -> None
 
 
 def test_each_layer_has_a_rate_of_its_own_and_those_of_the_paper_unless_told() -> None:
-    """The weights equal those of `by_hand`, layer by layer, for three layers and one bias.
+    """LARS gives three layers and one bias the weights that `by_hand` computes in plain Python.
 
-    The defaults, trust 0.001 and momentum 0.9, are the values in section 5 of the paper.
+    The defaults, trust 0.001 and momentum 0.9, are the values in You et al., arXiv:1708.03888,
+    section 5.
     """
     start = [[3.0, 4.0, 0.0], [0.1, 0.0, 0.2], [50.0, -20.0, 10.0], [1.0, 2.0, 2.0]]
     slopes = [[[0.5, 0.5, -1.0], [8.0, 0.0, 6.0], [0.0, 0.1, 0.0], [3.0, 0.0, 4.0]],

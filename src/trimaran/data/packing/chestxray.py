@@ -142,9 +142,10 @@ def listing(
 
 
 def _others(folder: Path, rows: Iterable[Row], reporter: Reporter) -> list[str]:
-    """Warn of images in `folder` that the table does not list; return the names of the other files.
+    """Warn of images in `folder` that the table does not list; return files that are not images.
 
-    The hidden files with which `unpack` marks unpacked archives are not returned.
+    The result has the names of the files, without the hidden files with which `unpack` marks
+    unpacked archives.
     """
     images, others = leftovers.beside(folder, {row.image for row in rows})
     leftovers.warn(folder, images, "the table does not list them", reporter)

@@ -134,10 +134,11 @@ def listing(root: Path, workers: int, reporter: Reporter) -> Listing:
 
 
 def scan(task: Task, advance: Advance) -> tuple[str, Found]:
-    """List the images in one tar, and the names of its members that are not images.
+    """List the images in the tar of `task`, and the names of its members that are not images.
 
     Returns:
-        The WordNet number of the class, as in `task`, and the images and names.
+        The WordNet ID of the class (`task.number`), which is "" for the tar of the validation
+        images; and the images, with the names of the other members.
     """
     path, split = Path(task.root) / task.file, f"train/{task.number}" if task.number else "val"
     samples: list[Sample] = []
@@ -163,7 +164,7 @@ def _class_tars(root: Path, labels: dict[str, int]) -> tuple[list[Task], list[st
     """Find the tar of each class in the tar of the training images.
 
     Returns:
-        For each class, the task that lists the images in its tar; and the names of the other
+        For each class, the place of its tar, as a `Task` for `scan`; and the names of the other
         members of the tar of the training images.
     """
     path = root / TRAIN

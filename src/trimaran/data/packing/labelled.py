@@ -170,7 +170,10 @@ def _refuse_shared_patients(table: Path, rows: Mapping[str, Row]) -> None:
 
 
 def _others(root: Path, table: Path, rows: Collection[str], reporter: Reporter) -> list[str]:
-    """Warn of images that the table does not list; return all other files except the table."""
+    """Warn of images that `table` does not list; return the unlisted files of other types.
+
+    The returned list does not contain the table itself.
+    """
     own, home = os.path.realpath(table), os.path.realpath(root)
     images, others = leftovers.beside(root, {*rows, os.path.relpath(own, home)})
     leftovers.warn(root, images, "the table does not list them", reporter)

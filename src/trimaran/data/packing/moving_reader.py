@@ -65,7 +65,10 @@ class Moving(OfSequences, OfArrays):
     splits: dict[Name, MovingSplit] = Field(min_length=1)
 
     def used(self) -> set[str]:
-        """Return the names of all files to download: images and labels of the other data set."""
+        """Return the names of all files to download.
+
+        They are the files of the data set `from`, whose images move in the sequences.
+        """
         return {split.images for split in self.splits.values()} | set(self.files)
 
     @model_validator(mode="before")
@@ -109,7 +112,7 @@ class Flight:
     room: int
 
     def at(self, frame: int) -> int:
-        """Return the position in pixels, from 0 to `room`, at the frame `frame`."""
+        """Return the image's position along the axis in a frame, in pixels from 0 to `room`."""
         if not self.room:
             return 0
         unfolded = (self.begin + frame * self.velocity) % (2 * self.room)

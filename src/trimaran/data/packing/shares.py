@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Mapping
 
 Shares = Mapping[str, tuple[int, int]]
-"""A dictionary that maps the name of each split to a range of 0..99.
+"""A dictionary that maps the name of each split to its range of the numbers 0 to 99.
 
-For example, (90, 100) stands for the numbers 90 to 99.
+A sample belongs to the split whose range contains the hash of the sample modulo 100. For
+example, (90, 100) stands for the numbers 90 to 99.
 """
 
 

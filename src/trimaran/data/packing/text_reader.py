@@ -77,7 +77,7 @@ class OfText(Common):
         Args:
             folder: folder of the files of the contract.
             files: names of these files. Files without documents, such as a tokenizer, are left out.
-            contents: name of a file -> its SHA-256, for `dataset.json`.
+            contents: name of a file -> its SHA-256 in the contract, which `dataset.json` records.
         """
         names = sorted(name for name in files if is_text(name, self.documents))
         return Text(folder, names, self.documents, self._shares, self.encoding, contents)

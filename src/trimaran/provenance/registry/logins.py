@@ -25,7 +25,7 @@ from trimaran.parsing import parse_json
 from trimaran.terminal_safety import excerpt
 
 DOCKER_HUB = {"docker.io": "index.docker.io"}
-"""Host of a registry -> key of its logins in files of logins, if the key is not the host."""
+"""Host in the image names of Docker Hub -> the host under which login files list its logins."""
 
 
 _Helper = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]*$")]

@@ -75,7 +75,11 @@ def _mapped(word: str) -> list[str]:
 
 
 class MpiStrategy(TorchStrategy):
-    """The ranks of MPI_COMM_WORLD, with a separate communicator for decisions and times."""
+    """The ranks of MPI_COMM_WORLD, with a separate communicator for what is not measured.
+
+    With this communicator, the ranks agree (for example, on the operations to leave out), and
+    collect the measured times.
+    """
 
     name = "mpi"
 

@@ -56,8 +56,8 @@ def scan(
         index: index of the shard; None to skip the comparison with the index.
         record: function that reads the record at the file position, or returns None if the end of
             the record cannot be determined.
-        line: function that returns the expected index line, with which the index is compared, from
-            the record, its byte position and its size in bytes.
+        line: function that returns the line that the index must have for a record. Its arguments
+            are the record, its byte position and its size in bytes.
     """
     lines = index.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if index else []
     with path.open("rb") as file:

@@ -88,7 +88,10 @@ class Reader:
         return len(self._starts)
 
     def frames(self, number: int) -> list[Bytes]:
-        """Return a list with the image file of a sample: a view, or a copy of a split record."""
+        """Return a list with one element, the image file of a sample.
+
+        It is a view of the shard, or a copy if the record is stored in several parts.
+        """
         return [self._payload(number)[_HEADER.size :]]
 
     def labels(self, number: int) -> list[int]:

@@ -164,7 +164,10 @@ def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
 
 
 def _of_sequences(lines: list[str], kind: Kind, encoding: str) -> Positions:
-    """Return the positions from index lines of sequences, which have any number of frames."""
+    """Return the positions of all files in a tar file of sequences, from the lines of its index.
+
+    Each line lists the files of one sequence, which may have any number of frames.
+    """
     last = [] if kind.labels == "none" else ["cls"]
     frames: list[tuple[int, int]] = []
     labels: list[tuple[int, int]] = []

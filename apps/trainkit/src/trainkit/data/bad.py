@@ -50,7 +50,9 @@ class BadRecords:
         self.tell: Callable[[str], None] = warn
 
     def add(self, text: str) -> None:
-        """Count a record that this rank could not decode; `text` is its entry in `found`.
+        """Count a record that this rank could not decode, unless it is already counted.
+
+        `text` describes the record by its shard, number and defect.
 
         Raises:
             DataError: the limit is exceeded; the message lists all records.

@@ -190,7 +190,8 @@ def _copy(files: list[File], place: Path, own: str) -> None:
 def _copy_file(file: File, own: str, advance: Any) -> None:
     """Copy one file, verify its size and checksum, and then give the copy its final name.
 
-    `own` is the suffix that `_alone` yields; `advance` is called with the size of each chunk.
+    The name of the unfinished copy ends with `own`, which differs between jobs that copy at the
+    same time. `advance` is called with the size of each chunk in bytes.
     """
     digest, size = hashlib.sha256(), 0
     try:

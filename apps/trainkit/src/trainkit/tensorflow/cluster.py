@@ -279,7 +279,10 @@ def _report(address: tuple[str, int], rank: int, port: int) -> tuple[list[str], 
 
 
 def _socket(connection: Connection) -> socket.socket:
-    """Return a second socket for a connection; the caller must close the socket."""
+    """Return a socket object with a duplicate of the file descriptor of a connection.
+
+    The caller must close the object; the connection stays open.
+    """
     return socket.socket(fileno=os.dup(connection.fileno()))
 
 

@@ -142,7 +142,10 @@ class MultiWorker(Distributed):
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors like `Strategy.explained`; skip TensorFlow's shutdown if a rank is lost.
+        """Add the rank number to errors, and convert errors of lost connections to PeerError.
+
+        If another rank is lost, this process will end without the shutdown of TensorFlow, which
+        would wait for that rank.
 
         Raises:
             PeerError: another rank ended, or the network failed.

@@ -145,7 +145,7 @@ class Coordinator(TensorFlowStrategy):
         return 0 if self._synchronous else self.workers
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts of TensorFlow for `environment.json`, with the numbers of ranks."""
+        """Return TensorFlow's facts for `environment.json`, with the server and worker counts."""
         return super().facts() | {"servers": self.servers, "workers": self.workers}
 
     def schedule(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Remote:

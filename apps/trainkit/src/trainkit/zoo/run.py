@@ -28,7 +28,9 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Opener:
-    """Picklable function that opens the framework of an app; only child processes call it.
+    """Picklable callable that returns the app's implementation of the interface `Framework`.
+
+    Only child processes call it.
 
     Attributes:
         module: module of the app with a function `open_framework(settings)`.

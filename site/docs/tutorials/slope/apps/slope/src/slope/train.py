@@ -124,5 +124,5 @@ class Training:
         return {}
 
     def own_result(self) -> dict[str, Any]:
-        """Return slope and start of the line for `result.json`."""
+        """Return the slope and the intercept (`start`) of the line for `result.json`."""
         return {"slope": self.line.weight.item(), "start": self.line.bias.item()}
