@@ -24,7 +24,10 @@ from sidebyside.runner import BENCHMARKS, UNAVAILABLE, BenchmarkError, Contestan
 APP = "language_model"
 UNIT = "tokens/s"
 PLAIN_GOALS = {"bf16": 1.5, "fp32": 1.0}
-"""Precision of the app -> goal for its rate, as a multiple of the plain loop's rate in fp32."""
+"""Precision of the app -> goal for the app's rate, as a multiple of that of the plain loop.
+
+The plain loop is an untuned PyTorch training loop in fp32 (`baselines/plain_gpt2.py`).
+"""
 TRANSFORMERS_GOAL = 1.1
 """Goal for the app's rate, as a multiple of the rate of transformers in the same precision."""
 
@@ -71,7 +74,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan: compare the trainings in each case, and the loader with copies in memory."""
+    """Return the plan of the benchmark: the programs to measure, and the rates to compare.
+
+    In each case (model, sequence length, batch size), training with the app is compared with a
+    plain PyTorch loop, the upper bound and, if requested, transformers. The app's loader of
+    packed text is compared with copies of arrays in memory.
+    """
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)
     if options.transformers:

@@ -37,7 +37,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the plan that compares the app with stock loop, upper bound, goal and MLPerf's rate.
+    """Return the plan of the benchmark: what is measured, and which rates are compared.
+
+    The training rate of the app is compared with the rate of a stock PyTorch loop, the upper bound
+    for this GPU, the goal of the project, and a published rate of MLPerf.
 
     Raises:
         BenchmarkError: PyTorch finds no GPU.

@@ -41,7 +41,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, folder: Path) -> Plan:
-    """Unpack the other revision into `folder`, and return the plan with both revisions."""
+    """Return the plan of a benchmark that compares this checkout with the revision `--before`.
+
+    The revision is unpacked into `folder`.
+    """
     unpack(options.before, folder)
     environment, notes = machine.our_environment(os.environ)
     places = {"this checkout": HERE, "before": folder}

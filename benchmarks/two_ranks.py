@@ -133,9 +133,9 @@ def of_case(
 
 
 def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
-    """Return a contestant that measures `one` while a copy of it works on the other core.
+    """Return a contestant that runs two copies of `one` at the same time, one on each core.
 
-    The rate is the mean of both copies, which do not communicate.
+    Its rate is the mean of the rates of both copies, which do not communicate.
     """
 
     def argv(folder: Path) -> list[str]:

@@ -1,8 +1,8 @@
 """Build the site from definitions and evidence, or serve it on this machine.
 
     python scripts/build_site.py source    # write build/site-source only, for mike
-    python scripts/build_site.py readme    # write the tables in README.md, those of containers/ and
-                                           # of apps with variants
+    python scripts/build_site.py readme    # write the tables in README.md, containers/README.md
+                                           # and the README.md of each app with variants
     python scripts/build_site.py build     # build build/site from build/site-source
     python scripts/build_site.py serve     # build the site, serve it at http://127.0.0.1:8000/
 

@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
 
 
 def say(text: str) -> None:
-    """Print to standard error; standard output is reserved for `env`."""
+    """Print to standard error; only the line of `cluster.py env` goes to standard output."""
     sys.stderr.write(text + "\n")
 
 

@@ -178,7 +178,7 @@ class Tree:
 
 
 def check_tests(trees: Sequence[Tree], mutants: Sequence[Mutant]) -> None:
-    """Run the tests of `mutants` without any fault.
+    """Run the tests that belong to `mutants` on the unchanged code, where all of them must pass.
 
     Raises:
         TableError: A test fails.

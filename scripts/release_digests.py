@@ -17,7 +17,10 @@ from trimaran.provenance import digests
 
 
 def main(arguments: list[str]) -> int:
-    """Add the images of all files, and stop at the first file with faults; return the exit code."""
+    """Add the images that the given files list to `containers/digests.yaml`.
+
+    Stop at the first file with faults. Return the exit code.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
     try:

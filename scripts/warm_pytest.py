@@ -2,8 +2,9 @@
 
 This saves time, because importing TensorFlow takes longer than most tests. `WarmPytest` starts this
 script with the interpreter of an environment. For each run of pytest, it writes a line to the
-script: the arguments of `tried` as a JSON object. The script answers with a line: the exit status
-of pytest, or `null` if pytest exceeded the time limit.
+standard input of the script: the arguments of the function `tried` as a JSON object. The script
+answers with a line on its standard output: the exit status of pytest, or `null` if pytest exceeded
+the time limit.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class WarmPytest:
         )
 
     def run(self, **asked: Any) -> int | None:
-        """Let the process call `tried` with the arguments `asked`; return the result.
+        """Call the function `tried` in the started process; return its result.
+
+        `asked` contains the arguments of `tried`.
 
         Raises:
             ChildProcessError: The process has ended.

@@ -17,7 +17,7 @@ from trimaran.recipes import cards
 
 
 def main() -> int:
-    """Write the files, and print their paths."""
+    """Write `work.json` of each app that `trimaran plan` supports; print the paths of the files."""
     root = paths.repository()
     for app in cards.names():
         card = cards.load(app).card

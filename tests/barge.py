@@ -55,7 +55,7 @@ class Barge(Container):
     def push(
         self, built: BuiltImage, to: str, *, login: Path | None, tls: bool, reporter: Reporter
     ) -> None:
-        """Do nothing."""
+        """Pretend to push an image to a registry; nothing is sent."""
 
     def _reference(self, name: str, inputs: str) -> str:
         return str(paths.cache("images", f"{name}-{inputs[:12]}.barge"))

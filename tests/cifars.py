@@ -72,7 +72,11 @@ def array(
 
 
 def batch(entries: Mapping[bytes, bytes]) -> bytes:
-    """Return the pickle of a dict; `entries` map keys to the operations that push their values."""
+    """Return the pickle of a dict.
+
+    `entries` maps each key to the pickle operations (opcodes) that push its value onto the
+    stack.
+    """
     pairs = b"".join(text(key) + value for key, value in entries.items())
     return b"\x80\x02}q\x01(" + pairs + b"u."
 

@@ -35,7 +35,10 @@ def commands(document: str) -> Iterator[list[str]]:
 
 
 def inside(words: list[str]) -> list[str] | None:
-    """Return the command that `words` run inside a container, or None if they run no image."""
+    """Return the part of the command `words` that runs inside a container.
+
+    Return None if `words` contains no image, that is, none of the names in `IMAGES`.
+    """
     at = next((words.index(image) for image in IMAGES if image in words), None)
     return None if at is None else words[at + 1:]
 

@@ -204,7 +204,10 @@ class Run:
 
 
 def _arrays(tree: Any, place: str = "") -> Iterator[tuple[str, int]]:
-    """Yield the key and the number of each array in the state of a checkpoint."""
+    """Yield the key path of each array in the state of a checkpoint, and the array's number.
+
+    The number is the name of the array in the checkpoint file.
+    """
     if isinstance(tree, dict):
         if "$array" in tree:
             yield place, tree["$array"]

@@ -89,7 +89,7 @@ json_texts = st.one_of(st.sampled_from(JSON), st.text(max_size=40), json_values.
 
 
 places = st.integers(0, 10_000)
-"""Numbers that select the value which `spoil` replaces."""
+"""Strategy for the argument `place` of `spoil`, a number that selects the value to replace."""
 
 more_keys = st.none() | words
 """A key that `spoil` adds instead of replacing a value; None: a value is replaced."""

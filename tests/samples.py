@@ -38,7 +38,13 @@ COUNTS: dict[str, int] = GOOD["data"]["fashion-mnist"]["samples"]
 def metrics(
     accuracy: float, steps: int = 3, counts: Mapping[str, int] = COUNTS
 ) -> Iterator[dict[str, Any]]:
-    """Yield the lines of `metrics.jsonl` of a run of GOOD; `counts`: samples of each split."""
+    """Yield the lines of `metrics.jsonl` of a run of the recipe GOOD.
+
+    Args:
+        accuracy: top-1 accuracy after the training, in [0, 1].
+        steps: number of training steps.
+        counts: number of samples of each split.
+    """
     where = {"step": steps, "epoch_num": 1}
     yield {"key": "run_start"}
     yield from ({"key": key, "value": counts[split]}

@@ -1,4 +1,4 @@
-"""Processor architectures of images: names, emulation, and refusals."""
+"""Processor architectures of images: names, emulation, and errors for unsupported ones."""
 
 from __future__ import annotations
 

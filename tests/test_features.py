@@ -29,14 +29,18 @@ ELSEWHERE = {
     "tuned": ("site/docs/guides/tuning.md", "the key `tuned`"),
     "efficiency": ("recipes/resnet-imagenet/gtx1080ti-x4-scaling.yaml", "efficiency: {over: 1"),
 }
-"""Feature that no recipe can use -> another file that uses it, and the text there.
+"""Feature that no recipe uses -> another file that uses it, and a text in that file.
 
-No image is published yet, so no recipe can pin a digest. The key that signs is a user's own.
-`trimaran tune` writes `tuned` on the user's machine. Only the runs of a series state `efficiency`.
+The reasons for some of the features: no image is published yet, so no recipe can pin a
+digest. The key for `signed_by` belongs to a user. `trimaran tune` writes `tuned` on the
+user's machine. `efficiency` occurs only in the single runs of a series.
 """
 
 PER_POINT = "series.points.*."
-"""Prefix of the keys for one run of a series; they are not checked, as any key may occur there."""
+"""Prefix of the recipe keys for one point (run) of a series.
+
+The test does not check these keys, because each of them is also a key of the whole recipe.
+"""
 
 
 def features(node: Mapping[str, Any], values: list[Any], name: str = "") -> Iterator[str]:

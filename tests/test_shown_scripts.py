@@ -29,7 +29,10 @@ def test_the_file_of_a_strategy_is_short(name: str) -> None:
 
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
-    """Return the path of a document; two scripts beside it differ in docstring, import and call."""
+    """Write two scripts, and return the path for a document in the same folder.
+
+    The scripts differ from each other in their docstrings, an import and a call.
+    """
     text = '"""Module {0}."""\n\nimport {0}\n\ndef main():\n    """Do {0}."""\n'
     text += "    begin()\n    fit({0})\n    end()\n"
     for name in ("one", "two"):

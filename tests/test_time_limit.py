@@ -80,7 +80,12 @@ def test_wrong(): assert "Timeout" == "2"
 
 
 def parts(place: Path, *words: str, until: float | None = None) -> tuple[int, str, dict[str, int]]:
-    """Run make targets by `parts.sh`; return exit status, output, target -> seconds left."""
+    """Run make targets by `parts.sh`; return its exit status and output, and target -> deadline.
+
+    A target starts no test after its deadline. `until` is the deadline of all targets
+    together. All deadlines are in seconds from the call of this function; without `until`,
+    there are none.
+    """
     (place / "Makefile").write_text(MAKEFILE)
     environment = {name: text for name, text in os.environ.items() if name != "TEST_UNTIL"}
     now = int(time.time())

@@ -54,7 +54,10 @@ def publish(
     checkout: Path, name: str, *, day: str = "2026-01-02", lap: float = 10, cores: int = 2,
     seed: int = 1, changed: dict[str, Argument] | None = None, **args: Argument,
 ) -> None:
-    """Write a recipe, and evidence of a run of two epochs; `lap`: seconds of the second lap."""
+    """Write a recipe, and evidence of a run of it with two epochs.
+
+    The metric of the time of an epoch has the value `lap`, in seconds, for the second epoch.
+    """
     recipe = variantapp.recipe(checkout, name, **args)
     directory = checkout / f"{name}-{day}-{seed}-{cores}"
     variantapp.leave(directory, recipe, (0.5, 0.6), (99, lap), sent=1e6 * lap, size=1,
@@ -72,7 +75,11 @@ def publish(
 
 @pytest.fixture
 def boats(checkout: Path) -> Path:
-    """Create a checkout with the quickstart, a comparable recipe, and recipes that differ more."""
+    """Create a checkout with evidence of four recipes: the quickstart and three others.
+
+    Two of them differ from the quickstart only in the variant. The third cannot be compared
+    with it, because it also has another value of the option `crew`.
+    """
     (variantapp.write(checkout) / "README.md").write_text(README)
     for seed, lap in ((1, 40), (2, 60)):
         publish(checkout, "cpu-quickstart", lap=lap, seed=seed, crew=3)

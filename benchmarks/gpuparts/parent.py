@@ -22,7 +22,10 @@ from trainkit.atomic import write_json
 GRACE = 5.0
 """Seconds from the time limit of a part of the check until its process is killed."""
 FULL_MINUTES = 8.0
-"""Duration in minutes of a check in which `Part.share` is the time limit of a part."""
+"""Duration in minutes of a check on a GPU in which each part may take `Part.share` seconds.
+
+In a shorter or longer check, these time limits are scaled in proportion.
+"""
 CPU_LEAST, CPU_SHARE = 5.0, 60.0
 """Minimum and maximum time in seconds of a part on a CPU, where imports can be slow."""
 

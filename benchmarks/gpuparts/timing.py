@@ -95,4 +95,4 @@ class OneStep:
         return next(batches)
 
     def finish_step(self, _samples: int, _sums: Any, _rates: dict[str, float]) -> None:
-        """Do nothing; a real session would read the sums of the losses, and wait for the device."""
+        """Do nothing; trainkit's `Session` waits for the device here, and reads the losses."""

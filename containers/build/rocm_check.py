@@ -32,7 +32,10 @@ HINTS = {
 }
 
 PASSING = ("Killed", "No space left on device", "Cannot allocate memory", "out of memory")
-"""Texts in a log that come from a machine that is too small, not from a base image."""
+"""Messages in the log of a compilation for which memory or disk space was insufficient.
+
+Such a failure is not a fault of the base image.
+"""
 
 DISTRIBUTIONS = {"torch": ("torch",), "tensorflow": ("tensorflow-rocm", "tensorflow")}
 """Framework -> names of its Python distribution in images of AMD."""
@@ -138,7 +141,10 @@ def faults(stage: str) -> list[str]:
 
 
 def failure(log: Path) -> str | None:
-    """Return why the compilation failed, or None if the machine was too small for it."""
+    """Return why the compilation failed, according to its log.
+
+    The result is None if the compilation failed because memory or disk space was insufficient.
+    """
     lines = log.read_text(errors="replace").splitlines()
     if any(text in line for line in lines for text in PASSING):
         return None
@@ -147,7 +153,11 @@ def failure(log: Path) -> str | None:
 
 
 def report(stage: str, found: list[str]) -> None:
-    """Print the faults and write them to report.json, if the folder of kept objects is there."""
+    """Print the faults and a hint; write the faults to `report.json` in the folder `KEPT`.
+
+    The build stage keeps compiled objects in `KEPT`. No file is written if this folder is missing
+    or not writable.
+    """
     for fault in found:
         print(f"{stage}: {fault}", file=sys.stderr)
     print(f"way out: {HINTS[stage]}", file=sys.stderr)

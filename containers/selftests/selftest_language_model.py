@@ -36,7 +36,10 @@ def check_tokenizer() -> None:
 
 
 def check_ranks() -> None:
-    """Check that two ranks train a network with divided weights, and one process evaluates it."""
+    """Check a training on two ranks that shard the weights (FSDP), and its evaluation.
+
+    A single process evaluates the trained network. Its loss must be that of the two ranks.
+    """
     with tempfile.TemporaryDirectory() as out:
         data = ["--synthetic", f"--out={out}", "--device=cpu"]
         options = [

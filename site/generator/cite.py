@@ -29,7 +29,7 @@ _HOW = re.compile(
 
 
 _LONG = 600
-"""Smallest time in seconds that is written in minutes."""
+"""Duration of a run in seconds from which a page shows it in minutes, not in seconds."""
 
 
 class Page:

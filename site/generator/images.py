@@ -16,7 +16,10 @@ from trimaran.provenance import digests, sbom
 FOLDER = "images"
 
 STRICT = ("proprietary", "copyleft")
-"""Kinds of licences that the catalogue counts; the page of an image shows all kinds."""
+"""The strictest kinds of licences; the catalogue counts only packages with these kinds.
+
+The page of an image shows all kinds.
+"""
 
 SHORT = 12
 """Number of digits of a digest in the catalogue; the page of an image shows all."""
@@ -66,7 +69,10 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
 
 
 def _strictest(seen: ImageEvidence) -> str:
-    """Return the numbers of packages whose licences are of the kinds `STRICT`, as text."""
+    """Return the number of packages with each kind of licence in `STRICT`, as text.
+
+    Kinds that no package has are omitted.
+    """
     counts = {kind: sum(of.get(kind, 0) for of in seen.licences.values()) for kind in STRICT}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 

@@ -60,10 +60,10 @@ def _measured(pieces: Sequence[Piece[Benchmark]]) -> str:
 
 
 def _pairs(piece: Piece[Benchmark]) -> Iterator[Pair]:
-    """Yield the compared rates of a result of the benchmark.
+    """Yield each measured rate of two ranks in a benchmark result, with two predictions of it.
 
     Raises:
-        UsageError: the result does not state the batch.
+        UsageError: the result does not state the batch size.
     """
     batch = piece.content.settings.get("batch")
     if not isinstance(batch, int):

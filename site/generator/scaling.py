@@ -55,7 +55,7 @@ class Line:
     against: str
 
     def speedup(self, size: Size) -> float:
-        """Return the rate of a size divided by the rate of the first size."""
+        """Return the rate at a size (number of devices) divided by the rate at the size `first`."""
         return size.rate / self.first.rate
 
     def efficiency(self, size: Size) -> float:
@@ -87,7 +87,10 @@ def lines_of(experiment: str, points: Sequence[RecipeStatus]) -> list[Line]:
 
 
 def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
-    """Return the expected rates of recipes: origin of the values -> sizes with their rates."""
+    """Return the expected rates of recipes by their origin, "published" or "measured before".
+
+    Each rate belongs to a size, which is the number of devices.
+    """
     found: dict[str, list[Size]] = {}
     for one in points:
         for number in one.numbers:

@@ -23,7 +23,8 @@ class Sources:
 
     Attributes:
         shelf: all evidence.
-        standings: status of recipes and of points of series, by name.
+        standings: status of each recipe by its name; for a scaling series, the status of each size
+            by the name RECIPE@SIZE.
         images: image definitions, framework images first.
         cards: app cards, by app.
         published: published numbers that are in no recipe.

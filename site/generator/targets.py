@@ -18,7 +18,10 @@ HEAD = ("fact", "value", "mark")
 
 
 def page() -> Page:
-    """Return the page: for each target, a table of facts with their marks, and the sources."""
+    """Return the page: for each target, a table of hardware facts, and their sources.
+
+    The table marks each fact that is assumed or was not checked, and states the reason.
+    """
     known = {name: targets.load(name) for name in targets.names()}
     parts = [
         (name, target.summary, markdown.table(HEAD, _rows(target.hardware)),

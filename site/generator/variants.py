@@ -214,7 +214,8 @@ def readme(app: str, found: Found | None) -> str:
 def adopted(document: str, page: str, app: str, sources: Sources) -> tuple[str, list[Plot]]:
     """Return the README of an app as a page of the site, and the plots of that page.
 
-    In the comparison of the variants, the README shows one picture; the page shows these plots.
+    These plots show the comparison of the app's variants. They replace the one picture that the
+    README has in this comparison.
 
     Args:
         document: text of the README with the links of the page.

@@ -25,8 +25,9 @@ def native() -> Architecture:
 
 
 def ending(architecture: Architecture, mark: str) -> str:
-    """Return the part of a name that states an architecture: `mark` and its name.
+    """Return the part of a file name that states the architecture, such as `.arm64`.
 
-    The part is empty for amd64, because older names do not state the architecture.
+    It is `mark` and the name of the architecture. For amd64, it is empty, because older file
+    names do not state the architecture.
     """
     return "" if architecture == "amd64" else f"{mark}{architecture}"

@@ -117,10 +117,10 @@ class Definitions:
         return list(self.files())
 
     def file_of(self, name: str) -> Path:
-        """Return the file that defines `name`.
+        """Return the path of the file with the definition `name`, such as a recipe or a target.
 
         Raises:
-            UsageError: no file defines `name`; the hint lists similar names.
+            UsageError: no file contains this definition; the hint lists similar names.
         """
         files = self.files()
         if name not in files:

@@ -43,7 +43,13 @@ class Reporter(Protocol):
         """
 
     def step(self, number: int, of: int, title: str) -> AbstractContextManager[None]:
-        """Show the title of step `number` of `of` steps, and its wall time when the block ends."""
+        """Show the title of a step, and at the end of the `with` block its wall time.
+
+        Args:
+            number: number of the step, from 1.
+            of: number of all steps.
+            title: title of the step.
+        """
 
 
 class Silent:

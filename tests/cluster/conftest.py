@@ -1,4 +1,4 @@
-"""Define the fixture `place` for tests of jobs of batch systems."""
+"""Define the fixture `place`: a run directory with a Slurm job, and fake programs on PATH."""
 
 from __future__ import annotations
 

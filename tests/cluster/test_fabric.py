@@ -31,7 +31,10 @@ END
 
 
 def at_place(tmp_path: Path, cluster: Cluster, **variables: str) -> Place:
-    """Create a run directory; its job script sets the given shell variables to the given values."""
+    """Create a run directory, in whose job script some shell variables get other values.
+
+    With these values, a test chooses the devices and libraries that the job looks for.
+    """
     place = make(tmp_path / "p", cluster=cluster)
     text = (place.out / script.SCRIPT).read_text()
     for name, value in variables.items():

@@ -1,4 +1,9 @@
-"""The batch system warns a job once, at any moment: all ranks get the warning, or none starts."""
+"""Test the signal that warns a job of its end, at different moments of the job.
+
+The batch system sends the signal only once. A warning before the time limit reaches all
+ranks, even if they are just being started. If the job gets SIGTERM before the start of the
+ranks, it starts none.
+"""
 
 from __future__ import annotations
 

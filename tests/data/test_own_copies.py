@@ -135,9 +135,10 @@ def test_an_unpacked_file_that_differs_is_refused(
 def test_the_data_set_is_packed_after_the_copy_is_whole(
     contract: AnyContract, copy: Path, tmp_path: Path
 ) -> None:
-    """After the fault in the user's copy is mended, the data set is packed.
+    """A data set is packed once the user has repaired the damaged file in their own copy of it.
 
-    Files that were copied before are kept, like the files of an interrupted download.
+    Files that were copied into the cache before the fault was found are kept there, like the
+    files of an interrupted download.
     """
     inner = unpack(copy, "binary")
     last = (inner / "test_batch.bin").read_bytes()

@@ -85,7 +85,11 @@ def test_of_two_that_differ_both_are_named() -> None:
 
 def pairs(values: dict[str, float], seed: int, slow: dict[frozenset[str], float]) \
         -> dict[tuple[str, str], float]:
-    """Return noisy rates of all pairs of nodes: the slower node's, times the factor in `slow`."""
+    """Return noisy rates of all pairs of nodes.
+
+    Without noise, the rate of a pair is the rate of its slower node in `values`, times the factor
+    of the pair in `slow` (1 if `slow` lacks the pair).
+    """
     draw, names = random.Random(seed), list(values)  # noqa: S311 - no secret
     return {
         (one, other): min(values[one], values[other]) * slow.get(frozenset((one, other)), 1.0)

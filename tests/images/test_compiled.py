@@ -45,11 +45,14 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the launcher."""
+        """The environment variables for the launcher `kept.sh`, with the folder of kept objects."""
         return {**os.environ, "KEPT": str(self.kept)}
 
     def compile(self, *more: str) -> int:
-        """Compile as in a new container, without objects, and return the exit status."""
+        """Compile `a.cc` as in a new container, which has no object files; return the exit status.
+
+        `more` are additional arguments of the compiler.
+        """
         for name in ("a.o", "a.d"):
             (self.work / name).unlink(missing_ok=True)
         return subprocess.run([*self.words, *more], cwd=self.work, env=self.environment,

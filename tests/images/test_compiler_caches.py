@@ -96,7 +96,10 @@ def test_a_folder_that_another_user_could_write_is_not_used(root: Path, there: s
 
 
 def test_a_folder_in_a_group_folder_is_private_too(root: Path) -> None:
-    """Below a folder with the set-group-ID bit, as project folders have, a new folder gets it."""
+    """A new folder inherits the set-group-ID bit of its parent, but counts as private.
+
+    Folders that a project shares often have this bit.
+    """
     (root / "out").mkdir()
     (root / "out").chmod(0o2770)
     assert chosen(root) == (root / "out/.caches", "")

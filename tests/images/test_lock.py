@@ -213,9 +213,10 @@ def test_an_app_image_that_brings_nothing_has_no_locks_to_make(app: definition.I
 def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The app image locks only `brought`; `six`, which that requires, is in the framework image.
+    """The app image locks only the package `brought`, because the framework image has `six`.
 
-    The framework image has locked an older version of `six` than the index offers.
+    `brought` requires `six`. The framework image has locked an older version of `six` than
+    the index offers.
     """
     index = tmp_path / "index"
     make_wheel(index, "brought", requires="six")

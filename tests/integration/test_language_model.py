@@ -50,7 +50,11 @@ def built() -> BuiltImage:
 
 
 def jobs(ranks: int, out: Path) -> Sequence[str]:
-    """Write the layouts for `ranks` ranks to a file; return the command words of the worker."""
+    """Write the layouts to train with `ranks` ranks to a file; return the worker's command line.
+
+    The worker is the script `layout_worker.py` in the container. The command line is a list of
+    words without the interpreter.
+    """
     wanted = [{"layout": layout, "steps": STEPS} for layout in LAYOUTS[ranks].values()]
     (out / "jobs.json").write_text(json.dumps(wanted))
     return ["/worker/layout_worker.py", "/out/jobs.json", "/out/results.json"]

@@ -92,9 +92,10 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """A shell expands a mount option with a variable to the same word that a command has.
+    """A mount option with a shell variable in a script expands to the same word as with its value.
 
-    The verdict of a run in a bundle compares the command with the rendered specification.
+    Otherwise, the verdict of a run from a bundle would find a difference: it compares the
+    command that the script ran with the command that is rendered from the launch specification.
     """
     [_, value] = mount_options([Mount(join(Variable("data"), below), "/data")])
     [_, wanted] = mount_options([Mount(path + below, "/data")])

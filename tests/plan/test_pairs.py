@@ -10,9 +10,10 @@ FAST = 1e9
 """A bandwidth in GB/s at which an exchange takes almost no time."""
 
 ALONE = 1 + step.VARIATION * step.expected_maximum(2)
-"""Factor by which waiting for the slower of two ranks lengthens a step, without any exchange.
+"""Expected computing time of the slower of two ranks, relative to the mean of both ranks.
 
-It is the expected computing time of the slower rank, relative to the mean of both.
+By this factor, waiting for the slower rank lengthens a step, even if the exchange of gradients
+takes no time.
 """
 
 

@@ -61,7 +61,11 @@ def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
     took = series.batch * 32 / series.published[32]
 
     def extra(count: int) -> tuple[float, float]:
-        """Return what prolongs a step on `count` devices: a fraction (variation), and seconds."""
+        """Return by how much a step on `count` devices exceeds its computing time.
+
+        The first value is the fraction of the computing time that the slowest device adds.
+        The second value is the time in seconds that contention with communication adds.
+        """
         nodes = count // series.devices
         inside = (series.devices - 1) / series.devices / within.bandwidth
         outside = (nodes - 1) / nodes / between.bandwidth
@@ -76,8 +80,10 @@ def test_other_points_have_the_ratio_of_their_step_times_to_the_first() -> None:
 
 
 def test_the_work_of_published_networks_is_that_of_their_papers() -> None:
-    """Parameters, and operations of a forward pass: 3.8 G multiplications and additions in
-    arXiv:1512.03385, table 1 (v1.5 has 4.1 G), and 15.5 G in arXiv:1409.1556.
+    """ResNet-50 and VGG-16 have the expected parameters, and operations of a forward pass.
+
+    A multiply-add counts as two operations. ResNet-50 v1.5 has 4.1 G multiply-adds (v1 has
+    3.8 G: arXiv:1512.03385, table 1), and VGG-16 has 15.5 G (arXiv:1409.1556).
     """
     resnet, vgg = (work.network("resnet-imagenet", name) for name in ("resnet50", "vgg16"))
     assert (resnet.parameters, vgg.parameters) == (25_557_032, 138_357_544)

@@ -1,4 +1,8 @@
-"""Tests of licences: SPDX identifiers of unambiguous names, and kinds in summaries."""
+"""Tests of licences: their SPDX identifiers, and the number of packages of each kind.
+
+A name gets an SPDX identifier only if it is unambiguous. Kinds are, for example, permissive and
+copyleft.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,10 @@ SERIES: dict[str, Any] = {
 @pytest.mark.parametrize("full", [1, 3, 4])
 @pytest.mark.parametrize("number", range(1, 25))
 def test_ranks_fill_one_node_after_the_other(full: int, number: int) -> None:
-    """Ranks fill as few nodes as possible, all equally; the test finds this number by trial."""
+    """All ranks are on one node, or fill several nodes completely; other numbers are refused.
+
+    The test finds the smallest possible number of nodes by trial.
+    """
     series = Series.model_validate(SERIES["series"])
     ways = [(nodes, number // nodes) for nodes in range(1, number + 1)
             if number % nodes == 0 and number // nodes <= full]

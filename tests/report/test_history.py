@@ -21,7 +21,7 @@ NAME = "resnet-imagenet/cpu-smoke"
 
 @pytest.fixture
 def judged(recipe: RecipeFile, own_place: Path) -> JudgedRun:
-    """Return a judged run in a container that passes with 95 %."""
+    """Return a judged run in a container; its accuracy of 95 % passes."""
     finish(own_place / "run", recipe, 0.95, image=SIF)
     return run_verdict.judge(own_place / "run")
 

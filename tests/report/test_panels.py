@@ -1,4 +1,4 @@
-"""Tests of the panels (charts) of a report: choice by the app card, gaps, and thinned curves."""
+"""Tests of a report's panels (charts): definition by the app card, gaps, and thinned curves."""
 
 from __future__ import annotations
 

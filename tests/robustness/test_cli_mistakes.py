@@ -45,7 +45,11 @@ def is_helpful(said: str) -> bool:
 
 
 def things(place: Path) -> dict[str, Path]:
-    """Create things that may replace an expected file or folder; return name -> path."""
+    """Create unusual files and folders, such as a broken link; return name -> path.
+
+    The tests give these paths to commands that expect another kind of file or folder. Some of the
+    paths do not exist.
+    """
     (place / "folder").mkdir()
     (place / "binary").write_bytes(bytes(range(256)) * 9)
     (place / "empty").touch()

@@ -1,7 +1,7 @@
 """Damage every kind of file in the cache: the damage is reported, and damaged content is not used.
 
-Each case creates the file, and uses it by the command that a message about the file names. The
-use must have the same result as before the damage.
+Each case creates a file, and has a function that uses the file. The function must return the same
+result after the damage as before.
 """
 
 from __future__ import annotations

@@ -72,7 +72,10 @@ def publish(work: Path, words: list[str]) -> None:
 
 
 def source(folder: Path) -> None:
-    """Write the source of the small site, with the settings of the workflow for the whole site."""
+    """Write the source of a site of two pages, with the configuration of the whole site.
+
+    As in the CI workflow that publishes the site, it includes the menu of versions.
+    """
     shutil.copytree(ROOT / "site/docs/assets", folder / "docs/assets")
     shutil.copytree(ROOT / "site/overrides", folder / "overrides")
     for place in ("index.md", "recipes/index.md"):

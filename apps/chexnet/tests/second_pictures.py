@@ -9,10 +9,10 @@ Box = tuple[float, float, float, float]
 
 
 def cut_out(pixels: np.ndarray, box: Box, size: int) -> np.ndarray:
-    """Return a window of a picture (H, W, C), scaled to (size, size, C) by bilinear interpolation.
+    """Return the window `box` of a picture (H, W, C), scaled bilinearly to (size, size, C).
 
-    The first and last pixels of the result lie on the edges of the box. In the box, 0 and 1 are
-    the centres of the first and last pixels of the picture.
+    The edges in `box` are coordinates: 0 and 1 are the centres of the first and last pixels
+    of the picture. The centres of the first and last pixels of the result lie on these edges.
     """
     top, left, bottom, right = box
     down = np.linspace(top, bottom, size) * (pixels.shape[0] - 1)

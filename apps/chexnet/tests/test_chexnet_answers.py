@@ -212,9 +212,10 @@ def test_others_are_excelled_in_findings_of_the_same_name_only() -> None:
 
 def test_a_map_is_the_features_by_the_mean_slope_of_its_own_finding_where_they_speak_for_it(
 ) -> None:
-    """Logits and maps equal the formulas in NumPy, for a head of two dense layers.
+    """The logits, and the Grad-CAM map of each finding, equal their formulas in NumPy.
 
-    The gradients of such a head differ between positions.
+    The head has two dense layers, so that the gradients of a logit differ between the positions
+    of the features. Therefore the test also checks that a map uses the mean of the gradients.
     """
     given = keras.Input((2, 2, 3))
     hidden = keras.layers.Dense(5, "relu", name="fc1")(keras.layers.Flatten()(given))

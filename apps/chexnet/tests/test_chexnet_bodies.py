@@ -1,4 +1,7 @@
-"""Tests of the networks: inputs of the bodies, MobileNetV2, heads, weight files, Keras's loop."""
+"""Tests of the networks: backbones, heads, weight files, and training by Keras's `fit`.
+
+The tests of the backbones check the normalization of their input, and the outputs of MobileNetV2.
+"""
 
 from __future__ import annotations
 
@@ -217,7 +220,11 @@ def averaging(**options: Any) -> keras.Model:
 
 
 def stand_in() -> SimpleNamespace:
-    """Return a substitute for Keras that builds its networks with `averaging`."""
+    """Return a substitute for Keras whose networks only average the colours of the images.
+
+    Its DenseNet121 and ResNet50 are the function `averaging`; its other attributes are those
+    of Keras.
+    """
     names = ("mixed_precision", "layers", "Input", "Model", "optimizers")
     applications = SimpleNamespace(DenseNet121=averaging, ResNet50=averaging)
     return SimpleNamespace(applications=applications,

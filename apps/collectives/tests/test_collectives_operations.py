@@ -93,10 +93,10 @@ def test_what_arrives_is_what_was_sent(ranks: int) -> None:
 
 
 class MiddleRank(Strategy):
-    """The strategy of rank 1 of three ranks.
+    """A stand-in for the strategy of rank 1 of three ranks, without communication.
 
-    In each exchange, rank 0 contributes the next of `others`, or the value of rank 1 if none is
-    left.
+    `gather` returns the next value of `others` as the value of rank 0, or the value of rank 1
+    if `others` has no more values. The value of rank 2 always equals that of rank 1.
     """
 
     def __init__(self, *others: str | None) -> None:

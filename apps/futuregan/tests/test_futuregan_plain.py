@@ -155,9 +155,10 @@ def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]
 def test_over_ranks_the_deviation_and_its_slopes_are_those_of_all_clips(
     parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deviation and gradients on several ranks equal those of all clips in one process.
+    """On several ranks, the minibatch standard deviation is that of all clips in one process.
 
-    Second-order gradients and ranks with unequal numbers of clips are included.
+    Its first-order and second-order gradients are equal, too. In some cases, the ranks have
+    different numbers of clips.
     """
     alone = VALUES.clone().requires_grad_()
     deviation = alone.sub(alone.mean(0)).square().mean(0).add(1e-8).sqrt().mean()

@@ -145,9 +145,10 @@ class Looking:
 
 
 def trained(strategy: TorchStrategy, stage: GrowthStage, average: bool = True) -> Trained:
-    """Return a training whose moving average is the generator of `plain_future`.
+    """Return a training whose moving average of the generator is `plain_future.generator`.
 
-    If `average` is false, no moving average is used, and this formula is the generator.
+    If `average` is false, the training has no moving average, and `plain_future.generator` is
+    the generator itself.
     """
     def loader(seed: int, training: bool) -> Loader:
         return Loader(Held(5, 32, seed), training=training, seed=1, strategy=strategy, threads=1)

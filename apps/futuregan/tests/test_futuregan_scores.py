@@ -87,9 +87,10 @@ def street(place: int) -> torch.Tensor:
 
 
 def test_sharpness_is_that_of_what_moves_and_not_of_what_stands_still() -> None:
-    """The sharpness depends only on moving regions.
+    """The sharpness of a predicted frame depends only on the regions that move.
 
-    The mean of two futures and a blurred bar are less sharp, although the still stripes are sharp.
+    A bar moves above sharp stripes that stand still. The sharpness is lower if the bar is blurred,
+    or if the frame is the mean of two possible futures, although the stripes stay sharp.
     """
     past, truth = street(4).expand(-1, -1, 2, -1, -1), street(14)
     blurred = truth.clone()

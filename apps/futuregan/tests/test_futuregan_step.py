@@ -1,4 +1,4 @@
-"""A training step matches the reference step: gradients, weights, moving average and sums."""
+"""A training step matches a reference: gradients, weights, moving average, sums of losses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def check(began: Training, found: Training, right: plain.Moved, near: float = 1e
 @pytest.mark.parametrize("loss", ["wgan-gp", "lsgan", "gan"])
 @pytest.mark.parametrize("at", MOMENTS)
 def test_a_step_is_one_by_hand(loss: str, at: tuple[int, int]) -> None:
-    """A step equals one written out by hand; three coloured clips form groups of two and one."""
+    """A training step with three RGB clips equals the reference step.
+
+    The minibatch standard deviation divides the clips into groups of two clips and one clip.
+    """
     settings, (size, fade, rate) = dataclasses.replace(SETTINGS, loss=loss), MOMENTS[at]
     began, found = stepped(settings, at, [3])
     right = plain.step(began, plain.batch([3]), size, fade, rate, judged=True, keep=0.6)

@@ -52,7 +52,11 @@ TO_TWO = {
     "fsdp-pp -> tp": ("fsdp-pp", "tp"), "zero1-pp -> interleaved": ("zero1-pp", "interleaved"),
     "tp-pp-llama -> cp": ("tp-pp-llama", "cp"),
 }
-"""Name of a test case -> (name in `FOUR` that writes a checkpoint, name in `TWO` that loads it)."""
+"""Name of a test case -> (layout that writes a checkpoint, layout that loads it).
+
+The first layout is a key of `FOUR` (four ranks), the second is a key of `TWO` (two
+ranks).
+"""
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # the fixtures train all layouts
 
 

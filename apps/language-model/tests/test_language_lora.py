@@ -1,4 +1,4 @@
-"""A low-rank adaptation trains only its products, in every layout, and can be merged."""
+"""LoRA trains only low-rank matrices, in every layout, and can be merged into the weights."""
 
 from __future__ import annotations
 

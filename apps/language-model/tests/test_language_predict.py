@@ -71,7 +71,11 @@ def plain(network: Network, prompt: list[int], method: Method, number: int) -> l
 def test_prompts_of_different_lengths_are_continued_like_each_alone_without_a_cache(
     name: str, temperature: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long prompts may take several passes, in which short prompts have no further tokens."""
+    """A batch of prompts gets the same continuations as each prompt alone without a cache.
+
+    If a pass reads few tokens (`most`), long prompts take several passes. Short prompts have no
+    tokens left in the later passes.
+    """
     monkeypatch.setattr(sampling, "PASS", most)
     network, method = network_of(name), Method(12, temperature, 30)
     found = continue_prompts(network, PROMPTS, method, first=4)

@@ -150,7 +150,7 @@ def last_state(out: Path) -> dict[str, Any]:
 
 
 def tensors(state: Any) -> Any:
-    """Return a state whose arrays are replaced by tensors."""
+    """Return a copy of a training state in which each NumPy array is replaced by a tensor."""
     if isinstance(state, dict):
         return {key: tensors(item) for key, item in state.items()}
     return tensor_of(state) if isinstance(state, np.ndarray) else state

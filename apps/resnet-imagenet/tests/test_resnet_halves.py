@@ -1,4 +1,7 @@
-"""Test the loss scale of a training in fp16, and a training where one rank works for two."""
+"""Test the loss scale of a training in fp16, and one rank that does the work of two ranks.
+
+The one rank processes the batches of the two ranks as micro-batches, one after the other.
+"""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def read(name: ImageFormat, path: Path, index: Path) -> list[Read | str]:
 
 
 def pairs(found: list[Read | str]) -> list[tuple[int, bytes]]:
-    """Return the class and the image of each record without a fault."""
+    """Return the class and the image of each record without a fault; skip all other results."""
     return [(*one.labels, *one.frames) for one in found if isinstance(one, Read) and not one.fault]
 
 

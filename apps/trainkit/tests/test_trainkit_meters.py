@@ -1,4 +1,7 @@
-"""Tests of the energy meters of described hosts, which the unmodified library zeus reads."""
+"""Tests of the energy meters, with simulated RAPL counters and GPU drivers.
+
+The library zeus, which accesses the counters and drivers, is not modified.
+"""
 
 from __future__ import annotations
 

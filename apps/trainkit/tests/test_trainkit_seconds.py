@@ -81,7 +81,10 @@ class Clock:
 
 
 class Late:
-    """A substitute for a late sum over the ranks: `result` advances the clock by `seconds`."""
+    """A substitute for a sum over the ranks that is still in progress.
+
+    The method `result` waits for the sum: it advances the clock by `seconds`.
+    """
 
     def __init__(self, clock: Clock, seconds: float, values: list[float]) -> None:
         self.clock, self.seconds, self.values = clock, seconds, values

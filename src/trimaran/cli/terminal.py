@@ -230,7 +230,7 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """The time since the start of the operation, in seconds."""
         return time.monotonic() - self.begun
 
     def text(self) -> str:
@@ -269,7 +269,7 @@ class Bars:
         self._heard = time.monotonic()
 
     def detail(self, text: str) -> None:
-        """Show an output line of a child process next to the innermost bar."""
+        """Show an output line of a child process next to the innermost progress bar."""
         if self._open:
             self._open[-1].detail = text.strip()
 

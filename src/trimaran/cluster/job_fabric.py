@@ -36,13 +36,15 @@ class JobFabric:
     contained: tuple[str, ...] = ()
 
     def assignments(self, *, overridden: Collection[str]) -> list[str]:
-        """Return the lines of the script that assign the fabric's variables; [] without a fabric.
+        """Return the lines of the job script that assign the fabric's variables; [] without one.
 
-        `;` separates the items of a list, and a blank separates the words of an item. A library is
-        the item `NAME PATH...`, or `-NAME PATH...` if the library may be missing.
+        In the lists of environment variables and libraries, `;` separates the items:
+        `NAME=VALUE` for a variable, `NAME PATH...` for a library, or `-NAME PATH...` if the
+        library may be missing. In the other lists, a blank separates the items.
 
         Args:
-            overridden: variables that the site file or the recipe sets, which are left out.
+            overridden: environment variables that the site file or the recipe sets, which are
+                left out.
         """
         if self.name is None:
             return []

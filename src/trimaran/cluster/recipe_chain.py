@@ -50,7 +50,10 @@ def check(requests: Sequence[Request]) -> None:
 
 
 def start_step(recipe: RecipeFile, before: RecipeFile) -> int | None:
-    """Return the step of `before` from which `recipe` starts, or None if there is no such step."""
+    """Return the step of the checkpoint of `before` from which `recipe` starts, or None.
+
+    The result is None if `recipe` does not start from a checkpoint of the recipe `before`.
+    """
     asked = recipe.recipe.initial
     name, _, point = before.name.partition("@")
     if asked is None or asked.recipe != name:
@@ -153,7 +156,11 @@ def submit(
 
 
 def _placed(requests: Sequence[Request], cluster: Cluster) -> list[Request]:
-    """Return the requests with their run directories and initial checkpoints."""
+    """Return copies of the requests in which run directory and initial checkpoint are set.
+
+    Each run except the first starts from a checkpoint that the previous run will write. The
+    data sets and the architecture of the cluster are set, too.
+    """
     check(requests)
     folder = several.folder(requests, CHAIN, cluster)
     submission.check_place(folder, cluster)

@@ -92,7 +92,7 @@ class Job:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe."""
+        """The recipe of the run that the job starts."""
         return self.request.recipe.recipe
 
     @property
@@ -127,7 +127,10 @@ class Job:
         return self.started(self.task(self.engine.node(self.built), places))
 
     def started(self, task: LaunchSpec) -> LaunchSpec:
-        """Return `task` with the site file's settings and the command that starts the tasks."""
+        """Return the launch specification `task` with the site file's settings and a task starter.
+
+        The task starter is the command that starts all tasks of the job, such as srun.
+        """
         starts = TOGETHER_STARTER if self.together else self.scheduler.ranks(
             self.shape, self.cluster, str(self.shape.nodes), str(self.shape.tasks)
         )

@@ -24,7 +24,10 @@ TOGETHER: Kind = "together"
 """Kind of a folder whose runs share one job. Its list of runs is `together.json`."""
 
 CHAIN: Kind = "chain"
-"""Kind of a folder whose runs start from each other. Its list of runs is `chain.json`."""
+"""Kind of a folder in which each run starts from the last checkpoint of the previous run.
+
+The folder's list of runs is `chain.json`.
+"""
 
 SEED = "seed"
 """Name of the app's option that `--seeds` sets."""
@@ -36,7 +39,7 @@ class Runs(BaseModel):
     Attributes:
         runs: names of the run directories, in their order.
         script_sha256: hash of the script of the shared job.
-        functions_sha256: hash of the functions file next to the script.
+        functions_sha256: hash of `functions.sh`, the shell functions that the script calls.
     """
 
     runs: list[str] = Field(min_length=1)

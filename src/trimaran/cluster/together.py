@@ -94,7 +94,9 @@ def job_name(folder: Path, scheduler: Scheduler) -> str:
 
 
 def render(members: Sequence[Job], folder: Path) -> str:
-    """Return the script of the shared job, which works in `folder`.
+    """Return the script of the one job that runs the trainings of all `members`.
+
+    The job works in `folder`.
 
     Raises:
         UsageError: the batch system does not support a setting.
@@ -163,7 +165,10 @@ def submit(
 
 
 def _placed(requests: Sequence[Request], folder: Path, cluster: Cluster) -> list[Request]:
-    """Return the requests with their run directories below `folder`."""
+    """Return copies of the requests in which the run directory is set to a folder below `folder`.
+
+    The data sets and the architecture of the cluster are set, too.
+    """
     places = several.places(folder, requests)
     return [
         submission.at_home(replace(request, out=place), cluster)

@@ -64,9 +64,9 @@ def sentences(comparison: Comparison) -> list[str]:
 
 
 _LOUD = ("more than noise", "more than noise within the runs")
-"""Outcomes of a comparison that the text reports in a separate sentence for each group.
+"""Outcomes of a comparison for which each group of runs gets its own sentence in the text.
 
-If several groups have the same other outcome, they share a sentence.
+For any outcome that is not listed here, all groups with this outcome share one sentence.
 """
 
 _OUTCOMES = {

@@ -201,9 +201,10 @@ def _by_recipe(recipe: Recipe | None, used: RecipeRecord, card: Card) -> RunVari
 
 
 def _devices(recipe: Recipe | None, evidence: RunEvidence) -> int | None:
-    """Return the number of devices that computed; None if it cannot be determined.
+    """Return the number of devices that the run used, or None if it cannot be determined.
 
-    It is unknown if the evidence does not contain the number of ranks or their GPUs.
+    It cannot be determined if the evidence lacks the number of ranks. The same holds if the machine
+    has GPUs and `recipe`, which contains the number of GPUs per rank, is None.
     """
     ranks = _ranks(evidence.run.environment)
     if ranks is None or (recipe is None and evidence.run.host.accelerators):

@@ -464,8 +464,8 @@ class LicensedFiles(Licensed, OfFiles):
             reporter: shows progress.
 
         Raises:
-            RunError: `verified` fails, a file is damaged, or the number of samples of a split
-                differs from the contract.
+            RunError: `source` is None, a file is missing, damaged or differs from its published
+                checksum, or the number of samples of a split differs from the contract.
         """
         folder = self.verified(source, reporter)
         listing = self.listing(folder, unpacked, reporter)

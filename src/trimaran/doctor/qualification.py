@@ -292,9 +292,10 @@ def _worst(levels: Sequence[Level]) -> Level:
 
 
 def _against(limit: Limit | None, value: float, quantity: Quantity) -> tuple[str, Level]:
-    """Compare a value with the target's limit.
+    """Compare a measured value with the limits that the target, a hardware description, states.
 
-    Return a text that is appended to the finding, and the level of the finding.
+    Return a text that is appended to the finding, and a level: ok, warn or fail. Without
+    limits, the text is empty and the level is ok.
     """
     if limit is None:
         return "", "ok"

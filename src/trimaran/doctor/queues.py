@@ -154,7 +154,10 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return the queue of LSF by name, and None: the default queue is unknown."""
+    """Return a dict with the queue of LSF in `text`, by its name, and None.
+
+    None means that the default queue is unknown. The dict is empty if `text` contains no queue.
+    """
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:
         return {}, None

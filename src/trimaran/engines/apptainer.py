@@ -104,7 +104,11 @@ class Apptainer(Container):
         return workplace(job.unpacked)
 
     def _building(self, job: Job, folder: Path, wheels: Path) -> Command:
-        """Return the command that builds with spython, which starts Apptainer as `singularity`."""
+        """Return the command that builds the image with spython, a Python client of Apptainer.
+
+        spython starts a program with the name `singularity`. This method therefore creates a link
+        with that name in `folder`, which points to Apptainer.
+        """
         from trimaran.images import render
 
         (folder / "bin").mkdir()
@@ -236,7 +240,11 @@ def workplace(needed: int) -> Iterator[Path]:
 
 
 def build_folders(place: Path) -> tuple[Path, ...]:
-    """Return the folders of a build: the target of the link `tmp` in `place`, and `place`."""
+    """Return the folders of the build in `place`: the folder for unpacking, and `place` itself.
+
+    The folder for unpacking is the target of the link `tmp` in `place`. It is left out if its name
+    does not begin with `SCRATCH`.
+    """
     scratch = (place / "tmp").resolve()
     return (scratch, place) if scratch.name.startswith(SCRATCH) else (place,)
 

@@ -170,9 +170,10 @@ class Container(Engine):
         return f"{unread[0]} is damaged" if unread else None
 
     def planned(self, image: Image) -> BuiltImage:
-        """Return the name and reference of the image that `build` would make, without building.
+        """Return the name and reference of the image that `build` would make, without building it.
 
-        The hash of its inputs does not include the base image, whose digest is not yet known.
+        The reference contains a hash of the inputs of the image, here without the base image,
+        whose digest is not yet known.
         """
         content = definition.content_of(image)
         reference = self._reference(image.name, content)

@@ -297,7 +297,10 @@ def _is_touched(path: Path, since: int) -> bool:
 
 
 class _Bare(venv.EnvBuilder):
-    """A builder of a virtual environment whose files do not contain the environment's own path."""
+    """A builder of virtual environments; no file that it writes contains the environment's path.
+
+    Therefore the folder of the environment can be renamed afterwards.
+    """
 
     def create_configuration(self, context: SimpleNamespace) -> None:
         """Write `pyvenv.cfg` without the line `command`, which contains the environment's path."""

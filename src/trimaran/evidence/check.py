@@ -113,7 +113,8 @@ def check(path: Path, today: dt.date, names: Sequence[str], known: frozenset[str
         path: the file.
         today: the date that determines whether the evidence is stale.
         names: names of users and hosts that must not occur; see `privacy.names_here`.
-        known: hashes of older files without a hash; see `content.listed`.
+        known: the SHA-256 of the older evidence files, which do not contain their own hash; see
+            `content.listed`.
     """
     try:
         raw = _read(path)

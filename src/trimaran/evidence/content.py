@@ -38,7 +38,10 @@ def sealed(content: Mapping[str, object]) -> dict[str, object]:
 
 
 def listed() -> frozenset[str]:
-    """Return the SHA-256 of each file that was published before evidence contained a hash."""
+    """Return the SHA-256 of each older evidence file, which does not contain its own hash.
+
+    The hashes are read from the file `LISTED`; without this file, the set is empty.
+    """
     path = paths.repository() / RESULTS / LISTED
     if not path.is_file():
         return frozenset()

@@ -114,8 +114,8 @@ class Python(strict.Model):
 
     Attributes:
         version: minor version of the interpreter in the image, for which wheels are chosen.
-        elsewhere: wheels that are not on PyPI, for `version` and for the host engine's versions,
-            and for each architecture.
+        elsewhere: wheels that are not on PyPI, for each architecture and version of Python. The
+            versions are `version`, and those supported by runs without a container (engine `host`).
         base: interpreter in a vendor's base image; its packages remain importable.
         remove: shell patterns of files in site-packages that a running image does not need; the
             build fails if a pattern matches no file.

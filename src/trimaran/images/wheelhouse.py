@@ -282,7 +282,11 @@ def chosen(image: Image) -> list[Item]:
 
 
 def _read_choice(known: Path, wanted: list[lock.Locked]) -> list[Item]:
-    """Return the wheels in the file `known`; raise ValueError if they do not fit `wanted`."""
+    """Return the wheels that were chosen earlier and stored in the file `known`.
+
+    Raises:
+        ValueError: The file is damaged, or a wheel does not match its locked package in `wanted`.
+    """
     items = _ITEMS.validate_json(known.read_bytes())
     for item, entry in zip(items, wanted, strict=True):
         name, *_ = parse_wheel_filename(item.filename)

@@ -137,9 +137,9 @@ def _storages() -> dict[str, type[Storage]]:
 
 
 def _kept(kind: Kind, folder: str, used: Callable[[Path], bool]) -> Iterator[Holding]:
-    """Yield the complete items and the leftovers of builds in the `folder` of the cache.
+    """Yield the items in a folder of the cache: complete and damaged ones, leftovers of builds.
 
-    `used` returns whether the definitions need a path.
+    A complete item is `in use` if `used` returns true for its path, otherwise `superseded`.
     """
     for path in sorted(paths.cache(folder).glob("*")):
         if not _is_scratch(path) and not _is_damaged(path):

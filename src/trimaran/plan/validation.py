@@ -113,7 +113,7 @@ class Compared:
 
 
 def load() -> list[Series]:
-    """Return the published series that `series.yaml` lists."""
+    """Return the scaling series in `series.yaml`: published rates or speed-ups by device count."""
     return strict.load(_File, FILE).series
 
 

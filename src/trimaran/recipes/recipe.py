@@ -101,7 +101,10 @@ class Initial(strict.Model):
 
     @property
     def files(self) -> dict[str, str]:
-        """The possible initial checkpoints: file name -> step and recipe as text."""
+        """The checkpoints of `recipe` from which a training can start: file name -> description.
+
+        A description consists of the step and the recipe, such as `step 500 of app/name`.
+        """
         steps = {f"@{point}": step for point, step in self.steps.items()}
         return {
             f"step-{step:08d}.npz": f"step {step} of {self.recipe}{point}"

@@ -16,7 +16,7 @@ from trimaran.report.run_evidence import Machine, RunEvidence
 from trimaran.verdict.metrics import Row
 
 RESULTS = "site/results"
-"""Path of the folder with evidence in a checkout, in the package and in folders of the user."""
+"""Path of the evidence folder, relative to a checkout, the package or a user's own folder."""
 
 MOST = 12
 """Maximum number of earlier runs in a report, which shows the newest runs."""
@@ -83,7 +83,8 @@ def standing(row: Row, card: Card, host: HostFacts, earlier: Earlier) -> str | N
 
     Args:
         row: the metric of this run.
-        card: the card of the app.
+        card: the content of the app's `app.yaml`, which states whether a metric is
+            hardware-bound.
         host: facts of the machine of this run.
         earlier: the earlier runs.
     """

@@ -18,9 +18,10 @@ LARGEST = 1e30
 """Limit of the absolute values that are drawn; larger values would make all others invisible."""
 
 MARKED = 30
-"""Maximum number of points of a line that is drawn with markers.
+"""Maximum number of points of a line on which each point is drawn with a marker.
 
-Without a marker, a single point would be invisible.
+Lines with more points have no markers. A line of a single point needs its marker to be
+visible.
 """
 
 DECADE = 10.0

@@ -150,9 +150,10 @@ def fault(told: RunVariant, used: RecipeRecord, rows: Sequence[Row]) -> str | No
 
 
 def _options_fault(told: Mapping[str, Argument], app: str) -> str | None:
-    """Return why no verb of the app accepts an option value in `told`, the variant in evidence.
+    """Return why a value in `told` is invalid for its option, or None if there is no such value.
 
-    Return None if there is no such value.
+    `told` contains the options of the variant in the evidence. A value is invalid if every command
+    of the app that has the option refuses the value.
     """
     verbs = _verbs(app).values()
     for name, value in told.items():

@@ -70,7 +70,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Library:
-    """A shared library of a profile.
+    """A shared library with which a job uses a fabric, the fast network of a cluster.
 
     Attributes:
         name: file name of the library, by which programs load it.

@@ -47,9 +47,9 @@ def submitted_files(job: JobRecord) -> dict[str, str]:
 
 
 class End(BaseModel):
-    """The end of one start of a run by a batch system.
+    """How a run ended after one of its starts by a batch system.
 
-    `step` is the training step of the newest checkpoint at the end; 0 means no checkpoint.
+    `step` is the training step of the newest checkpoint at that time; 0 means no checkpoint.
     """
 
     ended: AwareDatetime

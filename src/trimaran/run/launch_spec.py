@@ -147,9 +147,10 @@ def launcher(recipe: Recipe) -> list[str]:
 
 
 def _path(text: Text) -> str:
-    """Return `text`, a word of the command that contains a path on this machine or in a container.
+    """Return `text`, a word of the command with a path on this machine or in a container.
 
-    Raise UsageError if it contains shell variables, as in a script for a run without a container.
+    Raise UsageError if `text` contains shell variables. They occur if a script is written for a
+    run without a container, which is not supported.
     """
     if not isinstance(text, str):
         raise UsageError("a script can only contain a run in a container",

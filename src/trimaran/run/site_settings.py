@@ -155,9 +155,9 @@ def _binds(name: str, value: str) -> Iterator[tuple[str, str]]:
 
 
 def _shows_a_place(bind: tuple[str, str]) -> bool:
-    """Return whether a bind leaves all of the image's folders visible.
+    """Return whether a bind (source, target) hides none of the image's folders.
 
-    A bind below /dev must have the same path on the host and in the container.
+    For a target below /dev, return instead whether source and target are the same path.
     """
     source, target = bind
     if target.startswith(DEVICES) and ".." not in target:

@@ -27,9 +27,10 @@ from trimaran.tune.space import Configuration, Space, Value
 from trimaran.verdict import metrics
 
 TRIALS_AT_LEAST = 30
-"""Number of runs, including the confirmation, for which the time of a tuning must be sufficient.
+"""Number of runs that should fit into the time limit of a tuning.
 
-The training time of a run follows from this number and the time of the tuning.
+The runs are the trials of the search, and the runs that confirm the fastest configuration. The
+training time of a trial is computed from this number and the time limit.
 """
 
 SHORTEST, LONGEST = 3.0, 60.0

@@ -25,7 +25,7 @@ from trimaran.data.packing import pictures
 
 
 def pixels(content: bytes) -> np.ndarray:
-    """Return the stored pixels of a picture, without applying its tags."""
+    """Return the pixels of a picture as they are stored, without applying EXIF orientation."""
     with Image.open(io.BytesIO(content)) as image:
         return np.asarray(image)
 

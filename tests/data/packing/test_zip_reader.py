@@ -1,4 +1,4 @@
-"""Images in the folders of a zip file: the folder gives the label, and the content the split."""
+"""Images in a zip file: the folder gives the label, and a hash of the image file the split."""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def crop_and_resize(image: tf.Tensor, boxes: tf.Tensor, size: int) -> tf.Tensor:
 
 
 def random_window(draws: tf.Tensor) -> tf.Tensor:
-    """Return a random window for an augmented image as a box, which may be mirrored.
+    """Return the box of a random window of an image, to augment the training data.
+
+    In half of the cases, left and right of the box are exchanged, which mirrors the window.
 
     Args:
         draws: random numbers in 0..1 for the mirroring, the side, and the vertical and horizontal

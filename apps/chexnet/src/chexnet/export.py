@@ -127,9 +127,10 @@ def about(model: Restored) -> dict[str, Any]:
 
 @contextmanager
 def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Export the network as ONNX; yield the export as a function, which is then compared.
+    """Export the network as ONNX; yield a function that runs the exported network.
 
-    If the `with` block raises no error, the content is written to the file `to`.
+    In the `with` block, the caller compares this function with the original network. If the block
+    raises no error, the export is written to the file `to`.
     """
     import onnxruntime
     import tf2onnx
@@ -149,9 +150,10 @@ def onnx_file(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
 
 @contextmanager
 def saved_model(to: Path, model: Restored, logits: Any) -> Iterator[Answer]:
-    """Export the network as a SavedModel; yield the export as a function, which is compared.
+    """Export the network as a SavedModel; yield a function that runs the exported network.
 
-    If the `with` block raises no error, the folder of the SavedModel is renamed to `to`.
+    In the `with` block, the caller compares this function with the original network. If the
+    block raises no error, the folder of the SavedModel is renamed to `to`.
     """
     module = tf.Module()
     parts = (model.network.body, model.network.head)

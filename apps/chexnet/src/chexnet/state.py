@@ -118,7 +118,9 @@ class Trained:
     def own_state(self) -> dict[str, Any]:
         """Return the entry `about`, which this app adds to a checkpoint.
 
-        It describes the network and its data, and has the learning rate for `--initial-rate`.
+        It describes the network and its data, and records the current learning rate of the head.
+        A training that starts from the checkpoint with `--initial-rate` uses this rate instead of
+        `--base-lr`.
         """
         return {"about": {
             "model": self.network.name, "size": self.settings.size,

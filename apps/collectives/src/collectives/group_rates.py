@@ -93,7 +93,10 @@ def _connect(strategy: TorchStrategy, own: list[int]) -> dist.ProcessGroup | Non
 
 
 class _Member:
-    """This rank as a member of its group; a rank without a group waits for the other ranks."""
+    """The part of this rank in the measurement of an all-reduce in disjoint groups of ranks.
+
+    A rank that is in no group performs no all-reduce; it only waits for the other ranks.
+    """
 
     def __init__(
         self, strategy: TorchStrategy, groups: Groups, own: list[int] | None,

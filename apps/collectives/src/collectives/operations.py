@@ -17,7 +17,7 @@ from collectives.patterns import Tile
 WINDOW = 64
 """Messages that are under way before the receiver confirms them, as in osu_bw and osu_bibw."""
 WINDOW_BYTES = 64 << 20
-"""Maximum size in bytes of a window of more than two messages; two large messages suffice."""
+"""Maximum total size of the messages in a window, in bytes; a window of two may be larger."""
 
 ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""

@@ -25,7 +25,10 @@ PERIOD = 251
 A tile is a sequence of numbers; a block of a buffer consists of repetitions of its tile.
 """
 LEVELS = 4
-"""Largest number that one rank adds to a sum over the ranks; the smallest is usually 1."""
+"""Largest number that a rank contributes to a sum over the ranks.
+
+The smallest is 1. With many ranks, it is 0 at some positions, so that the sum stays exact.
+"""
 POISON = -1
 """Value in a buffer before it receives a result; no result contains it."""
 PART = 1 << 18

@@ -247,9 +247,10 @@ class Training:
         return torch.stack([zero, losses.sum(), zero, zero, errors.sum()]).detach().double()
 
     def backward(self, name: str, loss: Tensor) -> None:
-        """Add the gradients of a loss to the weights of one network that the current level uses.
+        """Compute the gradients of a loss; add them to `.grad` of the weights of one network.
 
-        `name` is "generator" or "discriminator".
+        Only the weights that the network uses at the current level (resolution) get
+        gradients. `name` is "generator" or "discriminator".
         """
         network = self.generator if name == "generator" else self.discriminator
         level = self.data.shape.level(self.growth.phase(self.session.progress.epoch).size)

@@ -53,7 +53,11 @@ class Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class Feature(MinibatchStddev):
-    """A stand-in for the minibatch standard deviation, which has no weights and no groups."""
+    """A stand-in for the layer that appends the minibatch standard deviation as a feature.
+
+    It appends a copy of the first feature instead, so that it needs no groups of clips. Neither
+    layer has weights.
+    """
 
     def __init__(self) -> None:
         nn.Module.__init__(self)

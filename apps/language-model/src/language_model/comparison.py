@@ -43,7 +43,10 @@ class Yardsticks:
     training_bytes: int
 
     def scores(self, bits_per_byte: float) -> dict[str, float]:
-        """Return the bits per byte of each baseline, and the margin by which a network needs fewer.
+        """Return the bits per byte of each baseline, and the margin of the network over it.
+
+        The margin is the bits per byte of the baseline minus those of the network; it is
+        positive if the network is better.
 
         Args:
             bits_per_byte: bits per byte of the network.

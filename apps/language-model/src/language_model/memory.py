@@ -304,10 +304,10 @@ def in_flight(layout: Layout, rank: int) -> list[int]:
 
 
 def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
-    """Yield how many of the first `total` passes of an interleaved schedule each stage makes.
+    """Yield how many of the first `total` forward passes of a rank each of its stages makes.
 
-    A stage makes the passes of `depth` micro-batches, one for each rank of the pipeline, before the
-    next stage of the rank begins.
+    In an interleaved schedule, a rank of the pipeline has several stages, which take turns. In each
+    turn, a stage makes the passes of `depth` micro-batches; `depth` is the number of ranks.
     """
     rounds, rest = divmod(total, stages * depth)
     for stage in range(stages):

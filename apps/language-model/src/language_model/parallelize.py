@@ -105,10 +105,11 @@ def split_weights(stage: Decoder, mesh: DeviceMesh, layout: Layout) -> None:
 
 
 def split_tensors(stage: Decoder, mesh: DeviceMesh) -> None:
-    """Divide the weight matrices over the tensor ranks, and the sequence between the matrices.
+    """Divide the weight matrices and the sequence over the tensor ranks.
 
-    The columns of the first and the rows of the second matrix of a layer are divided, so that each
-    rank has some heads or some hidden units. A layer gathers its input along the sequence, and
+    In an attention or feed-forward layer, the columns of the first matrices and the rows of the
+    last matrix are divided, so that each rank has some heads or some hidden units. Outside these
+    layers, each rank has a part of the sequence: a layer gathers its input along the sequence, and
     scatters the sums of its output along the sequence.
     """
     columns, rows = ColwiseParallel, partial(RowwiseParallel, output_layouts=Shard(1))

@@ -47,7 +47,7 @@ class LossScale:
             self.factor, self.good = self.factor * 2, 0
 
     def state_dict(self) -> dict[str, float]:
-        """Return the factor and the number of good steps."""
+        """Return the loss scale, and the number of steps without overflow since its last change."""
         return {"factor": self.factor, "good": self.good}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:

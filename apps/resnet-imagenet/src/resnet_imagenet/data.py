@@ -87,7 +87,7 @@ class Making:
         return DRAWS if self.options.training else 0
 
     def at(self, epoch: int) -> Making:
-        """Return the conversion with the image size of `epoch`."""
+        """Return a copy of this converter of images with the image size of `epoch`."""
         size = self.sizes.at(epoch) if self.sizes else self.to.size
         return dataclasses.replace(self, to=dataclasses.replace(self.to, size=size))
 

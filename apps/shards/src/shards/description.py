@@ -161,7 +161,7 @@ class TextFacts:
 
     @property
     def faults(self) -> list[Fault]:
-        """The faults of properties that contradict each other."""
+        """A fault for each property of the text that contradicts another property."""
         found = []
         largest = largest_vocabulary(self.token)
         if self.vocabulary > largest:

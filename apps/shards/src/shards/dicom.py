@@ -153,7 +153,11 @@ def _is_signed(dataset: Any) -> bool:
 
 
 def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
-    """Apply the modality table (or scale), then the window; return the values, (Rows, Columns)."""
+    """Return the grey values of a DICOM image for display, (Rows, Columns).
+
+    The modality table (or rescale slope and intercept) is applied to the stored values, then
+    the VOI (values of interest) table or the window.
+    """
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 
     with decoding(lambda error: ValueError(f"its window or tables cannot be applied: {error}")):
@@ -187,7 +191,10 @@ def _text(dataset: Any, keyword: str) -> str:
 
 
 def _number(dataset: Any, keyword: str) -> float:
-    """Return the number in the element `keyword`; if a file has several windows, use the first."""
+    """Return the number in the element `keyword` of a DICOM file.
+
+    If a file has several display windows, return the number of the first window.
+    """
     from pydicom.multival import MultiValue
 
     try:

@@ -21,7 +21,11 @@ Source: libavutil/display.h of FFmpeg.
 """
 
 _NEAR = 1 / 1024
-"""Tolerance of the entries of the matrix: some writers compute sines of right angles inexactly."""
+"""Tolerance for the entries of a display matrix, after conversion from fixed point.
+
+The entries are sines and cosines of right angles. Some programs that write videos compute
+the sines inexactly.
+"""
 
 _TURNS = {
     (1, 0, 0, 1): None,

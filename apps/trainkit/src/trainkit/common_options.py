@@ -224,10 +224,11 @@ class PlotSettings:
     )
 
     def check(self) -> None:
-        """Raise ArgumentError if an option is missing, or the picture already exists.
+        """Raise ArgumentError if an option is missing, or the picture `to` cannot be written.
 
         Raises:
-            ArgumentError: an option is missing, or the picture cannot be written.
+            ArgumentError: `out` is missing, or `to` is missing for several runs, or the file `to`
+                already exists, cannot be created, or has an unknown file name extension.
         """
         if not self.out:
             raise ArgumentError("plot needs --out RUN [RUN ...]", code="argument-missing")

@@ -81,7 +81,12 @@ class Gpu:
 
 @dataclass
 class Found:
-    """The meters that a rank can read; for each kind of device without such meters, the reason."""
+    """The energy meters that a rank can read.
+
+    Attributes:
+        meters: the readable meters.
+        not_readable: kind of device whose meters cannot be read -> reason.
+    """
 
     meters: list[Meter] = field(default_factory=list)
     not_readable: dict[Kind, str] = field(default_factory=dict)

@@ -53,7 +53,7 @@ class Piece:
 
 
 class File(TypedDict):
-    """The name, size in bytes and SHA-256 of a file of pieces."""
+    """The name, size in bytes and SHA-256 of a file that contains pieces of arrays."""
 
     name: str
     bytes: int

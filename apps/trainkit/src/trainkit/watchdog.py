@@ -52,9 +52,10 @@ class Watchdog:
         rank: this rank.
         size: ranks of the training.
         folder: folder of the files in which ranks describe their activity.
-        patience: seconds without progress after which the rank ends; multiplied by `SLOW` during a
-            slow activity of any rank. The hang is reported after `patience` seconds at the latest.
-            If `patience` is 0, ranks are not watched.
+        patience: seconds without progress after which this rank ends; during a slow activity of
+            any rank, it ends after `SLOW` times as many seconds. In both cases, a message about
+            the hang is printed after `patience` seconds or earlier. If `patience` is 0, ranks are
+            not watched.
         end: function that ends the process with an exit status, even if its main thread hangs.
         clock: monotonic clock, in seconds.
         subject: word for the activity of the job, such as training, for the message at the end.

@@ -18,7 +18,10 @@ CPU = torch.device("cpu")
 
 
 class OtherRank(TorchStrategy):
-    """One of two ranks; for each `gather`, the other rank returns the value of `other`."""
+    """The strategy of one of two ranks; `gather` returns its own value and `other`.
+
+    The attribute `other` is the value that the second rank contributes.
+    """
 
     other = True
 

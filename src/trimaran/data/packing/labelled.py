@@ -47,10 +47,11 @@ _ROWS = 1 << 16  # rows between two updates of the progress bar
 
 
 def classes_of(text: str) -> list[str]:
-    """Return the names in the argument of `--classes`, such as `Mass|Edema`.
+    """Return the class names in the argument of `--classes`, such as `Mass|Edema`.
 
     Raises:
-        UsageError: a name is empty or occurs twice, or the only name contains another separator.
+        UsageError: a name is empty or occurs twice, or there is no `|`, but another separator,
+            such as a comma.
     """
     names = [name.strip() for name in text.split(SEPARATOR)]
     if not all(names) or len(set(names)) < len(names):

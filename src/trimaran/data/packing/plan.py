@@ -99,7 +99,7 @@ class Job:
 class Done(strict.Model):
     """The record of a finished shard.
 
-    It is stored, without `stem`, in the file `.packing/STEM.json` ("note").
+    It is stored, without `stem`, in the JSON file `.packing/STEM.json`, the note of the shard.
 
     Attributes:
         stem: name of the shard.

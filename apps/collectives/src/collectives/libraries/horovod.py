@@ -84,7 +84,10 @@ class Horovod(Library):
         }[operation.name])
 
     def facts(self) -> dict[str, Any]:
-        """Return the version of Horovod, the libraries of its build, and the number of tensors."""
+        """Return the version of Horovod, the libraries it was built with, and `fusion_tensors`.
+
+        `fusion_tensors` is the number of tensors into which the buffer of an all-reduce is divided.
+        """
         import horovod
 
         hvd = self._hvd

@@ -149,7 +149,10 @@ def _positions(path: Path, text: str, samples: int, kind: Kind, encoding: str) -
 
 
 def _of_images(lines: list[str], kind: Kind, encoding: str) -> Positions:
-    """Return the positions from index lines of images, which all have the same extensions."""
+    """Return the positions of all files in a tar file of images, from the lines of its index.
+
+    Each line lists the files of one image; the file extensions must be the same in all lines.
+    """
     wanted = [encoding] if kind.labels == "none" else [encoding, "cls"]
     if not lines:
         nothing = np.empty((0, 2), np.int64)

@@ -41,7 +41,12 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share of one record, `number`, with the random numbers `draws[row]`."""
+        """Return a share that contains only one record.
+
+        Args:
+            row: row of `draws` with the random numbers of the record.
+            number: record number.
+        """
         return Share(np.array([number]), self.draws[row : row + 1])
 
 
@@ -84,7 +89,10 @@ class Making(Protocol[Made]):
         ...
 
     def at(self, epoch: int) -> Making[Made]:
-        """Return the converter for `epoch`; the image size, for example, may depend on it."""
+        """Return the object that converts records to batches in `epoch`.
+
+        For example, the size of the images may depend on the epoch.
+        """
         ...
 
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:

@@ -50,7 +50,7 @@ class Sums:
         self._values, self._total = tf.stack([tf.cast(v, tf.float64) for v in values]), total
 
     def result(self) -> list[float]:
-        """Wait for the step, and return its sums over all ranks."""
+        """Wait for the step; return the sums of its losses and stop requests over all ranks."""
         own: list[float] = self._values.numpy().tolist()
         return own if self._total is None else self._total(own)
 
@@ -90,21 +90,23 @@ class Ordered:
 
 
 class FitSession(keras.callbacks.Callback):  # type: ignore[misc]
-    """The session of a training by `model.fit`: logs, checkpoints, evaluation, and signals.
+    """The session of a training with Keras: logs, checkpoints, evaluation, and signals.
 
-    The model's `train_step` must return a dict. For each loss (each key of
+    The training calls `model.fit`, or has its own loop, which calls `steps` and `finish_step`.
+
+    For `model.fit`, the model's `train_step` must return a dict. For each loss (each key of
     `journal.Words.losses`), the dict contains the sum over the images of this replica. For the key
-    `STOPPING`, it contains the value of `model.stopping()`.
+    `STOPPING`, it contains the value of `model.stopping()`, a function that `set_model` adds.
 
     Args:
-        session: the session.
+        session: the session of the run, without Keras.
         plan: the batches of the training.
         evaluate: function that evaluates, and returns None if a signal interrupted it.
         rate: function that returns the learning rate.
-        total: function that adds the sums of the ranks; None if Keras adds the sums of all
-            replicas.
-        stopped: function that returns whether any rank received a signal, for a loop without
-            `model.fit`; by default, the session's flag of this rank is used.
+        total: for `model.fit`: function that adds the sums of the ranks; None if Keras adds the
+            sums of all replicas.
+        stopped: for a loop without `model.fit`: function that returns whether any rank received a
+            signal. By default, only signals to this rank count.
     """
 
     _supports_tf_logs = True  # otherwise Keras waits for the results of each step

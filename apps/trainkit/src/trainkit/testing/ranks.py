@@ -67,9 +67,10 @@ class RankContract(Fixtures):
     def test_one_rank_goes_on_with_the_work_of_two(
         self, strategy: str, program: Program, alone: Path, tmp_path: Path
     ) -> None:
-        """Assert that one rank resumes a training of two ranks, with the results of one process.
+        """Assert that one rank can resume a training that two ranks began.
 
-        The test is skipped for an app without the option `--ranks`.
+        The losses and weights must equal those of an uninterrupted training in one process. The
+        test is skipped for an app without the option `--ranks`.
         """
         if "ranks" not in self.app.options["train"]:
             pytest.skip("the app is not elastic")

@@ -66,7 +66,10 @@ def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
 
 
 def _place(tensor: Tensor) -> Place:
-    """Return the place of this rank's piece of `tensor`, without the list of ranks that hold it."""
+    """Return offsets and shape of this rank's piece of `tensor`, and the shape of the whole.
+
+    The ranks that hold the piece are not determined here: `holders` keeps its default.
+    """
     whole = tuple(tensor.shape)
     if not isinstance(tensor, DTensor):
         return Place(whole, (0,) * tensor.ndim, whole)

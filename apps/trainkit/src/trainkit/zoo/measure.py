@@ -30,7 +30,7 @@ ORDERS = {"cpu": (512, 1024, 2048, 4096), "gpu": (4096, 8192, 16384)}
 CEILING_SECONDS = 1.0
 """Minimum time, in seconds, for which the product of matrices of each size is repeated."""
 CEILING_REPETITIONS = 3
-"""Minimum number of measured products of each order."""
+"""Minimum number of timed products of two square matrices, for each size of the matrices."""
 STATUS = Path("/proc/self/status")
 """File with the field VmData: the memory of this process that RLIMIT_DATA limits; see proc(5)."""
 OUT_OF_MEMORY = "memory-insufficient"

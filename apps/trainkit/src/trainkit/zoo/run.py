@@ -41,7 +41,7 @@ class Opener:
     settings: Any
 
     def __call__(self) -> Framework:
-        """Return the framework on its device."""
+        """Return the app's `Framework`, for the device and precision that `settings` select."""
         framework: Framework = importlib.import_module(self.module).open_framework(self.settings)
         return framework
 
