@@ -77,8 +77,8 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
     """Return the plan of the benchmark: the programs to measure, and the rates to compare.
 
     In each case (model, sequence length, batch size), training with the app is compared with a
-    plain PyTorch loop, the upper bound and, if requested, transformers. The app's loader of
-    packed text is compared with copies of arrays in memory.
+    plain PyTorch loop, the upper bound, and transformers (option `--transformers`). With
+    `--loader`, the app's loader of packed text is compared with copies of arrays in memory.
     """
     environment, notes = machine.our_environment(os.environ)
     contestants.app_options(environment, APP)

@@ -16,7 +16,7 @@ from trimaran.provenance import digests, sbom
 FOLDER = "images"
 
 STRICT = ("proprietary", "copyleft")
-"""The strictest kinds of licences; the catalogue counts only packages with these kinds.
+"""The strictest kinds of licences; the catalogue counts only packages with such licences.
 
 The page of an image shows all kinds.
 """

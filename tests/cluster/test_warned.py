@@ -1,7 +1,7 @@
 """Test the signal that warns a job of its end, at different moments of the job.
 
-The batch system sends the signal only once. A warning before the time limit reaches all
-ranks, even if they are just being started. If the job gets SIGTERM before the start of the
+The batch system sends the signal only once. All ranks get a warning that the time limit is
+near, even if they are just being started. If the job gets SIGTERM before the start of the
 ranks, it starts none.
 """
 

@@ -11,7 +11,7 @@ import yaml
 
 import tinyapp
 from refusals import refused
-from trimaran import architectures
+from trimaran import architectures, publishing
 from trimaran.architectures import Architecture
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
@@ -188,6 +188,22 @@ def test_a_training_that_fails_stops_the_publication(
     [request] = asked
     assert request.image.architecture == "arm64"
     assert request.pinned == built.digest, "the training is in this very image"
+
+
+def test_an_image_above_its_size_limit_is_not_published(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = definition.load(tinyapp.APP_IMAGE).model_copy(update={"max_megabytes": 1})
+    built = pipeline.BuiltImage(
+        image.name, "apptainer", "x.sif", DIGESTS["amd64"], "0" * 64, 2_000_000)
+    contents = type("Contents", (), {"largest": lambda self, count: []})()
+    monkeypatch.setattr(publishing.registry, "connect", lambda *_, **__: None)
+    monkeypatch.setattr(publishing.selection, "select", lambda _: APPTAINER)
+    monkeypatch.setattr(publishing, "_tested", lambda *_: built)
+    monkeypatch.setattr(publishing.size_limit.image_contents, "of", lambda *_: contents)
+    order = publishing.Order("registry.example/x", False, ["sif"], None, str, project, Site())
+    with refused("image-too-large", image.name, kind=BuildError):
+        publishing.publish(image, [architectures.native()], order, Silent())
 
 
 def request_for(engine: Any, wanted: Sequence[Architecture]) -> pipeline.Request:

@@ -36,7 +36,9 @@ class JobFabric:
     contained: tuple[str, ...] = ()
 
     def assignments(self, *, overridden: Collection[str]) -> list[str]:
-        """Return the lines of the job script that assign the fabric's variables; [] without one.
+        """Return the lines that assign the fabric's variables in the job script.
+
+        Return [] without a fabric.
 
         In the lists of environment variables and libraries, `;` separates the items:
         `NAME=VALUE` for a variable, `NAME PATH...` for a library, or `-NAME PATH...` if the

@@ -18,7 +18,7 @@ from trimaran.files import write_atomic
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.images.emulation import require_processor
-from trimaran.provenance import digests, registry, sbom, signing
+from trimaran.provenance import digests, registry, sbom, signing, size_limit
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms
 from trimaran.provenance.registry.api import Client
@@ -74,7 +74,8 @@ def publish(
     Raises:
         UsageError: No registry is configured.
         BuildError: An architecture can be neither run nor emulated, an image or its self-test or
-            training fails, or the registry fails or has another image under a tag.
+            training fails, a SIF is larger than its limit, or the registry fails or has another
+            image under a tag.
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for architecture in architectures:
@@ -84,6 +85,8 @@ def publish(
     for architecture in architectures:
         model = definition.on(image, architecture)
         ready = [_tested(model, engine, client, order, reporter) for engine in engines]
+        for engine, built in zip(engines, ready, strict=True):
+            size_limit.require(engine, model, built)
         _train(model, engines[0], ready[0], order.site, reporter)
         for engine, built in zip(engines, ready, strict=True):
             one = registry.upload(forms.of(engine), client, model, built, reporter)

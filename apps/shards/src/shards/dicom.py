@@ -156,7 +156,7 @@ def _shown(stored: NDArray[np.int64], dataset: Any) -> NDArray[np.float64]:
     """Return the grey values of a DICOM image for display, (Rows, Columns).
 
     The modality table (or rescale slope and intercept) is applied to the stored values, then
-    the VOI (values of interest) table or the window.
+    the VOI (value of interest) table or the window.
     """
     from pydicom.pixels.processing import apply_modality_lut, apply_voi_lut
 

@@ -66,7 +66,7 @@ def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
 
 
 def _place(tensor: Tensor) -> Place:
-    """Return offsets and shape of this rank's piece of `tensor`, and the shape of the whole.
+    """Return the shape of `tensor`, and offsets and shape of the piece that this rank holds.
 
     The ranks that hold the piece are not determined here: `holders` keeps its default.
     """
