@@ -43,10 +43,10 @@ class Yardsticks:
     training_bytes: int
 
     def scores(self, bits_per_byte: float) -> dict[str, float]:
-        """Return the bits per byte of each baseline, and the margin of the network over it.
+        """Return the bits per byte of each baseline, and the margin by which the network is better.
 
         The margin is the bits per byte of the baseline minus those of the network; it is
-        positive if the network is better.
+        negative if the network is worse.
 
         Args:
             bits_per_byte: bits per byte of the network.
