@@ -67,7 +67,15 @@ def frames(folder: Path, split: str, stride: int | None) -> Tensor:
 
 
 def train(network: nn.Module, given: Tensor, rate: float, batch: int, seconds: float) -> int:
-    """Train on random batches of the clips `given` for `seconds`; return the number of steps."""
+    """Train for some seconds on random batches of clips; return the number of steps.
+
+    Args:
+        network: the network, which predicts the frames after the first `PAST` frames of a clip.
+        given: the clips, (n, 3, T, H, W).
+        rate: learning rate at the start; it falls linearly to 2 % of this value.
+        batch: clips per batch.
+        seconds: duration of the training.
+    """
     optimizer = torch.optim.Adam(network.parameters(), rate, betas=(0.9, 0.99))
     begun, steps = time.perf_counter(), 0
     while (passed := (time.perf_counter() - begun) / seconds) < 1:

@@ -149,7 +149,15 @@ def document(root: Path) -> dict[str, Any]:
 
 
 def source(root: Path, kind: str, archive: bytes) -> dict[str, Any]:
-    """Write `archive` below `root`; return the entry for it under `sources` in the contract."""
+    """Write a .tar.gz archive into the folder `root`; return its entry for a data contract.
+
+    The entry is an element of the contract's list `sources`.
+
+    Args:
+        root: the folder.
+        kind: the CIFAR-10 format of the files in the archive, `binary` or `python`.
+        archive: the bytes of the archive.
+    """
     path = f"cifar-10-{kind}.tar.gz"
     (root / path).write_bytes(archive)
     end = ".bin" if kind == "binary" else ""

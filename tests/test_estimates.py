@@ -14,7 +14,10 @@ APP = paths.repository() / "apps/language-model"
 
 
 def expected() -> dict[str, list[str]]:
-    """Return name of a recipe -> arguments of `estimate` for its training."""
+    """Return the arguments of `estimate` for each training recipe of the language model.
+
+    The result maps the name of a recipe (`NAME@POINT` for a run of a series) to the arguments.
+    """
     known = json.loads((APP / "options.json").read_text())["verbs"]["estimate"]["options"]
     return {
         name if point is None else f"{name}@{point}": estimates.arguments(recipe, known)

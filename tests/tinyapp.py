@@ -166,7 +166,11 @@ def instead(checkout: Path, app: str, image: str) -> None:
 
 
 def build(checkout: Path, sources: Path, cache: Path) -> None:
-    """Fill an empty `checkout`, build the image of the app and pack the data, all in `cache`."""
+    """Write a small app, its image definition, data contract and recipe into the empty `checkout`.
+
+    The files of the data set are written into the folder `sources`. Then the image is built with
+    Apptainer, and the data set is downloaded and packed; both use the cache folder `cache`.
+    """
     for folder in ("recipes/targets", "recipes/data", "containers", "apps"):
         (checkout / folder).mkdir(parents=True)
     target = "recipes/targets/cpu-2core.yaml"

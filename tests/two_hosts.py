@@ -74,7 +74,11 @@ def main() -> int:
 
 
 def variables(rank: int) -> dict[str, str]:
-    """Return the variables of a launcher, for the process and for Apptainer's containers."""
+    """Return the environment variables with which process `rank` connects to the other process.
+
+    Each variable is also returned with the prefix `APPTAINERENV_`, with which Apptainer sets it in
+    containers.
+    """
     found = {
         "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
         "MASTER_ADDR": HOSTS[0], "MASTER_PORT": PORT, "GLOO_SOCKET_IFNAME": "eth0",

@@ -89,7 +89,11 @@ def leave(
     *, sent: float | None = None, size: int | None = None,
     changed: dict[str, Argument] | None = None,
 ) -> Path:
-    """Create a completed run; `scores` and `laps` have one value for each epoch of 100 s."""
+    """Create a completed run, whose epochs take 100 s each.
+
+    `scores` and `laps` are the values of the metrics `score` and `lap`, one for each epoch; None
+    for an epoch without the value.
+    """
     changed = changed or {}
     record = run_directory.start(
         directory, of, changed, SIF, [DATA], launch(of, changed, SIF))

@@ -227,8 +227,8 @@ def read() -> AllEvidence:
 def _add(shelf: AllEvidence, path: Path, unhashed: frozenset[str]) -> None:
     """Read one file, and add it to the evidence of the kind that its folder determines.
 
-    Older evidence of runs contains no hash. `unhashed` lists the hashes of such files, which must
-    not change.
+    Older files with evidence of runs do not contain a hash of their content. Therefore `unhashed`
+    lists the SHA-256 of each such file, so that a change of the file is noticed.
     """
     kind, *rest = path.relative_to(paths.repository() / RESULTS).parts[:-1] or ("",)
     if kind == "benchmarks" and not rest:

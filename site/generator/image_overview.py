@@ -159,7 +159,7 @@ def _content(image: Image) -> str:
 
 
 def _files() -> dict[Path, str]:
-    """Return the two generated files: path -> text."""
+    """Return the generated texts of `graph.svg` and `README.md` in `containers`: path -> text."""
     paths.refuse_installed(paths.repository())
     folder = paths.repository() / "containers"
     images = definition.every()

@@ -109,7 +109,11 @@ def _curves(
 
 
 def accuracies(one: RecipeStatus, metric: str) -> Plot:
-    """Return a plot of final values: a row for each list of changed arguments, a dot per run."""
+    """Return a plot of the values of `metric` in the runs of a recipe, with a dot for each run.
+
+    Runs that change the recipe's arguments in the same way, apart from neutral options such as
+    the seed, share a row.
+    """
     found = [(label_of(one, piece), piece, row.measured or 0.0) for piece in one.runs
              if (row := piece.content.row(metric)) is not None]
     labels: dict[str, list[Dot]] = {}

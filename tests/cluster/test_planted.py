@@ -102,9 +102,10 @@ def test_a_link_within_the_run_is_its_own_business(place: Place) -> None:
 def test_a_link_that_comes_while_the_nodes_are_looked_at_is_replaced(
     place: Place, precious: Path
 ) -> None:
-    """If a link is planted while the job checks its nodes, the job replaces it.
+    """If a link appears at the path of a job's file while the job checks its nodes, it is replaced.
 
-    Another user can predict the names of the files `.step` and `link-NNNN.end.json`.
+    Another user could create the link, because the names of the files, such as `.step` and
+    `link-NNNN.end.json`, are predictable.
     """
     names = " ".join(("job/.step", "job/link-0001.end.json", "job/.end.part"))
     write_program(place.root / "bin/srun", SRUN.replace(

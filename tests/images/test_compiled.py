@@ -65,7 +65,7 @@ class Stage:
 
     @property
     def objects(self) -> list[Path]:
-        """The kept objects."""
+        """The tar archives in the folder of kept objects, each with one object file."""
         return list(self.kept.glob("*.tar"))
 
 

@@ -63,7 +63,10 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
 
 
 def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:
-    """Write one wheel into the cache; return its lock entry, with the SHA-256 of b"content"."""
+    """Write a wheel file into the cache; return a list with its lock entry.
+
+    The SHA-256 in the entry is that of b"content", so another `cache_content` is a damaged file.
+    """
     sha = hashlib.sha256(b"content").hexdigest()
     item = wheelhouse.Item("wheels", "six-1.17.0-py2.py3-none-any.whl", sha, None, ())
     item.kept.parent.mkdir(parents=True)

@@ -1,4 +1,7 @@
-"""Run apps that the tool does not name, from a folder of definitions, up to the verdict."""
+"""Run apps that only a folder of definitions (`tests/toys`) describes, and check the verdicts.
+
+The source code of Trimaran does not name these apps.
+"""
 
 from __future__ import annotations
 

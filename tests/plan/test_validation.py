@@ -35,8 +35,9 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 def test_the_first_point_comes_out_again() -> None:
     """The prediction for the first size of a series equals the published rate.
 
-    The reason is that the model takes the computing time of a step from the first size. The first
-    size of this series is 32 devices, so its step time also includes communication.
+    The model solves for the computing time of one device with which the predicted step at the
+    first size takes the published time. This step also includes communication, because the first
+    size of this series is 32 devices.
     """
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     took = series.batch * 32 / series.published[32]

@@ -12,7 +12,10 @@ METRIC = CARD.metrics["throughput"].model_copy(update={"factor": 2.0})
 
 
 def events(*rates: float | str, every: int = 10, ms: int = 500) -> list[Event]:
-    """Return a log of the throughputs `rates`, one per `every` steps and per `ms` milliseconds."""
+    """Return a log of the throughputs `rates`.
+
+    Successive events are `every` steps and `ms` milliseconds apart.
+    """
     return [Event(1000 + number * ms, "throughput", rate, {"step": number * every})
             for number, rate in enumerate(rates, 1)]
 

@@ -55,9 +55,9 @@ def test_a_long_prediction_goes_on_from_the_frames_made_last(frames: int, fade: 
 
 @pytest.fixture
 def formula(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the generator of each checkpoint by the formula of `plain_future`.
+    """Replace the generator of each checkpoint by the formula in `plain_future`.
 
-    The formula uses every second frame.
+    The generator counts as trained on clips of every second frame of a sequence (`every=2`).
     """
     model = plain_future.restored(every=2)
     monkeypatch.setattr(restore, "open_generator", lambda *_: model)

@@ -86,7 +86,10 @@ def test_scores_are_those_of_all_images_on_any_number_of_ranks(
 
 
 def test_the_images_tell_top_1_and_top_5_from_their_neighbours() -> None:
-    """Some classes have rank 1, 2, 5 or 6 among the logits, so top-4 and top-5 accuracy differ."""
+    """For some images, the correct class has rank 1 among the logits; for others, rank 2, 5 or 6.
+
+    Therefore, top-1 accuracy differs from top-2, and top-5 accuracy from top-4 and top-6.
+    """
     assert {0, 1, 4, 5} <= set(places_and_losses(trained_a_little())[0])
 
 

@@ -1,4 +1,8 @@
-"""Compare the windows with a second implementation of the published rule, without arrays."""
+"""Test crop windows: the parts of images that the network gets.
+
+A second implementation of the rule in torchvision's documentation computes the random windows
+with plain numbers instead of arrays; both results must be equal.
+"""
 
 import math
 

@@ -53,7 +53,11 @@ class MadeUp:
         self.clock = clock
 
     def product(self, order: int) -> Step:
-        """Return a matrix product that runs at the rate in `SPEED`."""
+        """Return a step that pretends to multiply two matrices with `order` rows and columns.
+
+        It computes nothing, but advances the clock by the time that follows from the rate in
+        `SPEED`.
+        """
         return self.clock.step(2 * order**3 / SPEED[order])
 
     def network(self, name: str) -> Network:

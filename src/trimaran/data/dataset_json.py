@@ -150,7 +150,10 @@ def unpinned(contract: AnyContract, dataset: Dataset, digest: str) -> list[str]:
 
 
 def is_made_from(contract: AnyContract, dataset: Dataset) -> bool:
-    """Return True if the data set was made from exactly the files of the contract."""
+    """Return True if the data set was made from exactly the files that the data contract lists.
+
+    The names and the SHA-256 hashes of the files are compared.
+    """
     contents = (
         {name: content.sha256 for name, content in contract.files.items()}
         if isinstance(contract, Contract) else {}

@@ -365,7 +365,12 @@ def _objects_of(job: Job, reporter: Reporter) -> Iterator[None]:
 
 
 def _check_report(job: Job, error: BuildError, reporter: Reporter) -> None:
-    """Warn why the image is built without Horovod; raise an error if it cannot be built at all."""
+    """Warn that the image is built without Horovod, with the reasons why Horovod fails.
+
+    Raises:
+        BuildError: the base image is not supported at all; or the build failed for another reason,
+            and `error` is raised again.
+    """
     from trimaran.images import compiled
 
     found = compiled.report(job.compiled) if job.compiled and job.horovod == "yes" else None

@@ -364,7 +364,10 @@ class Recipe(strict.Model):
             yield from (((*place, index), expected) for index, expected in enumerate(table))
 
     def expectation_faults(self, card: Card) -> dict[Location, str]:
-        """Return the faults in the expectations of the recipe and its points: key path -> fault."""
+        """Return the faults in the expected results of the recipe: key path -> fault.
+
+        The expected results of all runs of a series are included.
+        """
         found: dict[Location, str] = {}
         for at, expected in self.expectations():
             key, problem = expected.fault(self.app, card)

@@ -1,4 +1,4 @@
-"""Targets: the hardware facts of the nodes for which expectations are valid."""
+"""Targets: the hardware of the nodes for which the expected results of recipes are valid."""
 
 from __future__ import annotations
 

@@ -225,7 +225,8 @@ class RunEvidence(strict.Model):
         run: the run, without private facts.
         verdict: the verdict of the run.
         curves: the curves of the run.
-        variant: values per epoch, if the app has variants.
+        variant: the variant of the app that the run used, with the metrics by which variants are
+            compared; None if the app has no variants.
         sha256: hash of all other keys (`evidence/content.py`); None in older evidence.
     """
 

@@ -86,7 +86,10 @@ class Fault:
 
 
 def fill(buffer: Tensor, tiles: Sequence[Tile]) -> None:
-    """Fill each block of `buffer` by repeating its tile; without tiles, write `POISON`."""
+    """Divide `buffer` into one block for each tile, and fill each block by repeating its tile.
+
+    If `tiles` is empty, all elements of `buffer` are set to `POISON`.
+    """
     if not tiles:
         buffer.fill_(POISON)
     for _, part, values in _parts(buffer, tiles):

@@ -121,7 +121,11 @@ class Activations:
 
     @property
     def mask(self) -> float:
-        """The bytes of a token's mask; 0 if `masked` is false and there is one context rank."""
+        """The bytes of the attention mask for one token.
+
+        The value is 0 if no explicit mask is needed: if `masked` is false, and context parallelism
+        does not divide the sequences.
+        """
         explicit = self.masked or self.layout.context > 1
         return self.sequence * self.product if explicit else 0.0
 

@@ -60,7 +60,10 @@ class Lora:
 
 
 def adapt(stage: nn.Module, blocks: nn.Module, lora: Lora) -> None:
-    """Freeze all weights of a stage, and add the trained products to the layers of its blocks."""
+    """Freeze all weights of a stage, and add the matrices A and B to each linear layer in `blocks`.
+
+    A and B are trained; the layer adds their scaled product, applied to its input, to its output.
+    """
     stage.requires_grad_(False)
     for layer in blocks.modules():
         if isinstance(layer, nn.Linear):

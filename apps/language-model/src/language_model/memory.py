@@ -75,7 +75,7 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The largest number of bytes that exist at one of the four moments of a step."""
+        """The peak memory of the rank in a step, in bytes: the largest value in `moments`."""
         return max(self.moments.values())
 
     @property

@@ -124,8 +124,9 @@ class Decoder(nn.Module):
 
     Attributes:
         run: function that calls a block; activation checkpointing replaces it.
-        gather: see `Around`; a division of the sequences sets it.
-        cache: see `Around`; a prediction sets it.
+        gather: function that joins the keys or values of all parts of a sequence; None without
+            context parallelism.
+        cache: keys and values of the tokens of earlier passes; None outside of a prediction.
     """
 
     def __init__(

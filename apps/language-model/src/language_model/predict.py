@@ -146,7 +146,9 @@ def show(
 def described(
     prompt: str, given: list[int], written: list[int], words: Tokenizer, end: int
 ) -> dict[str, Any]:
-    """Return prompt, whole text, number of added tokens, and whether the text ends, by name.
+    """Return a dict that describes a continued prompt, for the output of the command.
+
+    It contains the prompt, the whole text, the number of added tokens, and whether the text ended.
 
     Args:
         prompt: the prompt.

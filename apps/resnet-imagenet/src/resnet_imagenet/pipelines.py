@@ -82,8 +82,8 @@ def pipeline(
     Args:
         to: the preprocessing.
         source: iterator over batches. A batch consists of a list of n encoded images, their labels
-            (n, 1) and, for training, their draws (n, DRAWS). The images are not copied and must
-            stay in memory.
+            (n, 1) and, for training, the random numbers of their augmentation (n, DRAWS). The
+            images are not copied and must stay in memory.
         options: device, threads, augmentation.
         batch: largest value of n.
     """

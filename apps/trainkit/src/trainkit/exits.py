@@ -149,7 +149,10 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return the exit code of a command that ends with `error`; 1 for a defect."""
+    """Return the exit code of a command that ends with `error`.
+
+    The exit code is 1 if the error is not an expected failure, but a bug of the program.
+    """
     failure = expected(error)
     return DEFECT if failure is None else int(failure.exit_code)
 

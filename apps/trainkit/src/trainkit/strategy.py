@@ -32,7 +32,8 @@ class Strategy:
 
     Attributes:
         name: name of the strategy, as in `--strategy`.
-        pending: maximum number of steps whose sums are not complete when the next step starts.
+        pending: maximum number of steps whose losses are not yet summed over the ranks when the
+            next step starts.
         ranks: numbers of this process in the job and on its node.
         communicating: seconds spent waiting for gradients of other ranks so far, without the
             communication that overlapped with the backward pass.

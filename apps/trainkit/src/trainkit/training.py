@@ -81,7 +81,10 @@ class Training(Protocol):
         ...
 
     def own_state(self) -> Mapping[str, Any]:
-        """Return the entries that the app adds to a checkpoint, besides parts and progress."""
+        """Return the entries that the app adds to a checkpoint.
+
+        They are saved in addition to the result of `parts` and the progress of the training.
+        """
         ...
 
     def own_result(self) -> Mapping[str, Any]:

@@ -39,7 +39,10 @@ class FilesSplit(Counted):
 
 
 class Cifar(OfArrays):
-    """The data contract of colour images with one class each in the binary files of CIFAR-10."""
+    """The data contract of colour images with one class each, in CIFAR-10's binary format.
+
+    A data contract describes a data set: its sources, its files with their hashes, and its splits.
+    """
 
     reader: Literal["cifar"]
     classes: list[str] = Field(min_length=2, max_length=256)

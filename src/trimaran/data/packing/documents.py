@@ -128,7 +128,8 @@ class Text:
         """Return the document; if it is empty or not text, the returned document has a `fault`.
 
         Args:
-            name: the file, or the index of the dictionary.
+            name: name of the file with the document; for a dictionary in the dictd format, name of
+                its index file.
             place: the file that contains the document, and the position in it, for messages.
             start: position of the document in that file, in bytes.
             found: the bytes of the document, or of the JSON line that contains it.

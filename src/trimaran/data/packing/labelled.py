@@ -32,7 +32,10 @@ COLUMNS = ("file", "classes")
 PATIENT = "patient"
 SEPARATOR = "|"
 _OTHERS = ";,\t\n\u00a6\uff5c\uff1b\uff0c\u3001"
-"""Wrong separators of class names, which many tables contain; class names rarely contain them."""
+"""Characters that many tables use instead of `|` to separate class names.
+
+Class names rarely contain such a character, so it indicates a wrong separator.
+"""
 
 _PERHAPS = re.compile(r"[/&+:\s]")
 """Characters that may separate class names, but may also be part of a class name.

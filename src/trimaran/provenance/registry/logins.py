@@ -183,7 +183,11 @@ class Authorization(AuthBase):
         self.value: str | None = None
 
     def __call__(self, request: Any) -> Any:
-        """Add the header from the last challenge, and a hook that answers the next challenge."""
+        """Add authorization to a request to the registry.
+
+        If an earlier challenge of the registry was answered, its answer is set as the header
+        `Authorization`. A hook answers the challenge in the response, if there is one.
+        """
         if self.value:
             request.headers["Authorization"] = self.value
         request.register_hook("response", self._answer)
