@@ -82,7 +82,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def plan(options: argparse.Namespace, _folder: Path) -> Plan:
-    """Return the benchmark's plan: for each network, compare all strategies with one process."""
+    """Return the plan of the benchmark.
+
+    For each network, the plan compares the training rates of all strategies with the rate of a
+    single process on all cores.
+    """
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2", "TF_USE_LEGACY_KERAS": "1"}
     contestants.app_options(environment, APP)
     contestants.imported(environment, "horovod.tensorflow.keras")

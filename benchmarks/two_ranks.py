@@ -154,7 +154,10 @@ def beside(one: Contestant, cores: Sequence[int]) -> Contestant:
 
 
 def link(environment: Mapping[str, str]) -> Contestant:
-    """Return the contestant that measures an all-reduce of 32 MiB by two ranks, in GB/s."""
+    """Return the contestant (measured command) that measures the bandwidth between two ranks.
+
+    It is the bus bandwidth of an all-reduce of 32 MiB, in GB/s.
+    """
 
     def argv(folder: Path) -> list[str]:
         return [sys.executable, *contestants.TWO_RANKS, "-m", "collectives", "measure", "--device",

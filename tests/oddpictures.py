@@ -23,9 +23,11 @@ class Case(NamedTuple):
 
     Attributes:
         content: the bytes of the file.
-        pixels: pixels of the upright image, (H, W) or (H, W, 3); None: reading the file must fail.
+        pixels: pixels of the upright image, (H, W) or (H, W, 3); None: reading the file must
+            fail.
         says: pattern of the error message.
-        plain: whether every decoder can read the unchanged file.
+        plain: whether every decoder reads these pixels from the file, so that the packer keeps
+            the file; otherwise, the packer encodes the image again.
         near: largest allowed difference of a pixel value, for JPEG.
     """
 

@@ -37,8 +37,9 @@ def situation(node: NodeFacts, **more: Any) -> Situation:
 
     Args:
         node: the facts of the node.
-        more: fields of `Situation`; and `resources`, `args` and `env`, which are added to those of
-            the recipe, and `target_node`, which is added to the facts of the target.
+        more: `resources`, `args` and `env` are added to those of the recipe, and `target_node`
+            is added to the node facts of the target; any other argument sets a field of
+            `Situation`.
     """
     file = library.load("resnet-imagenet/cpu-quickstart")
     old = file.recipe

@@ -21,7 +21,10 @@ REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f4
 
 @pytest.fixture
 def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Simulate amd64; return the path, not yet a file, where Linux registers an arm64 emulator."""
+    """Simulate an amd64 machine; return the path at which Linux registers an arm64 emulator.
+
+    No file exists at this path yet.
+    """
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(emulation, "BINFMT", tmp_path)
     return tmp_path / "qemu-aarch64"

@@ -27,7 +27,11 @@ FULL_MINUTES = 8.0
 In a shorter or longer check, these time limits are scaled in proportion.
 """
 CPU_LEAST, CPU_SHARE = 5.0, 60.0
-"""Minimum and maximum time in seconds of a part on a CPU, where imports can be slow."""
+"""Smallest and largest time limit in seconds for a part of the check on a CPU.
+
+A part is not started if the remaining time minus `GRACE` is below the smallest limit. The
+largest limit allows for slow imports.
+"""
 
 
 class Check:

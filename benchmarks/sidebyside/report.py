@@ -168,7 +168,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def markers(name: str) -> tuple[str, str]:
-    """Return the first and last line around the tables of benchmark `name` in a Markdown file."""
+    """Return the marker lines that enclose the tables of benchmark `name` in a Markdown file."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 

@@ -34,7 +34,7 @@ NOTHING = "No published runs to compare yet."
 """Text that the README of an app has in place of the comparison, as long as no run is published."""
 
 PICTURE = "variants.svg"
-"""Name of the picture in the folder of the app."""
+"""File name of the plot that compares the variants of an app, in the folder of the app."""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def test_the_command_in_the_record_is_that_of_the_ranks(tmp_path: Path) -> None:
 def test_what_the_users_environment_says_to_apptainer_reaches_no_rank(tmp_path: Path) -> None:
     """Variables such as APPTAINER_BIND in the user's environment do not affect the ranks.
 
-    `Place.start` sets them in the environment of the job.
+    In the tests, `Place.start` starts each job with such variables in its environment.
     """
     place = make(tmp_path / "p")
     code, said = place.run()

@@ -304,7 +304,11 @@ ANSWERS = {
     ("lsf", "bjobs", "Job <6> is not found"): False,
     ("lsf", "bjobs", "LSF is down. Please wait ..."): True,
 }
-"""Batch system, its command, and the answer about a job -> whether the job's copies are kept."""
+"""(Batch system, its status command, the command's output) -> whether copies are kept.
+
+The output is about an earlier job, which has left copies of its files on the disk of the
+node. These copies are removed only if the output says that this job has ended.
+"""
 
 
 @pytest.mark.parametrize(("scheduler", "program", "answer"), ANSWERS)

@@ -45,7 +45,7 @@ def trainings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainings:
 
 
 def ends(run: Path) -> list[int]:
-    """Return the exit status of each start of a run by a job."""
+    """Return the exit statuses of all ended executions of a run, the oldest first."""
     return [link.end.exit_status for link in job_chain.read(run) if link.end]
 
 

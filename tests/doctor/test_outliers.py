@@ -13,8 +13,8 @@ from trimaran.doctor import outliers
 NOISE = 0.015
 """Largest relative noise of a value.
 
-Even if the MAD (median absolute deviation) is twice as large, a deviation of 20 % has a score above
-3.5, the limit for outliers.
+Even if the median absolute deviation (MAD) is twice this noise, a value that deviates by
+20 % has a score above 3.5, the limit for outliers.
 """
 SEEDS = st.integers(0, 1 << 30)
 

@@ -54,9 +54,10 @@ def test_gradients_that_are_complete_first_are_hidden() -> None:
 
 
 def test_what_does_not_fit_into_the_backward_pass_is_exposed() -> None:
-    """Only the part of an exchange that ends after the backward pass prolongs the step.
+    """An exchange prolongs the step only by the time that it takes after the backward pass.
 
-    The exchange takes 10 s, and begins after 1/3 + 2/3 x 1/10 of the step.
+    The computation takes about 1 s: 1/3 of it is the forward pass, and 2/3 are the backward
+    pass. The exchange takes about 11 s, and begins after 1/10 of the backward pass.
     """
     wire = Wire(1e7, 0)
     found = predict(network((0, 9), (LARGE, 1)), 1.0, Layout(2, 1, None, wire))

@@ -110,7 +110,10 @@ def test_evidence_has_no_address_and_no_key(name: str, value: str, private: bool
 
 
 def finish(directory: Path, recipe: RecipeFile, facts: SiteSettings) -> None:
-    """Make the directory of a run in a container that met the expectations of the recipe."""
+    """Create the directory of a completed run that met the expectations of its recipe.
+
+    The record of the run contains the container image `SIF` and the site settings `facts`.
+    """
     spec = launch(recipe, {}, SIF, site=facts)
     record = run_directory.start(directory, recipe, {}, SIF, [DATA], spec, site=facts)
     [use] = recipe.recipe.data.values()

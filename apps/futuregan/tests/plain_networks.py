@@ -120,9 +120,11 @@ def generated(
 
 
 def deviations(values: Values, group: int) -> Values:
-    """Return for each clip the mean standard deviation of the features in its group, (clips,).
+    """Return for each clip the mean standard deviation of its group, (clips,).
 
-    A group has at most `group` clips; the sizes of two groups differ by at most 1.
+    For each element of the features, the standard deviation is computed over the clips of a
+    group. The mean over all elements is the value of each clip in the group. A group has at
+    most `group` clips; the sizes of two groups differ by at most 1.
     """
     groups = np.array_split(values, max(1, math.ceil(len(values) / group)))
     return np.concatenate([

@@ -95,7 +95,10 @@ def _twice(layouts: dict[str, dict[str, Any]], folder: Path) -> list[dict[str, A
 
 @pytest.fixture(scope="module")
 def four(place: Path) -> dict[str, Result]:
-    """Return name -> result on four ranks; a name with a `*` stands for the resumed training."""
+    """Return name of a training -> its result on four ranks.
+
+    `NAME*` is the second part of the training `NAME`, resumed from a checkpoint.
+    """
     names = [*FOUR, *(f"{name}*" for name in FOUR)]
     return dict(zip(names, train(4, _twice(FOUR, place / "four"), place / "four"), strict=True))
 

@@ -316,7 +316,10 @@ class Drifting(Timed):
 
 
 class Behind(Ranks3):
-    """Ranks with different weights at the end: after step 5, rank 0 sends its digest of step 4."""
+    """Simulated ranks with different weights at the end of the training.
+
+    After step 5, rank 0 sends the other ranks the digest of its weights after step 4.
+    """
 
     def share(self, value: Any) -> Any:
         return value.replace(" 5", " 4") if isinstance(value, str) else value

@@ -255,8 +255,9 @@ def cancel(site: Site, run: RunDirectory) -> None:
     """Cancel the job of a submitted run; its checkpoints stay.
 
     `trimaran resume` continues the run. For a scaling series or a folder of several runs, all
-    queued and running jobs are cancelled. A job that several trainings share ends for all of them.
-    Copies that ended jobs of the run left on this machine's own disk are removed.
+    queued and running jobs are cancelled. A job that several trainings share ends for all of
+    them. If no job is queued or running, the command removes the copies of images and data that
+    ended jobs of the run have left on the local disk of this machine.
 
     Example: trimaran cancel runs/resnet-imagenet/cpu-2node-smoke/20261121-120000
     """

@@ -1,4 +1,7 @@
-"""Folders of several submitted runs, which share one job or start from each other."""
+"""Folders that contain several submitted runs: runs that share one job, or a chain of runs.
+
+In a chain, each run starts from the last checkpoint of the previous run.
+"""
 
 from __future__ import annotations
 

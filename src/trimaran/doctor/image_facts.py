@@ -52,9 +52,11 @@ def of_image(image: Image) -> ImageFacts:
 
 
 def horovod(image: Image) -> dict[str, str]:
-    """Return the fact `horovod` of an image of AMD that is built for Apptainer here, or {}.
+    """Return whether the built image contains Horovod: {"horovod": "yes"} or {"horovod": "no"}.
 
-    It is "no" for an image that was built without Horovod, which its definition cannot tell.
+    The definition does not determine this for images of AMD, because they can be built without
+    Horovod. Return {} for all other images, and if Apptainer has no built image on this machine
+    or fails.
     """
     if not definition.can_lack_horovod(image) or not paths.has_cache():
         return {}

@@ -43,13 +43,20 @@ class Report(strict.Model):
 
 
 def folder(image: Image, base_digest: str) -> Path:
-    """Return the folder of the objects of `image` on the base image with this digest."""
+    """Return the cache folder of the objects that the first build stage of `image` compiles.
+
+    `base_digest` is the digest of the base image on which the stage compiles them.
+    """
     base = base_digest.removeprefix("sha256:")[:12]
     return paths.cache("compiled", f"{image.name}-{key(image)[:12]}-{base}")
 
 
 def is_current(place: Path, images: Iterable[Image]) -> bool:
-    """Return whether a build of one of the `images`, on any base image, would use the folder."""
+    """Return whether a build of one of the `images` could use the compiled objects in `place`.
+
+    The name of the folder `place` must contain the hash of the current inputs of an image's
+    first build stage, for any architecture of the image. The base image may be any.
+    """
     return any(
         place.name.startswith(f"{image.name}-{key(definition.on(image, architecture))[:12]}-")
         for image in images for architecture in image.architectures

@@ -518,7 +518,7 @@ def content_of(image: Image) -> str:
 
 
 def contents(image: Image) -> dict[Architecture, str]:
-    """Return the result of `content_of` for each architecture of `image`."""
+    """Return for each architecture of `image` the SHA-256 over its inputs (see `content_of`)."""
     supported = chain(image)[0].architectures
     return {architecture: content_of(on(image, architecture)) for architecture in supported}
 

@@ -32,7 +32,7 @@ with warnings.catch_warnings():
     from hpccm import primitives
 
 FILES = {"image.def": "singularity", "Dockerfile": "docker"}
-"""A dictionary that maps each generated file to hpccm's name of its format."""
+"""Name of each generated file -> name of its container format in hpccm, such as `docker`."""
 
 
 def text(image: Image, file: str) -> str:

@@ -66,19 +66,20 @@ class _Fitted:
 
 
 def with_link(found: Situation, path: Path) -> Situation:
-    """Return the inputs of a prediction with a link that the app `collectives` measured.
+    """Return a copy of `found` that also has a link measured by the app `collectives`.
 
-    A ring all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n of
-    the bytes. Therefore the fitted time gives the latency and the bandwidth of a link. Ranks on one
-    host measure the link within a node; ranks on several hosts measure the link between nodes.
+    A ring all-reduce of n members takes 2 (n - 1) messages, and each member sends 2 (n - 1) / n
+    of the bytes. Therefore the fitted time of an all-reduce gives the latency and the bandwidth
+    of a link. Ranks on one host measure the link within a node; ranks on several hosts measure
+    the link between nodes.
 
     Args:
-        found: the inputs of the prediction.
+        found: the inputs of a prediction.
         path: a run directory of `collectives`, or its `collectives.json`.
 
     Raises:
-        UsageError: the file is missing, faulty, or has no fit of an all-reduce, or `found` already
-            has a measurement of this link.
+        UsageError: the file is missing, faulty, or has no fit of an all-reduce, or `found`
+            already has a measurement of this link.
     """
     file = path / FILE if path.is_dir() else path
     results = strict.load_json(_Results, file)

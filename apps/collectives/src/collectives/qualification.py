@@ -85,8 +85,8 @@ def main(settings: QualifySettings, first_import: float) -> None:
 class Own:
     """The measurements of this rank.
 
-    Only the first rank of a node sets `read`, a rate of storage, and `again`, the time of the
-    second import.
+    Only the first rank of a node sets `read`, the rate of reading from storage, and `again`,
+    the seconds of another import of PyTorch in a new process.
     """
 
     first: float

@@ -22,7 +22,14 @@ WARM = 0.2
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort for one operation at one size, as the options with the same names define it."""
+    """The numbers of calls and the time for the measurement of one operation at one size.
+
+    Attributes:
+        iterations: largest number of calls in a repetition.
+        repetitions: number of timed repetitions.
+        warmup: largest number of calls before the first repetition.
+        seconds: time for all repetitions, in seconds; it may further limit the number of calls.
+    """
 
     iterations: int
     repetitions: int

@@ -55,12 +55,16 @@ class MinibatchStddev(nn.Module):
         ]
 
     def forward(self, values: Tensor, batches: int, size: int) -> Tensor:
-        """Return `values` with one more feature: (n, F + 1, T, H, W).
+        """Return `values` with the minibatch standard deviation as one more feature.
 
         Args:
             values: features (n, F, T, H, W) of several batches, one after the other.
             batches: number of these batches.
-            size: side of the frames, in pixels.
+            size: side of the frames of the clips, in pixels; it determines whether the clips of all
+                ranks form one group (see `is_global`).
+
+        Returns:
+            Features (n, F + 1, T, H, W).
         """
         is_global = self.is_global(size)
         groups = [

@@ -56,7 +56,7 @@ class Shape:
 
     @property
     def levels(self) -> int:
-        """The number of levels."""
+        """The number of levels: frame sides from `base` to `size`, each twice the side before."""
         return self.level(self.size) + 1
 
     def features(self, level: int) -> int:

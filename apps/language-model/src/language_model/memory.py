@@ -251,7 +251,11 @@ class Stage:
 
     @property
     def received(self) -> int:
-        """The number of tensors, hidden states or gradients, received for a micro-batch."""
+        """The number of tensors that the pipeline stage receives for a micro-batch.
+
+        Each stage except the first receives hidden states; each stage except the last receives
+        gradients.
+        """
         return (not self.is_first) + (not self.is_last)
 
     def activations(self, kept: Activations) -> float:

@@ -92,9 +92,10 @@ class Watchdog:
         """Record progress and the new activity of this rank.
 
         Args:
-            doing: description of the activity, printed after "is"; one of a few fixed texts.
+            doing: the activity, one of a few fixed texts; a message about a hang prints it in a
+                sentence such as "rank 3 is DOING".
             slow: whether the activity may take long each time, not only the first time.
-            detail: object of the activity, printed after `doing`, such as a size; any text.
+            detail: any text, such as a size, which that message prints after `doing`.
         """
         now, before = self._clock(), self._longest.get(self._doing)
         # The first wait of each kind is not representative: code is compiled, ranks connect.

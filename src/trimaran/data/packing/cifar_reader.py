@@ -29,7 +29,10 @@ RECORD = 1 + CHANNELS * PLANE
 
 CHECK_CONTRACT = "correct `files`, `splits` or `classes` of the data contract: its files have the" \
                  " SHA-256 in the contract, but other content than it describes"
-"""The hint for a file that has the right SHA-256, but other content than the contract describes."""
+"""The hint for a file whose content differs from its description in the data contract.
+
+The SHA-256 of the file is that in the contract (class `Cifar`), so the description is wrong.
+"""
 
 
 class FilesSplit(Counted):

@@ -65,7 +65,11 @@ class File:
             return False
 
     def part(self, own: str) -> Path:
-        """Return the path of the unfinished copy; `own` is the suffix that `_alone` yields."""
+        """Return the path of the unfinished copy of this file.
+
+        `own` is the end of the name. It is empty, or differs between processes that copy the same
+        file at the same time (see `_alone`).
+        """
         return self.target.with_name(self.target.name + PART + own)
 
     @property

@@ -45,7 +45,7 @@ class Sum:
         self.values = values
 
     def result(self) -> list[float]:
-        """Wait for the device, and return the sum."""
+        """Return the sums as a list, after the device has computed them."""
         found: list[float] = self.values.tolist()
         return found
 
@@ -199,10 +199,11 @@ class Ddp(TorchStrategy):
         return self._backend
 
     def distribute(self, network: nn.Module, *, overlap: bool = True) -> nn.Module:
-        """Return `network` in a DistributedDataParallel, with the weights of rank 0.
+        """Give all ranks the weights of rank 0; with `overlap`, return a DistributedDataParallel.
 
-        DistributedDataParallel expects one gradient of each parameter after a forward pass.
-        Therefore it is not used without `overlap`; see `TorchStrategy`.
+        DistributedDataParallel expects exactly one gradient of each parameter after each forward
+        pass. Without `overlap`, a step may contain any number of passes (see
+        `TorchStrategy.distribute`). Therefore `network` itself is then returned.
         """
         if not overlap:
             for tensor in network.state_dict().values():
