@@ -76,7 +76,11 @@ def _shown(kind: str, files: Sequence[Path]) -> str:
 
 
 def rendered(document: Path) -> str:
-    """Return the text of a document with the current scripts and differences at its marks."""
+    """Return the text of a document in which the shown scripts and diffs are up to date.
+
+    Only the text between pairs of comments such as `<!-- script: PATH -->` and `<!-- /script -->`
+    is replaced.
+    """
     def replaced(found: re.Match[str]) -> str:
         files = [document.parent / path for path in found["paths"].split()]
         return f"{found['mark']}{_shown(found['kind'], files)}{found['end']}"

@@ -40,7 +40,7 @@ class Trained(NamedTuple):
     checksums: list[str]
 
     def part(self, lines: slice) -> Trained:
-        """Return the losses and the checksums in the given range of lines."""
+        """Return the losses and the checksums at the positions in the slice `lines`."""
         return Trained(self.losses[lines], self.checksums[lines])
 
 

@@ -81,7 +81,10 @@ def tar(members: dict[str, bytes], mode: str = "w") -> bytes:
 
 
 def official_tars(root: Path, checkout: Path) -> Path:
-    """Write the three official files into the new folder `root`, and the list of synsets."""
+    """Write small versions of ImageNet's three official tar files into the new folder `root`.
+
+    The list of synsets is written into `checkout`. The result is `root`.
+    """
     root.mkdir()
     lines = "".join(f"{number} {name}\n" for number, name in SYNSETS.items())
     (checkout / "recipes/data/imagenet-2012-synsets.txt").write_text(lines)

@@ -55,7 +55,7 @@ def blocks(page: str, text: str | None = None) -> Iterator[Block]:
 
 
 def copied(text: str) -> list[str]:
-    """Return the blocks of a generated page, including those in tabs."""
+    """Return the blocks of shell commands in the text of a generated page, also those in tabs."""
     return [textwrap.dedent(block).strip() for _, block in _COPIED.findall(text)]
 
 

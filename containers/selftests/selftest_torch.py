@@ -25,7 +25,10 @@ from selftest_common import (
 
 
 def check_torch(gpu: str) -> None:
-    """Check that PyTorch was built for the GPUs of `gpu`, and computes correct products."""
+    """Check that PyTorch was built for GPUs of the vendor `gpu`, and computes correct products.
+
+    If `gpu` is "none", PyTorch must have been built for CPUs only.
+    """
     toolkits = {"nvidia": torch.version.cuda, "amd": torch.version.hip}
     assert [of for of, version in toolkits.items() if version] == [gpu] * (gpu != "none"), toolkits
     if gpu == "none":

@@ -64,9 +64,10 @@ class Line:
 
 
 def lines_of(experiment: str, points: Sequence[RecipeStatus]) -> list[Line]:
-    """Return the lines of an experiment: expected rates, then measured rates of each machine.
+    """Return the lines in the plot of an experiment: expected rates, then each machine's rates.
 
-    Only the newest day of each machine is used. The result is empty if there is only one size.
+    The rates of a machine are the newest ones for each number of devices. The result is empty
+    if all rates are for the same number of devices.
     """
     expected, ran = _expected(points), _ran(points)
     sizes = {size.devices for by_devices in (*expected.values(), *ran.values())

@@ -117,7 +117,7 @@ def test_scaling_is_against_the_fewest_ranks(make: Make) -> None:
 def test_scaling_of_ranks_with_several_gpus_is_over_their_gpus(make: Make) -> None:
     """Efficiency is computed per GPU, not per rank, for runs of one rank with 1, 2 and 4 GPUs.
 
-    A series whose runs differ in the number of GPUs per rank consists of such runs.
+    Such runs form a scaling series over the number of GPUs per rank.
     """
     found, groups = compare([make("one", speeds=[1000.0], size=1, cores=1),
                              make("two", speeds=[1900.0], size=1, cores=2),

@@ -1,4 +1,7 @@
-"""Evidence that others hand in: what is accepted, and what is refused with code, line and key."""
+"""Evidence that others hand in: which files are accepted, and which are refused.
+
+A refusal has an error code and, where they are known, the line and the key of the fault.
+"""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def place(
 
 @pytest.fixture
 def here(engine_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use the cache of the machine that has built the image."""
+    """Use the cache of the machine that builds and pushes images, not the cache `away`."""
     monkeypatch.setenv("TRIMARAN_CACHE", str(engine_cache))
 
 

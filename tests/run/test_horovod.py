@@ -20,7 +20,7 @@ RECIPE = library.load("resnet-imagenet/mi300x8-throughput").recipe
 
 
 class Labelled(Apptainer):
-    """An engine whose images have the given value of the label; None: they lack the label."""
+    """An engine whose images have the Horovod label with the value `value`; None: no label."""
 
     def __init__(self, value: str | None) -> None:
         self.labels = {} if value is None else {HOROVOD_LABEL: value}

@@ -66,7 +66,10 @@ class Descent:
 
 @pytest.fixture
 def by_slopes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make all trainings use the optimizer `Descent` and the session `OneStep`."""
+    """Make all trainings use plain gradient descent, and replace their session by a stand-in.
+
+    The optimizer is `Descent`. The session is `OneStep`, which only records each finished step.
+    """
     monkeypatch.setattr(train, "Session", OneStep)
     monkeypatch.setattr(method, "optimizer", lambda network, _: Descent(network))
 

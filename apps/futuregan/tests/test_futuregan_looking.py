@@ -390,7 +390,10 @@ def test_curves_are_drawn(run: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_colours_are_predicted_too(
     tmp_path: Path, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The frames of another data set are converted to the size and channels of the generator."""
+    """A generator of 16x16 frames is evaluated on larger frames, and RGB clips are drawn in RGB.
+
+    The frames of the evaluated data set have 24x24 pixels.
+    """
     data = pack(tmp_path / "own", {"train": [moving(8, 24, 0)], "val": [moving(8, 24, 1)]})
     words = ["--data", data, "--out", run, "--device", "cpu", "--json"]
     assert json.loads(command(capsys, "evaluate", *words)[1])["size"] == 16

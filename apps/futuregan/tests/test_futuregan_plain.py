@@ -55,7 +55,8 @@ def test_the_generator_makes_what_numpy_makes(
 def test_the_discriminator_makes_what_numpy_makes(size: int, fade: float, group: int) -> None:
     """The discriminator's scores equal the NumPy reference for two batches in one call.
 
-    Each batch has five clips; no group contains clips of both batches.
+    Each batch has five clips. No group of the minibatch standard deviation contains clips of both
+    batches.
     """
     critic = Discriminator(Shape(16, 3, 2, 3, 4), MinibatchStddev(group, batch_sizes("8"), ALONE))
     weights = drawn(critic, 2)

@@ -71,8 +71,8 @@ class Job:
         together: name of the job that several trainings share; None: this run has its own job.
         before: directory of the run that writes the initial checkpoint; None: no run has to write
             it.
-        following: directory of the run that is queued when this run has completed, and the
-            checkpoint of this run from which that run starts.
+        following: (directory of the next run, checkpoint of this run from which the next run
+            starts). The next run is queued when this run has completed. None: no run follows.
     """
 
     request: Request

@@ -143,7 +143,7 @@ def _fill(
     engine: Engine, built: BuiltImage, site: str, asked: Sequence[str], out: Path,
     folders: Sequence[Path], offline: bool, reporter: Reporter,
 ) -> list[Added]:
-    """Make the environment in `out`, and return the packages that were installed."""
+    """Create the virtual environment in `out`, and return the packages installed into it."""
     work = out / "work"  # pip unpacks here: /tmp of a container is small
     work.mkdir()
     mounts = [Mount(str(out), str(out), writable=True),

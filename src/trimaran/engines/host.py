@@ -181,7 +181,7 @@ class Host:
     def again(
         self, image: Image, *, base: str | None, reporter: Reporter
     ) -> AbstractContextManager[BuiltImage]:
-        """Raise UsageError: the host engine makes no images, so there is no second build."""
+        """Raise UsageError: the host engine makes no images that could be built a second time."""
         raise no_images(self.name)
 
     def python(self, built: BuiltImage, words: Sequence[str], setting: Setting) -> Command:

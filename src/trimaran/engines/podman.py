@@ -131,7 +131,10 @@ class Podman(Storage):
         commands.transfer(argv, self.environment(), reporter)
 
     def _records(self, image: Image, digest: str | None = None) -> Iterable[Record]:
-        """Yield only the records whose image is in the storage under the recorded reference."""
+        """Yield the records of matching images that Podman's storage contains.
+
+        The storage must have the image under the recorded reference, with the recorded digest.
+        """
         for record in super()._records(image, digest):
             if _stored(record.reference) == record.digest:
                 yield record

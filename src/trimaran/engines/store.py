@@ -63,7 +63,7 @@ class Record(History, BuiltImage):
 
     @property
     def path(self) -> Path:
-        """The path of the record."""
+        """The path of the JSON file that stores this record of an image."""
         return paths.cache("images", f"{self.name}-{self.inputs[:12]}.{self.engine}.json")
 
 

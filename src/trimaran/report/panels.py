@@ -73,7 +73,7 @@ class Panel(NamedTuple):
 
 
 def collect(events: Sequence[Event], card: Card) -> list[Panel]:
-    """Return the panels of the card for which the run has reported metrics."""
+    """Return the panels that the app card defines and for which `events` have values to draw."""
     begun = next((event.time_ms for event in events if event.key == "run_start"), None)
     if begun is None:
         begun = events[0].time_ms if events else 0

@@ -249,9 +249,9 @@ _REMEDIES |= dict.fromkeys(("RCCL", "UCX", "libfabric", "Open MPI"), _REMEDIES["
 
 
 def fault(record: FabricRecord | None) -> str | None:
-    """Return an error message with a remedy if gradients were sent over TCP on a faster fabric.
+    """Return an error message with a remedy if gradients used TCP although the fabric is faster.
 
-    The throughput of such a run fails. Return None for all other runs.
+    The check of the throughput of such a run fails. Return None for all other runs.
     """
     if record is None or not record.slow:
         return None

@@ -126,7 +126,12 @@ class SiteSettings(BaseModel):
 
 
 def is_network(name: str, value: str) -> bool:
-    """Return whether a variable is in `VARIABLES` and cannot make a library load code."""
+    """Return whether an environment variable is known not to change the experiment.
+
+    The name must match `VARIABLES`: settings of network libraries, and of the binding of threads to
+    cores. The value must not contain a path, from which a library could load code, unless the name
+    is in `READ_ONLY`.
+    """
     if VARIABLES.fullmatch(name) is None:
         return False
     return name in READ_ONLY or _PATH.search(value) is None

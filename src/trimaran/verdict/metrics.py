@@ -42,10 +42,10 @@ class Event:
 
     @classmethod
     def of(cls, content: object) -> Event:
-        """Return the event in the parsed `content` of a line.
+        """Return the event that `content` describes; `content` is a parsed line of `metrics.jsonl`.
 
         Raises:
-            ValueError: The content is not an event.
+            ValueError: `content` is not an event.
         """
         if isinstance(content, dict):
             time_ms, key = content.get("time_ms"), content.get("key")

@@ -37,7 +37,10 @@ def written(tmp_path: Path) -> Path:
 
 
 def described(checkout: Path, path: Path, **changes: Any) -> Zipped:
-    """Write and load a contract of the zip at `path`."""
+    """Write a data contract that describes the zip file at `path`, and return it as loaded.
+
+    `changes` replace or add top-level keys of the contract.
+    """
     with zipfile.ZipFile(path) as archive:
         splits = [split_of(archive.read(name)) for name in archive.namelist()
                   if name.startswith(("p/yes", "p/no")) and name.endswith(".jpg")]

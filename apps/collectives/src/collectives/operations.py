@@ -23,9 +23,11 @@ ROOT = 0
 """The rank that sends a broadcast and receives a reduction."""
 
 Tiles = Callable[[int, int, int], Sequence[Tile]]
-"""Function that returns a tile for each block of a buffer: numbers that the block repeats.
+"""Function that returns one tile, a sequence of numbers, for each block of a buffer.
 
-Its arguments are rank, number of ranks, and largest exact integer of the number format."""
+A block is filled with repetitions of its tile. The arguments of the function are the rank, the
+number of ranks, and the largest exact integer of the number format.
+"""
 
 
 @dataclass(frozen=True)

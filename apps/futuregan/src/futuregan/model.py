@@ -64,7 +64,7 @@ class Shape:
         return max(1, min(self.width, 32 * self.width // (self.base << level)))
 
     def level(self, size: int) -> int:
-        """Return the level of frames of `size` pixels."""
+        """Return the level of the networks at which frames have a side of `size` pixels."""
         return (size // self.base).bit_length() - 1
 
 

@@ -39,7 +39,7 @@ def open_framework(settings: BenchmarkSettings) -> PyTorch:
 
 
 class PyTorch:
-    """The networks and matrix products of PyTorch on one device.
+    """The networks and matrix products of the benchmark, computed by PyTorch on one device.
 
     Args:
         settings: the options.

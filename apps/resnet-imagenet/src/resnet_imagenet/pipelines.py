@@ -113,7 +113,10 @@ def pipeline(
 
 
 def decoding(source: Iterator[Any]) -> Pipeline:
-    """Return a pipeline that only decodes, to test images; `source` yields lists of one file."""
+    """Return a DALI pipeline that only decodes, to find out whether an image file is decodable.
+
+    `source` yields lists of one image file.
+    """
     pipe = Pipeline(1, 1, device_id=None, prefetch_queue_depth=1)
     with pipe:
         encoded = fn.external_source(source=source, dtype=types.UINT8, ndim=1, no_copy=True)

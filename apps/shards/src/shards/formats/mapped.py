@@ -78,7 +78,11 @@ def read_index(folder: Path, entry: Shard) -> tuple[Path, str]:
 
 
 def number_table(folder: Path, entry: Shard) -> tuple[Path, NDArray[np.int64]]:
-    """Return the path of a shard's index, and the two integers of each line, (samples, 2)."""
+    """Return the path of a shard's index, and the index as an array of integers, (samples, 2).
+
+    Each row has the two numbers of a line: position and size of a record in TFRecord shards, sample
+    number and position in RecordIO shards.
+    """
     path, text = read_index(folder, entry)
     try:
         with warnings.catch_warnings():  # NumPy warns at text that is not a number

@@ -213,7 +213,7 @@ class Coordinator(TensorFlowStrategy):
                 leave_at_once(code)
 
     def any(self, flag: bool) -> bool:
-        """Return whether rank 0 (`flag`) or another rank has received a signal to stop."""
+        """Return whether any rank has received a signal to stop; `flag` states this for rank 0."""
         return flag or self._asked
 
     def _check(self, seconds: float) -> None:

@@ -51,7 +51,10 @@ class Place:
 
 
 def places(tensors: Named, strategy: TorchStrategy) -> dict[str, Place]:
-    """Return tensor name -> place of the piece on this rank; all ranks must call this function."""
+    """Return tensor name -> place, in the whole tensor, of the piece that this rank holds.
+
+    All ranks must call this function.
+    """
     own = {name: _place(tensor) for name, tensor in tensors.items()}
     if strategy.size == 1:
         return own
