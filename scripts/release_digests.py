@@ -2,7 +2,7 @@
 
     python scripts/release_digests.py FILE…
 
-Each FILE is the `digests.yaml` of one job, which lists the images that the job has pushed.
+Each FILE is `containers/digests.yaml` after one job, to which the job has added its images.
 """
 
 from __future__ import annotations

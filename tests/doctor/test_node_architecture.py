@@ -96,6 +96,12 @@ def test_an_image_for_the_login_node_only(monkeypatch: pytest.MonkeyPatch) -> No
     assert by_id(node_architecture.check(about))["image-architecture"].level == "ok"
 
 
+def test_nodes_that_no_image_supports() -> None:
+    file = library.load("resnet-imagenet/summit-v100x6-throughput")
+    about = examination.situation(Site(), Cluster(scheduler="lsf"), file)
+    assert caused("node-architecture", node_architecture.check(about)).level == "fail"
+
+
 def test_submit_refuses_a_partition_of_another_architecture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,22 @@ def test_a_version_that_was_moved_no_longer_names_the_older_image(checkout: Path
         ("a", None), ("b", "1"), ("c", "1"), ("d", None)]
 
 
+def test_a_repeated_push_keeps_the_version_of_the_same_image(checkout: Path) -> None:
+    digests.record(one(tag="a", release="1"), digests.own_path())
+    digests.record(one(tag="a"), digests.own_path())
+    assert [known.release for known in digests.known()] == ["1"]
+    digests.record(one(tag="a", manifest="sha256:" + "c" * 64), digests.own_path())
+    assert [known.release for known in digests.known()] == [None]
+
+
+def test_the_counterpart_is_in_the_same_registry(checkout: Path) -> None:
+    sif = "sha256:" + "1" * 64
+    digests.record(one(tag="a-sif", digest=sif), digests.own_path())
+    digests.record(one(reference="localhost:5000/me/tiny:c", form="oci",
+                       digest="sha256:" + "3" * 64), digests.own_path())
+    assert digests.counterpart("tiny", sif, "oci") == sif
+
+
 def test_the_counterpart_is_the_other_format_of_the_same_image(checkout: Path) -> None:
     sif, oci = "sha256:" + "1" * 64, "sha256:" + "2" * 64
     digests.record(one(tag="a-sif", digest=sif), digests.own_path())

@@ -491,6 +491,30 @@ def test_the_image_for_the_architecture_is_chosen_from_an_index(harbour: Harbour
         harbour.client.manifest("1")
 
 
+def test_the_architectures_of_an_index(harbour: Harbour) -> None:
+    root = "/v2/fleet/tiny/manifests"
+    harbour.reply[f"{root}/1"] = (200, {}, index(arm64=b"x", amd64=b"y"))
+    harbour.reply[f"{root}/2"] = (200, {}, manifest("one"))
+    assert harbour.client.architectures("1") == {"amd64", "arm64"}
+    assert harbour.client.architectures("2") == set(), "it is the manifest of an image"
+    assert harbour.client.architectures("3") == set(), "there is none"
+
+
+def test_the_version_keeps_the_architectures_that_are_not_published_yet(
+    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = definition.load("torch-cpu")
+    names = forms.names("sif", image)
+    own = forms.names("sif", definition.on(image, "amd64")).content
+    root = "/v2/fleet/tiny/manifests"
+    harbour.reply[f"{root}/{own}"] = (200, {}, manifest("new"))
+    harbour.reply[f"{root}/{names.release}"] = (200, {}, index(arm64=b"x", amd64=b"y"))
+    monkeypatch.setattr(Client, "put_index", lambda *_: pytest.fail("the tag was moved"))
+    told = Silent()
+    assert registry.publish_index("sif", harbour.client, image, told) == {}
+    assert "arm64" in " ".join(told.warnings)
+
+
 def test_an_index_that_lacks_the_architecture_names_those_it_has(harbour: Harbour) -> None:
     harbour.reply["/v2/fleet/tiny/manifests/1"] = (200, {}, index(arm64=b"x", riscv64=b"y"))
     with refused("architecture-unpublished", "amd64", "arm64, riscv64", kind=BuildError):

@@ -28,6 +28,9 @@ from trimaran.site_file import Site
 DIGESTS: dict[Architecture, str] = {
     "amd64": "sha256:" + "1" * 64, "arm64": "sha256:" + "2" * 64,
 }
+PLACE = "host.example/team"
+"""The registry and namespace in which `record` records images."""
+
 APPTAINER = Apptainer("/opt/apptainer/bin/apptainer")
 
 
@@ -59,18 +62,52 @@ def test_the_digests_of_all_architectures_are_written_and_nothing_else(project: 
     record("amd64")
     record("arm64")
     record("amd64", "oci", digest="sha256:" + "3" * 64)
-    assert pins.pin(image) == [path]
+    assert pins.pin(image, PLACE) == [path]
     after = yaml.safe_load(path.read_text())
     assert after["image"] == {"name": image.name, "digest": DIGESTS}
     assert {**after, "image": None} == {**before, "image": None}
-    assert pins.pin(image) == [], "they are there already"
+    assert pins.pin(image, PLACE) == [], "they are there already"
+
+
+def test_images_in_another_registry_are_not_pinned(project: Path) -> None:
+    record("amd64")
+    assert pins.published(definition.load(tinyapp.APP_IMAGE), PLACE) == {"amd64": DIGESTS["amd64"]}
+    assert pins.pin(definition.load(tinyapp.APP_IMAGE), "host.example/other") == []
+
+
+def test_no_recipe_is_changed_if_one_cannot_be(project: Path) -> None:
+    tinyapp.write_recipe(project, name="hello/cpu-2core-before-smoke")
+    other, path = project / "recipes/hello/cpu-2core-before-smoke.yaml", recipe_path(project)
+    first, last = sorted([other, path])
+    text = last.read_text()
+    last.write_text(text.replace("image:", "image:  # of us", 1))
+    before = first.read_text()
+    record("amd64")
+    with refused("file-invalid", last, kind=UsageError):
+        pins.pin(definition.load(tinyapp.APP_IMAGE), PLACE)
+    assert first.read_text() == before
+
+
+def test_only_an_image_of_the_same_repository_and_manifest_gets_the_tag_of_the_version(
+    project: Path,
+) -> None:
+    record("amd64")
+    name = definition.load(tinyapp.APP_IMAGE).name
+
+    def found(place: str, digit: str) -> Publication | None:
+        client: Any = type("Client", (), {"repository": f"{place}/{name}"})()
+        return publishing._recorded(client, "sif", "sha256:" + digit * 64)
+
+    assert found(PLACE, "b") is not None
+    assert found(PLACE, "c") is None
+    assert found("localhost:5000/me", "b") is None
 
 
 def test_an_older_definition_and_other_nodes_are_left_alone(project: Path) -> None:
     before = recipe_path(project).read_text()
     record("amd64", content="0" * 64)
     record("arm64")  # the target's nodes are amd64
-    assert pins.pin(definition.load(tinyapp.APP_IMAGE)) == []
+    assert pins.pin(definition.load(tinyapp.APP_IMAGE), PLACE) == []
     assert recipe_path(project).read_text() == before
 
 

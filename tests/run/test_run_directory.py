@@ -197,6 +197,13 @@ def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
 def test_the_image_in_run_json_keeps_its_keys_and_their_order() -> None:
     text = (
         '{"name":"tiny","engine":"apptainer","reference":"/tiny.sif","digest":"sha256:1",'
-        '"inputs":"a","architecture":"arm64","signature":null,"publishable":true}'
+        '"inputs":"a","architecture":"arm64","signature":null,"emulated":false,"publishable":true}'
     )
     assert ImageRecord.model_validate_json(text).model_dump_json() == text
+
+
+def test_a_run_on_an_emulated_processor_is_no_evidence() -> None:
+    image = ImageRecord(
+        name="tiny", engine="apptainer", reference="/tiny.sif", digest="sha256:1", inputs="a")
+    assert image.publishable
+    assert not image.model_copy(update={"emulated": True}).publishable

@@ -81,7 +81,7 @@ def publish(
 ) -> None:
     """Build, test, sign and push an image for all architectures.
 
-    An image is pushed only if its self-test and its smoke recipe with two ranks pass. The digests
+    An image is pushed only if its self-test passes, and its smoke recipe if it has one. The digests
     are written into containers/digests.yaml. If the command was stopped, repeat it: images that the
     registry has already are pulled and tested again, not built.
 
@@ -110,7 +110,7 @@ def publish(
     for model, architectures in plans if name != "no" else []:
         publishing.name(model, architectures, order, terminal())
     for model, _ in plans if pin else []:
-        for path in pins.pin(model):
+        for path in pins.pin(model, str(order.registry)):
             say(path, err=True)
 
 

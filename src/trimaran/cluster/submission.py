@@ -140,7 +140,11 @@ def plan(request: Request, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
         DataRecord(name=name, path=str(path), sha256=_digest(path))
         for name, path in inputs.places(request.recipe, request.folders).items()
     ]
-    return Job(request, cluster, planned.built, data, planned.directory), planned.missing
+    missing = planned.missing
+    if request.architecture is None:
+        missing = (*missing, f"no image supports the nodes of {request.recipe.recipe.target}: for"
+                             " other nodes, set architecture of the cluster in the site file")
+    return Job(request, cluster, planned.built, data, planned.directory), missing
 
 
 def with_missing(text: str, missing: Sequence[str], place: Path | None = None) -> str:

@@ -41,6 +41,10 @@ def check(situation: Situation) -> list[Finding]:
     wanted = situation.cluster.architecture
     if wanted is None and situation.recipe is not None:
         wanted = submission.architecture(situation.cluster, situation.recipe.recipe)
+    if wanted is None and situation.recipe is not None and situation.target is not None:
+        return [found(FINDINGS, "node-architecture", "fail",
+                      f"nodes of {situation.recipe.recipe.target}:"
+                      f" {situation.target.node.architecture}; no image supports them")]
     if wanted is None:
         return []
     checks = [_nodes(situation, wanted), _image(situation, wanted)]
@@ -77,7 +81,15 @@ def _image(situation: Situation, wanted: Architecture) -> Finding | None:
     if situation.image is None or not situation.before_job or wanted == native():
         return None
     image = definition.load(situation.image.name)
-    built = {one.architecture for one in store.all_records(image, "apptainer")}
+    supported = definition.chain(image)[0].architectures
+    if situation.recipe is None or wanted not in supported or (
+        situation.recipe.recipe.image.digest_for(wanted) is not None  # `submit` pulls it
+    ):
+        return None
+    built = {
+        architecture for architecture in supported
+        if store.records(definition.on(image, architecture), "apptainer")
+    }
     text = f"{image.name} is in the cache for: {', '.join(sorted(built)) or 'no architecture'}"
     if wanted in built:
         return found(FINDINGS, "image-architecture", "ok", text)

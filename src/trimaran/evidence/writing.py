@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _PRIVATE: dict[str, IncEx | bool] = {
     "command": True,
     "launch": True,
-    "image": {"reference"},
+    "image": {"reference", "emulated"},
     "data": {"__all__": {"path"}},
     "initial": {"path"},
     "job": {"before"},

@@ -14,11 +14,12 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import Field
 
-from trimaran import paths, strict
+from trimaran import locks, paths, strict
 from trimaran.architectures import Architecture
 from trimaran.engines import Form
 from trimaran.errors import BuildError
 from trimaran.files import write_atomic
+from trimaran.reporting import Silent
 from trimaran.strict import Digest, Sha256
 
 HEADER = """\
@@ -142,15 +143,16 @@ def current(
 def counterpart(image: str, digest: str, form: Form) -> str:
     """Return the digest of the image in the format `form` that was published with a digest.
 
-    The two formats of one image have different digests. The result is `digest` itself if it is the
-    digest in this format, or if no counterpart is recorded.
+    The two formats of one image have different digests. The counterpart is in the same registry.
+    The result is `digest` itself if it is the digest in this format, or if no counterpart is
+    recorded.
     """
     published = [one for one in known() if one.image == image]
     same = [one for one in published if digest in (one.digest, one.manifest)]
     for one in same:
         for other in published:
-            if (other.form, other.architecture, other.content) == (
-                form, one.architecture, one.content
+            if (other.form, other.architecture, other.content, other.place) == (
+                form, one.architecture, one.content, one.place
             ):
                 return digest if one.form == form else other.digest
     return digest
@@ -159,24 +161,34 @@ def counterpart(image: str, digest: str, form: Form) -> str:
 def record(new: Publication, path: Path) -> None:
     """Add the publication `new` to the file `path`; it replaces an entry with the same reference.
 
-    If the tag of the release was moved from another entry to `new`, that entry loses the tag.
+    If the tag of the release was moved from another entry to `new`, that entry loses the tag. If
+    `new` has no tag of a release, it keeps that of the entry that it replaces, for the same image.
+    Processes that record at the same time wait for each other.
 
     Raises:
         BuildError: The file cannot be written; the message contains the digests.
     """
-    others = [
-        old.model_copy(update={"release": None}) if _is_replaced(old, new) else old
-        for old in load(path).published if old.reference != new.reference
-    ]
-    text = dump(Digests(published=(*others, new)))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, text)
+        with locks.making(path, Silent()):
+            published = load(path).published
+            for old in published:
+                if new.release is None and _is_same(old, new):
+                    new = new.model_copy(update={"release": old.release})
+            others = [
+                old.model_copy(update={"release": None}) if _is_replaced(old, new) else old
+                for old in published if old.reference != new.reference
+            ]
+            write_atomic(path, dump(Digests(published=(*others, new))))
     except OSError as error:
         raise BuildError(
             f"the image was pushed, but {path} cannot be written ({error.strerror}):\n"
             f"{new.reference} {new.digest} manifest {new.manifest}", code="file-unwritable",
         ) from error
+
+
+def _is_same(old: Publication, new: Publication) -> bool:
+    return (old.reference, old.manifest) == (new.reference, new.manifest)
 
 
 def _is_replaced(old: Publication, new: Publication) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
-from trimaran.errors import UsageError
+from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -73,6 +73,7 @@ def publish(
 
     Raises:
         UsageError: No registry is configured.
+        RunError: A SIF that the registry has is not signed by the key of `order`.
         BuildError: An architecture can be neither run nor emulated, an image or its self-test or
             training fails, a SIF is larger than its limit, or the registry fails or has another
             image under a tag.
@@ -102,22 +103,34 @@ def name(
 
     Raises:
         UsageError: No registry is configured.
-        BuildError: One of `architectures` is not published, or the registry fails.
+        BuildError: One of `architectures` is not published, an image is not in the project's file
+            of digests, or the registry fails.
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for form in order.forms:
         named = registry.publish_index(form, client, image, reporter, architectures)
         release = forms.names(form, image).release
-        reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
-        for architecture in named:
-            model = definition.on(image, architecture)
-            known = digests.current(
-                image.name, form, architecture, content=definition.content_of(model),
-                release=release,
-            )
-            if known is not None and known.content == definition.content_of(model):
-                digests.record(known.model_copy(update={"release": release}),
-                               digests.project_path())
+        if named:
+            reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
+        for architecture, manifest in named.items():
+            known = _recorded(client, form, manifest.digest)
+            if known is None:
+                raise BuildError(
+                    f"{client.repository}@{manifest.digest} ({architecture}) is not in"
+                    f" {digests.project_path()}", code="image-unpublished",
+                    hint="add the file of the machine that has published it"
+                    " (scripts/release_digests.py), or publish it again here",
+                )
+            digests.record(known.model_copy(update={"release": release}), digests.project_path())
+
+
+def _recorded(client: Client, form: Form, manifest: str) -> Publication | None:
+    """Return the project's record of the image with this manifest in the client's repository."""
+    for one in digests.load(digests.project_path()).published:
+        here = one.reference.rpartition(":")[0] == str(client.repository)
+        if here and (one.form, one.manifest) == (form, manifest):
+            return one
+    return None
 
 
 def _tested(
@@ -139,6 +152,9 @@ def _tested(
     if form.name == "sif":
         if remote is None and order.key is not None:
             built = _signed(model, engine, built, order.key, order.ask)
+        if order.key is not None:
+            # Also of an image that the registry had: its tag is never moved to a signed one.
+            signing.require(Path(built.reference), [[order.key.fingerprint]])
         _describe(model, engine, built, order.materials)
     return built
 

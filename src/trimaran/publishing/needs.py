@@ -48,13 +48,14 @@ def of_recipe(
         UsageError: The name is unknown, no image exists for the architecture, or the recipe pins
             images for other architectures only.
     """
-    found: dict[str, tuple[Image, str | None]] = {}
+    found: dict[tuple[str, str, str | None], tuple[Image, str | None]] = {}
     for recipe in recipes_of(name):
         machine = targets.load(recipe.target).node.architecture
         architecture = wanted or of_machine(machine)
         if architecture is None:
             raise UsageError(f"{name}: no image is made for the nodes of {recipe.target}, which are"
-                             f" {machine}", code="architecture-unsupported")
+                             f" {machine}", code="architecture-unsupported",
+                             hint="for other nodes, give --arch amd64 or --arch arm64")
         image = definition.on(definition.load(recipe.image.name), architecture)
         digest = recipe.image.digest_for(architecture)
         if digest is None and recipe.image.digests:
@@ -63,5 +64,5 @@ def of_recipe(
                 code="architecture-mismatch", hint="leave out --arch, or choose another recipe")
         if digest is not None and engine.form is not None:
             digest = digests.counterpart(image.name, digest, engine.form)
-        found.setdefault(image.name, (image, digest))
+        found.setdefault((image.name, architecture, digest), (image, digest))
     return list(found.values())

@@ -18,30 +18,34 @@ from trimaran.recipes import library, targets
 from trimaran.recipes.recipe import Recipe
 
 
-def published(image: Image) -> dict[Architecture, str]:
-    """Return the digests of the published SIF files of this definition, by architecture."""
+def published(image: Image, place: str) -> dict[Architecture, str]:
+    """Return the digests of this definition's SIF files in a registry, by architecture.
+
+    `place` is `HOST[:PORT]/NAMESPACE`.
+    """
     found = {}
     for architecture, content in definition.contents(image).items():
         for one in digests.load(digests.project_path()).published:
-            if (one.image, one.form, one.architecture, one.content) == (
-                image.name, "sif", architecture, content
+            if (one.image, one.form, one.architecture, one.content, one.place) == (
+                image.name, "sif", architecture, content, place
             ):
                 found[architecture] = one.digest
     return found
 
 
-def pin(image: Image) -> list[Path]:
-    """Write `published(image)` into the project's recipes that use `image`; return their paths.
+def pin(image: Image, place: str) -> list[Path]:
+    """Write the digests of `published` into the project's recipes that use `image`.
 
-    A recipe is left out if the image is not published for the nodes of its target.
+    Return the paths of the changed recipes. A recipe is left out if the image is not published for
+    the nodes of its target. No recipe is changed if one of them cannot be changed.
 
     Raises:
         UsageError: This is an installed package, or the lines of a recipe have a comment that would
             be lost.
     """
     paths.refuse_installed(paths.repository())
-    pinned = published(image)
-    changed = []
+    pinned = published(image, place)
+    texts = {}
     for name, path in library.files().items():
         recipe = library.definition(name)
         nodes = of_machine(targets.load(recipe.target).node.architecture)
@@ -49,9 +53,10 @@ def pin(image: Image) -> list[Path]:
             recipe.image.name == image.name and nodes in pinned
             and path.is_relative_to(paths.repository()) and recipe.image.digest != pinned
         ):
-            write_atomic(path, with_digests(path, pinned))
-            changed.append(path)
-    return changed
+            texts[path] = with_digests(path, pinned)
+    for path, text in texts.items():
+        write_atomic(path, text)
+    return list(texts)
 
 
 def with_digests(path: Path, pinned: Mapping[Architecture, str]) -> str:

@@ -160,16 +160,17 @@ host_facts() {
     architecture=$(json "$(uname -m)")
     cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
     model=$(uname -p)
-    flags='' implementer='' part=''
+    flags='' implementer='' part='' named=''
     while IFS=: read -r key value; do
         case $key in
-        'model name'*) model=${value# } ;;
+        'model name'*) model=${value# } named=yes ;;
         flags* | Features*) flags=$value ;;
         'CPU implementer'*) implementer=${value# } ;;
-        'CPU part'*) part=${value# } model=$(arm_processor "$implementer $part") ;;
+        'CPU part'*) part=${value# } ;;
         '') break ;; # the next core
         esac
     done </proc/cpuinfo
+    if [ -z "$named" ] && [ -n "$part" ]; then model=$(arm_processor "$implementer $part"); fi
     processor=$(json "$model")
     set --
     for flag in avx avx2 f16c fma avx_vnni avx512f avx512bw avx512dq avx512vl \

@@ -249,7 +249,9 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
         _check_horovod(request, built)
-    return Ready(request, data, built, ImageRecord(**vars(built), signature=signature))
+    emulated = image.architecture != native() and not request.queued
+    used = ImageRecord(**vars(built), signature=signature, emulated=emulated)
+    return Ready(request, data, built, used)
 
 
 def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:

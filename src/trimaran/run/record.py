@@ -76,16 +76,22 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     Attributes:
         architecture: architecture of the image; None on the host, and in records of older versions.
         signature: the signature that was verified, if the recipe or the site file demands one.
+        emulated: whether the machine emulated the processor for which the image was built.
     """
 
     architecture: Architecture | None = None
     signature: SignatureRecord | None = None
+    emulated: bool = False
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the image ran in a container and has a digest; computed, not read from a file."""
-        return selection.is_container(self.engine) and self.digest is not None
+        """Whether the image ran in a container, on its processor, and has a digest.
+
+        The value is computed, not read from a file.
+        """
+        in_container = selection.is_container(self.engine) and self.digest is not None
+        return in_container and not self.emulated
 
 
 class InitialRecord(BaseModel):

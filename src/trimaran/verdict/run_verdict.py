@@ -73,7 +73,8 @@ def judge(directory: Path) -> JudgedRun:
         changed=[*changed, *(["nodes"] if record.recipe.nodes else [])],
         other_data=other_data(record),
         site=record.site_changes,
-        unlike=targets.unlike(recipe.recipe.target, record.hosts),
+        unlike=[*targets.unlike(recipe.recipe.target, record.hosts),
+                *(["an emulated processor"] if record.image.emulated else [])],
         image_digest=record.image.digest,
         checked=checked,
         fabric=record.fabric,
@@ -243,7 +244,7 @@ def _image(record: RunRecord) -> Iterator[str]:
         yield f"run.json: the command does not run {image.engine}"
     if launch is not None and launch.node.image != image.reference:
         yield f"run.json: the command does not run {image.reference}"
-    if image.architecture is not None:
+    if image.architecture is not None and not image.emulated:
         machine = MACHINES[image.architecture]
         for other in sorted({host.architecture for host in record.hosts} - {machine}):
             yield f"run.json: the image is for {machine}, but a machine of the run is {other}"

@@ -73,8 +73,9 @@ def push(
     form = forms.of(engine)
     client = connect(image, registry, "push to", insecure=insecure)
     published = upload(form, client, image, require(engine, image), reporter)
-    publish_index(form.name, client, image, reporter)
-    published = published.model_copy(update={"release": forms.names(form.name, image).release})
+    if image.architecture in publish_index(form.name, client, image, reporter):
+        release = forms.names(form.name, image).release
+        published = published.model_copy(update={"release": release})
     if own := digests.own_path():
         digests.record(published, own)
     else:
@@ -131,8 +132,11 @@ def upload(
 def publish_index(
     form: engines.Form, client: Client, image: Image, reporter: Reporter,
     required: Collection[Architecture] = (),
-) -> list[Architecture]:
+) -> dict[Architecture, Manifest]:
     """Let the tag of the version name an index of the published images of this definition.
+
+    The tag stays where it is, with a warning, if it names an image for another architecture that is
+    not published for this definition yet.
 
     If the images for all architectures of the definition are published, the index also has the tag
     of their content, which is never moved.
@@ -145,7 +149,7 @@ def publish_index(
         required: architectures that must be published.
 
     Returns:
-        The architectures in the index.
+        The images that the tag of the version names now; empty if it was not moved.
 
     Raises:
         BuildError: An image of `required` is not published, or the tag of the content has another
@@ -170,11 +174,17 @@ def publish_index(
                 hint="remove the tag, if nobody uses it",
             )
         tags.insert(0, names.index)
+    elif lost := client.architectures(names.release) - set(members):
+        reporter.warn(
+            f"{client.repository}:{names.release} is not moved: it has an image for"
+            f" {', '.join(sorted(lost))}, which is not published for this definition yet"
+        )
+        return {}
     before = client.digest_of(names.release)
     digest = client.put_index(tags, members)
     if before not in (None, digest):
         reporter.warn(f"{client.repository}:{names.release} is moved from {before}")
-    return list(members)
+    return members
 
 
 def pull(

@@ -152,6 +152,25 @@ class Client:
         self._refuse_errors(answer)
         return digest_of(answer.content)
 
+    def architectures(self, tag: str) -> set[str]:
+        """Return the architectures in the index that has the tag; empty if it has no index.
+
+        Raises:
+            BuildError: The registry does not answer or refuses the request.
+        """
+        answer = self._ask(
+            "GET", f"{self.repository.path}/manifests/{tag}",
+            headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
+        )
+        if answer.status == 404:
+            return set()
+        self._refuse_errors(answer)
+        try:
+            members = Index.model_validate(parse_json(answer.content)).manifests
+        except ValueError:  # a manifest of one image
+            return set()
+        return {one.platform.architecture for one in members if one.platform}
+
     def put_index(self, tags: list[str], members: Mapping[Architecture, Manifest]) -> str:
         """Give an index of `members`, architecture -> manifest, the tags; return its digest.
 
