@@ -3,8 +3,11 @@
     python scripts/app_tests.py setup           # create the environments: .venv-apps-FRAMEWORK
     python scripts/app_tests.py setup torch     # create the environment of one framework
     python scripts/app_tests.py test            # check types, run all tests except long ones
-    python scripts/app_tests.py test --quick    # run the tests that guard numbers
+    python scripts/app_tests.py test --quick    # check no types, run only quick tests
     python scripts/app_tests.py options         # write options.json of each app
+
+`--quick` leaves out the type checks, the toy apps and the tests marked `slow`. The tests that check
+computed numbers are included.
 
 An app is a folder with an `app.yaml`, which names its framework. Neither this script nor the
 Makefile nor `pyproject.toml` contains the name of an app. An environment has the packages of the

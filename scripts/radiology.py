@@ -85,7 +85,10 @@ def chests(images: Path) -> None:
 
 
 def brains(folder: Path) -> None:
-    """Write held-out brain slices: the first two with a tumour, and the first one without."""
+    """Write three held-out brain slices: the first two that show a tumour, and one without.
+
+    The last one is the first slice that shows no tumour.
+    """
     contract = contracts.load("brain-mri")
     assert isinstance(contract, Zipped)  # noqa: S101 - for the types
     ((file, content),) = contract.files.items()

@@ -1,4 +1,8 @@
-"""The scripts that the release workflow runs: the plan of a release, and the merged digests."""
+"""Test the scripts of the release workflow: `release_plan.py` and `release_digests.py`.
+
+The first lists the images to build. The second adds the images that the jobs of the release have
+pushed, with their digests, to `containers/digests.yaml`.
+"""
 
 from __future__ import annotations
 

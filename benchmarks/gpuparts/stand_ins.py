@@ -35,7 +35,10 @@ class StandIn(ModuleType):
         return StandIn(f"{self.__name__}.{name}")
 
     def __call__(self, *given: Any, **_: Any) -> Any:
-        """Return the function that is decorated; in any other call, return this stand-in."""
+        """Return the only positional argument if it is callable; otherwise return this stand-in.
+
+        Thus a stand-in can be used as a decorator, which returns the function unchanged.
+        """
         return given[0] if len(given) == 1 and callable(given[0]) else self
 
 

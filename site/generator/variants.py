@@ -122,7 +122,10 @@ def _newest(
 
 
 def _side(piece: Piece[RunEvidence], one: RecipeStatus, known: Described) -> Side:
-    """Return a run to compare; if its evidence lacks the variant, the recipe determines it."""
+    """Return a published run as one side of the comparison, with the variant that the run used.
+
+    If the evidence of the run does not record the variant, the variant is taken from the recipe.
+    """
     side = compared.load(paths.repository() / piece.path)
     told = RunVariant(arguments=of_runs.arguments(one.file.recipe, {}, known))
     return side if side.variant else replace(side, variant=told)

@@ -161,7 +161,8 @@ def _files(process: Path) -> Iterator[str]:
 def _held(place: Path, mode: int, reporter: Reporter | None) -> Iterator[IO[str] | None]:
     """Hold the lock of the cache item `place`.
 
-    If another process holds it, wait if there is a reporter, else raise InUseError.
+    If another process holds a conflicting lock, report this with `reporter` and wait. If `reporter`
+    is None, raise InUseError instead of waiting.
     """
     while (file := _open(place)) is not None:
         with file:

@@ -23,7 +23,11 @@ from trimaran.site_file import Cluster, Site
 
 @pytest.fixture
 def disk(own_place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Create a disk with copies of the jobs 40 to 43; in Slurm, job 41 runs, and 43 has failed."""
+    """Create a node's local disk that contains an image copy of each of the jobs 40 to 43.
+
+    According to a stand-in for Slurm, job 41 runs, and job 43 has failed; jobs 40 and 42 are not
+    listed.
+    """
     disk = own_place / "own disk"
     for job in range(40, 44):
         folder = disk / f"trimaran-{job}-n1"

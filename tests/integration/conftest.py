@@ -98,9 +98,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def require_engines(request: pytest.FixtureRequest) -> None:
-    """Fail a test if its engine is missing (only with TRIMARAN_REQUIRE_ENGINES=1).
+    """Fail a test whose engine is missing, if TRIMARAN_REQUIRE_ENGINES is 1.
 
-    Without this variable, the test was skipped.
+    Otherwise `pytest_collection_modifyitems` has already marked this test as skipped.
     """
     for marker in request.node.iter_markers("engine"):
         reason = missing(str(marker.args[0]))

@@ -68,7 +68,11 @@ def test_a_small_tensor_is_on_one_server() -> None:
 
 
 def test_a_server_sends_and_receives_for_all_other_nodes() -> None:
-    """Each of two equal nodes receives half of the weights, and half of the other's gradients."""
+    """Each of two nodes is the parameter server of half of the weights.
+
+    A node therefore receives the other half of the weights, and the other node's gradients of
+    its own half.
+    """
     seconds = communication.parameter_server([2_000_000], 8e6, Layout(2, 1, None, SLOW))
     assert seconds == pytest.approx(8e6 / (LINK_SHARE * 1e10))
 

@@ -199,7 +199,10 @@ def test_evaluate_says_how_far_it_is_on_stderr(
 def test_a_foreign_checkpoint_is_named(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that contains only weights, as other programs save them, is refused by its name."""
+    """`evaluate` refuses a file that contains only weights, and the error names the file.
+
+    Other programs save checkpoints as such files.
+    """
     torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "weights.pt")
     options = ["--data", str(tiny), "--checkpoint", str(tmp_path / "weights.pt")]
     assert main(["evaluate", *options]) == 3

@@ -226,7 +226,10 @@ class Scheduler(ABC):
         return {"slurm": "Slurm", "pbs": "PBS", "lsf": "LSF"}[self.name]
 
     def folder(self) -> Path:
-        """Return the folder of the commands on this machine, or /usr/bin if they are missing."""
+        """Return the folder that contains the batch system's commands on this machine.
+
+        If the commands are not on PATH, return /usr/bin. A job script appends the folder to PATH.
+        """
         return Path(shutil.which(self.programs[0]) or "/usr/bin/x").parent
 
 

@@ -16,9 +16,10 @@ QUICKSTART_GIB = 6
 """Memory in GiB that the commands of the tutorial `quickstart.md` need."""
 
 FAST_MATH = "DNNL_DEFAULT_FPMATH_MODE=BF16 would round fp32 products to bf16 (off by default)"
-"""What bf16 instructions of an Arm processor mean for PyTorch beside training in bf16.
+"""Note for the user of an Arm processor that has instructions for bf16.
 
-The variable belongs to oneDNN (its documentation: Primitive Attributes, floating-point math mode).
+DNNL_DEFAULT_FPMATH_MODE is an environment variable of oneDNN, the library with which PyTorch
+computes (oneDNN's documentation: Primitive Attributes, floating-point math mode).
 """
 
 FINDINGS: dict[str, Explained] = {

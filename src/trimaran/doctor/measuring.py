@@ -38,7 +38,10 @@ from trimaran.site_file import Cluster, Site
 APP, VERB = "collectives", "qualify"
 
 SECONDS = 60
-"""Time in seconds for which the app may measure."""
+"""Time in seconds that the app `collectives` may spend on the measurements.
+
+The time begins with the start of the ranks, and ends with the last measurement.
+"""
 
 JOB_SECONDS = 240.0
 """Time limit of a measurement in seconds.

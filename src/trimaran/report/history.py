@@ -38,7 +38,10 @@ class Earlier:
 
 
 def find(recipe: RecipeFile, changed: Mapping[str, Argument], but: datetime) -> Earlier:
-    """Return the published runs of a recipe; for a series, only runs of the same size (point).
+    """Return the published runs of the recipe that this run uses, except this run itself.
+
+    If the recipe is one point (size) of a series, such as `app/recipe@4`, only runs of the same
+    point are returned.
 
     Args:
         recipe: the recipe of this run.

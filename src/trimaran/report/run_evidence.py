@@ -40,7 +40,7 @@ class Machine(strict.Model):
 
     @classmethod
     def of(cls, host: HostFacts) -> Machine:
-        """Return the facts of `host` without its name and without validation."""
+        """Return the facts of the machine `host`, except its host name; no value is validated."""
         return cls.model_construct(**host.model_dump(exclude={"hostname"}))
 
     @property

@@ -25,10 +25,12 @@ class Epoch(strict.Model):
 
     Attributes:
         epoch: number of the epoch, from 1.
-        at: seconds from the start of the run, including pauses, to the measurement of `value`, or
-            of `time` if `value` is None.
-        value: value of the metric that the card names `per_epoch`; None: not reported.
-        time: value of the metric that the card names `time`; None: not reported.
+        at: seconds from the start of the run, including pauses, to the measurement of `value`. If
+            `value` is None, to the measurement of `time`.
+        value: value of the metric that `variants.per_epoch` in the app's `app.yaml` names; None:
+            not reported.
+        time: value of the metric that `variants.time` in the app's `app.yaml` names; None: not
+            reported.
     """
 
     epoch: Annotated[int, Field(ge=1)]

@@ -66,12 +66,12 @@ class Fit:
 
 
 def fit(operation: str, sizes: Sequence[int], seconds: Sequence[float]) -> Fit | None:
-    """Fit the times of an operation at increasing sizes.
+    """Fit the times of an operation at increasing sizes by a straight line in each range of sizes.
 
     The squares of the relative errors are minimized, so that small sizes count as much as large
-    ones. For each number of ranges, dynamic programming finds the best breaks (Bai and Perron,
-    "Computation and analysis of multiple structural change models", Journal of Applied Econometrics
-    18, 2003). The function `criterion` has its minimum at the chosen number of ranges.
+    ones. For each number of ranges, dynamic programming finds the best limits of the ranges (Bai
+    and Perron, "Computation and analysis of multiple structural change models", Journal of Applied
+    Econometrics 18, 2003). The function `criterion` has its minimum at the chosen number of ranges.
 
     Args:
         operation: name of the operation.

@@ -45,9 +45,9 @@ _LEVEL.flags.writeable = False
 def moved(source: int, target: int) -> Tile:
     """Return data that rank `source` sends to rank `target`: integers from 0 to 255.
 
-    Each format of `EXACT` represents these integers exactly. With the factors 7 and 34, any two
-    ranks whose numbers differ by less than 256 send different data. The data from rank A to rank B
-    differ from the data from B to A.
+    Each format of `EXACT` represents these integers exactly. They depend on
+    7 * `source` + 34 * `target`, so that any two ranks whose numbers differ by less than 256 send
+    different data, and the data from rank A to rank B differ from the data from B to A.
     """
     found: Tile = (np.arange(PERIOD) + 7 * source + 34 * target) % 256
     return found

@@ -79,7 +79,9 @@ def entry(check: Check, **options: Any) -> Any:
 
 
 def parse(cls: type[T], document: object, *, strict: bool) -> T:
-    """Return `document` as an instance of the dataclass `cls`, whose fields are made by `entry`.
+    """Check a decoded JSON document, and return it as an instance of the dataclass `cls`.
+
+    Each field of `cls` must be declared with the function `entry`, which sets its check.
 
     Raises:
         Malformed: the document violates the schema, or has unknown keys while `strict` is true.

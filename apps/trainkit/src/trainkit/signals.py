@@ -75,7 +75,10 @@ class StopFlag:
 
 
 def _end_at_third(reader: int) -> None:
-    """End the process at the third SIGINT; return when the pipe is closed."""
+    """Read the numbers of signals from the pipe `reader`; end the process at the third SIGINT.
+
+    Return when the other end of the pipe is closed.
+    """
     left = 3
     while number := os.read(reader, 1):
         left -= number[0] == signal.SIGINT

@@ -86,7 +86,10 @@ def index_digest(members: Mapping[Architecture, Manifest]) -> str:
 
 
 def index(members: Mapping[Architecture, Manifest]) -> bytes:
-    """Return the text of an index, which is equal for equal members."""
+    """Return the JSON text of an OCI image index that lists the manifests `members`.
+
+    The same members always give the same text, and so the same digest.
+    """
     listed = [
         {
             "mediaType": manifest.content.media_type or MANIFESTS[0],

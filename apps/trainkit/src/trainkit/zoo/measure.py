@@ -1,9 +1,9 @@
 """Measure the rates of networks in images per second, and the ceiling of the machine.
 
 The ceiling is the speed of the fastest matrix product, with which the rates are compared. An app
-provides the framework: how to build a network, its two steps, and a product of matrices. This
-module computes the results from the times, in the same way for each framework. The ceiling and each
-network are measured in separate processes (`trainkit.zoo.run`).
+provides the framework: how to build a network, its forward step and its training step, and a
+product of matrices. This module computes the results from the times, in the same way for each
+framework. The ceiling and each network are measured in separate processes (`trainkit.zoo.run`).
 """
 
 from __future__ import annotations
