@@ -43,10 +43,10 @@ class StandIn(ModuleType):
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """An import finder that provides stand-ins for packages that no other finder finds.
+    """An import finder that provides stand-ins for packages that are not installed.
 
     Args:
-        packages: names of packages that cannot be imported.
+        packages: names of missing packages, for which it provides stand-ins.
     """
 
     def __init__(self, packages: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from trimaran.run.pipeline import Request
 from trimaran.site_file import Cluster
 
 FORM = "docker"
-"""The value of the option `--form` of `trimaran submit` that requests this script."""
+"""The value of `trimaran submit --form` with which this module renders the script, for Docker."""
 
 DEVICES: dict[Gpu, tuple[str, ...]] = {
     "nvidia": ("--gpus", "all"),

@@ -26,7 +26,10 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return a copy in which each number of clips is at most `most`; None means no limit."""
+        """Return these numbers of clips for each side of the frames, each at most `most`.
+
+        `most` None: without a limit.
+        """
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:

@@ -125,7 +125,7 @@ class Counts:
     """
 
     def __init__(self, grams: NDArray[np.uint64]) -> None:
-        """Count `grams`, which are sorted in place."""
+        """Count the occurrences of each n-gram in `grams`, which this method sorts in place."""
         grams.sort()
         first = _starts(grams)
         self._grams = grams[first]
