@@ -1,4 +1,7 @@
-"""Files: complete at every moment, no links followed, locks held, a full disk reported by name."""
+"""Test files: they are complete at every moment, no links are followed, and locks are held.
+
+The error of a full disk names the file.
+"""
 
 from __future__ import annotations
 

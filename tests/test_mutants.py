@@ -50,7 +50,7 @@ def entry(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Create a repository with one function and two tests, and with an environment."""
+    """Create a repository with one function, two tests, and a virtual environment to run them."""
     root = tmp_path / "tree"
     for folder in ("src", "tests", "scripts", ".venv/bin"):
         (root / folder).mkdir(parents=True)

@@ -268,8 +268,9 @@ def _put(
         shelf: evidence of one kind, by name.
         path: the file.
         model: model of its content.
-        name: function that returns the name from the content.
-        folder: name that the content must have, from the folder of the file; None: not checked.
+        name: function that returns the name of the evidence from the content.
+        folder: the name that `name` must return, because the file is in the folder of this name;
+            None: any name.
 
     Raises:
         UsageError: the content is invalid, or the file name or folder contradicts it.

@@ -150,7 +150,7 @@ def environment(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case
 
 
 def look_inside(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """Create the stored inventory of an image."""
+    """Store the inventory of an image in the cache; the use reads it, or collects it again."""
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "ab" * 32, 1)
     found = image_contents.Inventory(
         image="tiny", engine="apptainer", digest="sha256:0", release={},

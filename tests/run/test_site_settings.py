@@ -1,4 +1,7 @@
-"""Test that a run records the additions of a site file, and which of them change the result."""
+"""Test that a run records what the site file adds to it, such as binds and variables.
+
+The record also states which of these additions change the result.
+"""
 
 from __future__ import annotations
 

@@ -204,9 +204,9 @@ def test_the_table_and_the_picture_show_all_trials(tmp_path: Path) -> None:
 def runnable(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, tiny_image: None
 ) -> Callable[..., list[str]]:
-    """Install the stand-in of an app, and return a function that writes its recipe.
+    """Install the stand-in of an app; return a function that writes a recipe of it.
 
-    This function returns the arguments of `trimaran tune`.
+    The returned function writes the recipe, and returns the arguments of `trimaran tune` for it.
     """
     tunedapp.install(checkout, monkeypatch)
     monkeypatch.setattr(tuning, "LONGEST", 1.0)

@@ -87,7 +87,7 @@ def _lines_of(text: str, key: str) -> tuple[int, int]:
 
 
 def _last_line(node: yaml.Node) -> int:
-    """Return the index of the last line of a value, without blank lines that follow a block."""
+    """Return the index of the last line of a YAML value, without blank lines after the value."""
     if isinstance(node, yaml.MappingNode) and not node.flow_style:
         return max(_last_line(value) for _, value in node.value)
     if isinstance(node, yaml.SequenceNode) and not node.flow_style:

@@ -58,8 +58,9 @@ def summand(rank: int, block: int, ranks: int, exact: int) -> Tile:
     """Return the numbers that `rank` adds to block `block` of a sum over `ranks` ranks.
 
     The numbers are from 1 to `LEVELS`. All partial sums, in any order, must be at most `exact`, the
-    largest exact integer of the number format. If there are too many ranks for this limit, each
-    rank adds 0, except at every n-th position, where n is `ranks * LEVELS / exact`, rounded up.
+    largest exact integer of the number format. If there are too many ranks for this limit, a rank
+    adds such a number at every n-th position only, and 0 elsewhere; the positions differ from rank
+    to rank. n is `ranks * LEVELS / exact`, rounded up.
     """
     stride = -(-ranks * LEVELS // exact)
     position = np.arange(PERIOD * stride)
