@@ -282,7 +282,10 @@ BAD = {name: case for name, case in CASES.items() if case.pixels is None}
 
 
 def others() -> Iterator[tuple[str, Case]]:
-    """Yield (name, case) of images in formats that apps can read, but that are never packed."""
+    """Yield images in formats that apps can read, but that are never packed.
+
+    A value is the name of an image, and a `Case`: the file and the expected pixels.
+    """
     for form in ("BMP", "TIFF", "WEBP", "PPM"):
         options = {"lossless": True} if form == "WEBP" else {}
         yield form, Case(saved(RGB, form, **options), RGB, plain=False)

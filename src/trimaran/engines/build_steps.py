@@ -365,11 +365,12 @@ def _objects_of(job: Job, reporter: Reporter) -> Iterator[None]:
 
 
 def _check_report(job: Job, error: BuildError, reporter: Reporter) -> None:
-    """Warn that the image is built without Horovod, with the reasons why Horovod fails.
+    """Handle the failure `error` of a build stage by the report that the stage has written.
+
+    If only Horovod cannot be compiled, warn that the image is built without it, with the reasons.
 
     Raises:
-        BuildError: the base image is not supported at all; or the build failed for another reason,
-            and `error` is raised again.
+        BuildError: the base image is not supported, or there is no report: `error` is raised again.
     """
     from trimaran.images import compiled
 

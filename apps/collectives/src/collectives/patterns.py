@@ -98,7 +98,14 @@ def fill(buffer: Tensor, tiles: Sequence[Tile]) -> None:
 
 
 def fault(buffer: Tensor, tiles: Sequence[Tile]) -> Fault | None:
-    """Return the first element of `buffer` that differs from `tiles`, or None if all are equal."""
+    """Return the first element of `buffer` that differs from its expected value, or None.
+
+    The result has the index, the value and the expected value of the element.
+
+    Args:
+        buffer: the buffer after an operation, with one block for each tile.
+        tiles: for each block, the numbers that are repeated in it.
+    """
     for start, part, values in _parts(buffer, tiles):
         unequal = part != values
         if bool(unequal.any()):

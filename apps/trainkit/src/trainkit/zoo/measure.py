@@ -200,13 +200,15 @@ def step_seconds(step: Step, effort: Effort) -> list[float]:
 
 
 def rate(seconds: Sequence[float], batch: int, flops: int, ceiling: Ceiling) -> Rate:
-    """Return the images per second of steps of `batch` images, and their share of the ceiling.
+    """Return the images per second of steps of `batch` images.
+
+    The result also has the operations per second as a share of `ceiling`.
 
     Args:
         seconds: times of the steps in seconds.
         batch: images per step.
         flops: operations per image.
-        ceiling: the ceiling of the device.
+        ceiling: the speed of the fastest matrix product on the device.
     """
     low, middle, high = quartiles(seconds)
     median = batch / middle
