@@ -71,7 +71,8 @@ class Mutant:
         """Return `source` with the fault.
 
         Raises:
-            TableError: The text does not occur exactly once, or the fault changes nothing.
+            TableError: the text that the fault replaces does not occur exactly once in `source`, or
+                the fault changes nothing.
         """
         found = source.count(self.text)
         if found != 1:

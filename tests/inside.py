@@ -49,7 +49,10 @@ def run_inside(built: BuiltImage, out: Path, arguments: Sequence[str], *mounts: 
 def inside(
     built: BuiltImage, out: Path, arguments: Sequence[str], *mounts: Mount
 ) -> tuple[list[str], Mapping[str, str]]:
-    """Return the command that runs `arguments` as `run_inside` does, and its environment."""
+    """Return a command that runs `arguments` in the image, and the environment of the command.
+
+    The container has the folder `out` as /out and the `mounts`, and one OpenMP thread per process.
+    """
     command = Apptainer().python(
         built, ["-c", "import os, sys; os.execvp(sys.argv[1], sys.argv[1:])", *arguments],
         Setting([*mounts, Mount(str(out), "/out", writable=True)], {"OMP_NUM_THREADS": "1"},

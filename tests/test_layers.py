@@ -137,7 +137,7 @@ def circle(arrows: dict[str, set[str]]) -> list[str]:
 
 
 def app_faults(package: str, source: str) -> list[str]:
-    """Return the rules of the apps that a module of `package` breaks."""
+    """Return the import rules for apps that a module of the app package `package` breaks."""
     used = {module.split(".")[0] for module in imports(ast.parse(source), package)}
     below = {"shards": set(), "trainkit": {"shards"}}.get(package, {"shards", "trainkit"})
     found = []

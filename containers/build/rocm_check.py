@@ -1,9 +1,9 @@
 """Check a base image of AMD before anything is compiled; standard library only.
 
 Argument: `base` checks what the image needs, `horovod` what Horovod needs, and `failed LOG` tells
-why Horovod's compilation failed. All faults are reported at once, on standard error and in the file
-`report.json`, which `trimaran build` reads. This file is in the folder of the host in which the
-build stage keeps compiled objects. The supported versions are in rocm-versions.json.
+why Horovod's compilation failed. All faults are reported at once, on standard error and in
+`report.json`, which `trimaran build` reads. `report.json` is written into the folder of the host in
+which the build stage keeps compiled objects. The supported versions are in rocm-versions.json.
 """
 
 # ruff: noqa: T201 - the programs of the image, and messages for the user

@@ -71,7 +71,7 @@ def request_(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def rebuilt_for_arm64(request: Request) -> store.Record:
-    """Make the record of the image that of an image for arm64, and return it."""
+    """Change the record of the image as if it had been built for arm64, and return the record."""
     record = store.all_records(bundles.image(), "apptainer")[0]
     record.path.unlink()
     content = definition.content_of(request.image)

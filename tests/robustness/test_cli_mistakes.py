@@ -1,4 +1,4 @@
-"""Mistakes of users in a table: each ends with a documented code and a hint, none with a crash.
+"""Test that each mistake of a user ends with a documented code and a hint, and none with a crash.
 
 `test_cli_names.py` tests hostile names; this module tests values of the wrong kind.
 """

@@ -30,8 +30,8 @@ def points(page: str) -> list[RecipeStatus]:
 def test_a_recipes_page_shows_what_is_tried() -> None:
     """A recipe's page shows only commands that a test executes, or tries with `--dry-run`.
 
-    `test_recipe_commands.py` tries the commands up to the submission. The test of the tutorial on
-    clusters executes all others.
+    `test_recipe_commands.py` tries those for one machine, and `trimaran submit` with `--dry-run`.
+    The test of the tutorial on clusters executes the commands for submitted runs.
     """
     [then] = [block.text.strip() for block in blocks("tutorials/cluster.md")
               if block.how == "small" and block.text.startswith("trimaran logs -f")]

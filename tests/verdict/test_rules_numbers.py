@@ -39,7 +39,10 @@ windows = st.lists(
 def test_a_median_is_of_every_value_of_the_epochs_after(
     found: list[tuple[int, int, int]], first: int
 ) -> None:
-    """A median is taken over all values of the epochs after `first`, in any order and number."""
+    """A median is taken over all values of the epochs after the epoch `first` of the rule.
+
+    The order and the number of the values do not matter.
+    """
     events = [
         event("throughput", speed / 7, epoch_num=epoch, step=step) for epoch, speed, step in found
     ]

@@ -1,4 +1,7 @@
-"""Test which batches settings select from a data set: samples, seed, image size, preprocessing."""
+"""Test the batches of a training or evaluation: samples, seed, image size, preprocessing.
+
+The settings of the app and the data set determine them.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ def check_recipe(request: Request) -> None:
 
 
 def check_place(out: Path | None, cluster: Cluster) -> None:
-    """Check that the batch system uses the path of the run directory unchanged."""
+    """Check that the path of the run directory has no pattern that the batch system replaces.
+
+    An example is `%j`, for which Slurm puts the number of the job.
+    """
     scheduler, directory = SCHEDULERS[cluster.scheduler], (out or Path.cwd()).absolute()
     for read in scheduler.reads:
         if read in str(directory):

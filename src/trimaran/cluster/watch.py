@@ -181,8 +181,8 @@ def _ask(
 def _watched(directory: Path, answer: _Answer, others: Mapping[Path, Watched]) -> Watched:
     """Return the status of a run.
 
-    A run may start only after another run has completed; `others` may contain the status of that
-    run.
+    If the run waits for an earlier run to complete, the status of the earlier run is taken from
+    `others`, if it is there.
     """
     # Read after the batch system has answered, so that no end of a job is missed in between.
     record = jobs.submitted(directory)
@@ -278,7 +278,7 @@ def _message(file: Path, *, failed: bool) -> str:
     """Return the last message that the job script wrote to a log, or "" without a message.
 
     If the script wrote no message and the job has the state FAILED (`failed`), the last line of the
-    log is returned. In other states, such as TIMEOUT, the name of the state is the reason.
+    log is returned. Other states, such as TIMEOUT, already name the reason of the end.
     """
     try:
         log = read_end(file, LOG_TAIL).decode(errors="replace")

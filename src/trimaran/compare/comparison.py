@@ -152,9 +152,10 @@ def _known(side: Side) -> str:
 
 
 def _rows(groups: Groups) -> list[Row]:
-    """Return the rows of all verdicts: one row for each metric and moment, such as `end`.
+    """Return the rows of all verdicts, one for each metric and moment of the training.
 
-    If the verdicts of several runs have such a row, the row of the first run is returned.
+    An example of a moment is `end`. If several runs have a row for the same metric and moment, the
+    row of the first run is returned.
     """
     rows: dict[tuple[str, str], Row] = {}
     for side in _all(groups):

@@ -200,7 +200,10 @@ Part: TypeAlias = str | Variable | CsvField
 
 @dataclass(frozen=True)
 class Joined:
-    """One word of a command, joined from strings, variables and CSV fields."""
+    """One word of a command, joined from strings, variables and fields.
+
+    A field is quoted as in CSV if necessary, as in `--mount type=bind,src=...`.
+    """
 
     parts: tuple[Part, ...]
 

@@ -140,9 +140,10 @@ def _published(situation: Situation) -> tuple[float, str] | None:
 
 
 def _rate(situation: Situation, recipe: Recipe) -> tuple[int, float, str] | None:
-    """Return the number of devices of `recipe`, samples per second of one device, and the source.
+    """Return the devices of `recipe`, its samples per second of one device, and their source.
 
-    Return None if `recipe` cannot be compared with the recipe of the plan, or expects no rate.
+    The first value is the number of devices; the source is the publication of the rate. Return
+    None if `recipe` cannot be compared with the recipe of the plan, or expects no rate.
     """
     card, planning = situation.card, situation.planning
     target = targets.load(recipe.target)

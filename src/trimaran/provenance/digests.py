@@ -162,8 +162,8 @@ def record(new: Publication, path: Path) -> None:
     """Add the publication `new` to the file `path`; it replaces an entry with the same reference.
 
     If the tag of the release was moved from another entry to `new`, that entry loses the tag. If
-    `new` has no tag of a release, it keeps that of the entry that it replaces, for the same image.
-    Processes that record at the same time wait for each other.
+    `new` has no tag of a release, and the replaced entry is of the same image, `new` takes over the
+    tag of that entry. Processes that record at the same time wait for each other.
 
     Raises:
         BuildError: The file cannot be written; the message contains the digests.

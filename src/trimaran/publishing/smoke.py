@@ -21,7 +21,8 @@ RANKS = 2
 def recipe_of(image: Image) -> RecipeFile | None:
     """Return the smoke recipe of `image` for one node, or None.
 
-    If there are several, it is one with two ranks, and with the shortest name: it has no variant.
+    If there are several, it is one with two ranks. Of several such recipes, it is the one with the
+    shortest name, because names of variants are longer.
     """
     fitting = []
     for name in library.names():

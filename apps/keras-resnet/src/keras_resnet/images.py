@@ -124,8 +124,8 @@ class Split:
 
         Returns:
             For each image its number, its weight, and whether it is mirrored; and the number of
-            images in each share of a batch. A replica without an image in a batch gets an image of
-            the weight 0.
+            images of a batch that each replica gets. A replica without an image in a batch gets an
+            image of the weight 0.
         """
         order, plan = self.plan.order(epoch), self.plan
         numbers, weights, flips, sizes = [], [], [], []

@@ -57,7 +57,10 @@ class Activations:
 
     @property
     def boundary(self) -> float:
-        """The bytes of a token's hidden state between two blocks, divided by the tensor ranks."""
+        """The bytes of a token's hidden state between two blocks on each tensor-parallel rank.
+
+        They are divided by the number of these ranks.
+        """
         return self.shape.width * self.hidden_state / self.layout.tensor
 
     @property

@@ -157,8 +157,8 @@ def views(shape: Shape, found: Mapping[str, Readable]) -> dict[str, Readable]:
         found: name -> tensor, of all files of the folder.
 
     Raises:
-        ValueError: a tensor is missing, unknown, or has another shape or type than its weights; the
-            message names it.
+        ValueError: a tensor is missing or unknown, or its shape or type does not fit our
+            weights; the message names it.
     """
     if shape.layers > len(found):  # checked first, because a decoder of this size is built next
         raise ValueError(f"there are {len(found)} tensors for {shape.layers} layers")

@@ -35,7 +35,8 @@ FREE = {
 
 The path of the initial weights may change; their digest must stay the same.
 
-Another layout gives the same training up to rounding, and up to the random draws of dropout.
+Another division of the network among the ranks gives the same training up to rounding, and up to
+the random draws of dropout.
 """
 
 ABOUT = {"document_mask", "end", "model", "precision", "sequence", "tokenizer"}

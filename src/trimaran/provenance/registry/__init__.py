@@ -68,7 +68,7 @@ def push(
     Raises:
         UsageError: No registry is given.
         BuildError: The image is not built, the registry cannot be reached or refuses the login, or
-            the tag of this content has another image.
+            it has another image under the tag, which is made from the content of the definition.
     """
     form = forms.of(engine)
     client = connect(image, registry, "push to", insecure=insecure)

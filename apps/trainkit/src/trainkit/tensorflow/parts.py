@@ -33,7 +33,7 @@ class Variables:
         self._variables = [plain(variable) for variable in variables]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return bit-identical copies of the values."""
+        """Return bit-identical copies of the values of the variables, by their number."""
         return {str(number): kept(own.numpy()) for number, own in enumerate(self._variables)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
