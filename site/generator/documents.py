@@ -39,7 +39,10 @@ def library(sources: Sources) -> Library:
 
 
 def pages(known: Library) -> list[Page]:
-    """Return the documents as pages."""
+    """Return the pages of the site that show files of the repository, such as READMEs.
+
+    `DOCUMENTS` lists these files.
+    """
     return [
         Page(place, known.page(document), title) for document, (place, title) in DOCUMENTS.items()
     ]

@@ -42,7 +42,8 @@ class Release:
     def slower(self) -> bool:
         """Whether this version counts as slower than the previous version.
 
-        Its median must be lower by more than `LOSS`, and all of its runs must be slower.
+        Its median rate must be lower by more than `LOSS`, and each of its runs must be slower than
+        each run of the previous version.
         """
         return (self.before is not None and self.ran.rate < (1 - LOSS) * self.before.rate
                 and max(self.ran.rates) < min(self.before.rates))
