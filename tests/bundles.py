@@ -17,7 +17,7 @@ from samples import GOOD
 from trimaran import hostfacts, paths
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.recipes import library
 from trimaran.run.pipeline import Request
 
@@ -46,7 +46,8 @@ def request(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sif.write_bytes(SIF)
     store.save(store.Record(
         name="tiny", engine="apptainer", reference=str(sif),
-        digest=f"sha256:{hashlib.sha256(SIF).hexdigest()}", content=definition.content_of(image()),
+        digest=f"sha256:{hashlib.sha256(SIF).hexdigest()}",
+        content=content_hash.content_of(image()),
         inputs="ab" * 32, built="2026-01-01T00:00:00Z", base_name="base", base_digest="sha256:1",
         size=len(SIF),
     ))

@@ -13,7 +13,7 @@ from refusals import refused
 from trimaran import architectures
 from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition, emulation, lock, wheelhouse
+from trimaran.images import content_hash, definition, emulation, lock, wheelhouse
 
 TINY = definition.read(Path(__file__).parent / "images/tiny/image.yaml")
 REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"
@@ -84,7 +84,7 @@ def test_each_architecture_has_its_own_locks_and_content() -> None:
     images = [definition.on(TINY, one) for one in architectures.ARCHITECTURES]
     names = [definition.lock_name(image, "debian.lock") for image in images]
     assert names == ["debian.lock", "debian.arm64.lock"]
-    assert len({definition.content_of(image) for image in images}) == len(images)
+    assert len({content_hash.content_of(image) for image in images}) == len(images)
     debs = [{one.filename for one in lock.read_debian(TINY.folder / name)} for name in names]
     assert all(name.endswith(("_amd64.deb", "_all.deb")) for name in debs[0])
     assert all(name.endswith(("_arm64.deb", "_all.deb")) for name in debs[1])

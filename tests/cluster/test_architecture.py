@@ -17,7 +17,7 @@ from trimaran.cluster import slurm, submission
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, RunError, UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
@@ -74,7 +74,7 @@ def rebuilt_for_arm64(request: Request) -> store.Record:
     """Change the record of the image as if it had been built for arm64, and return the record."""
     record = store.all_records(bundles.image(), "apptainer")[0]
     record.path.unlink()
-    content = definition.content_of(request.image)
+    content = content_hash.content_of(request.image)
     record = replace(record, architecture="arm64", content=content)
     store.save(record)
     return record

@@ -18,7 +18,7 @@ from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, commands, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import bases, definition
+from trimaran.images import bases, content_hash, definition
 from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount
 from trimaran.reporting import Silent
@@ -104,8 +104,8 @@ def test_records_of_another_definition_or_damaged_ones_are_passed_over() -> None
     paths.cache("images").mkdir(parents=True)
     record = store.Record(
         name="tiny", engine="apptainer", reference="/x.sif", digest="sha256:0", inputs="a" * 64,
-        size=1, content=definition.content_of(TINY), built="2026-01-01T00:00:00Z", base_name="base",
-        base_digest="sha256:1",
+        size=1, content=content_hash.content_of(TINY), built="2026-01-01T00:00:00Z",
+        base_name="base", base_digest="sha256:1",
     )
     newer = record.__class__(**{**record.__dict__, "inputs": "b" * 64, "built": "2026-02"})
     other = record.__class__(**{**record.__dict__, "inputs": "c" * 64, "content": "d"})

@@ -9,7 +9,7 @@ import pytest
 
 from refusals import refused
 from trimaran.errors import UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.images.parts import Source
 
 GOOD = Path(__file__).parents[1] / "images" / "tiny"
@@ -124,21 +124,21 @@ def test_content_changes_with_every_file_that_goes_into_the_image(
     tmp_path: Path, name: str
 ) -> None:
     path = edited(tmp_path, "schema", "schema")
-    before = definition.content_of(definition.read(path))
-    assert before == definition.content_of(definition.read(path))
+    before = content_hash.content_of(definition.read(path))
+    assert before == content_hash.content_of(definition.read(path))
     with (path.parent / name).open("a") as file:
         file.write("# changed\n")
-    assert definition.content_of(definition.read(path)) != before
+    assert content_hash.content_of(definition.read(path)) != before
 
 
 def test_a_shared_self_test_is_found_unless_the_image_has_its_own(tmp_path: Path) -> None:
     path = edited(tmp_path, "files: {selftest.py:", "files: {selftest_common.py:")
     image = definition.read(path)
     assert definition.file_of(image, "selftest_common.py").parent.name == "selftests"
-    shared = definition.content_of(image)
+    shared = content_hash.content_of(image)
     (path.parent / "selftest_common.py").write_text("its own\n")
     assert definition.file_of(image, "selftest_common.py").parent == path.parent
-    assert definition.content_of(image) != shared
+    assert content_hash.content_of(image) != shared
 
 
 def test_a_self_test_is_told_whose_gpus_the_image_is_for() -> None:

@@ -100,26 +100,9 @@ def test_tidying_drops_other_systems_and_adds_the_wheels_of_other_pythons() -> N
     )
 
 
-def test_what_is_excluded_is_locked_for_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = tmp_path / "index"
-    make_wheel(index, "user", requires="unwanted")
-    make_wheel(index, "unwanted")
-    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
-    folder = tmp_path / "image"
-    shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", folder)
-    (folder / "requirements.in").write_text("user\n")
-    image = definition.read(folder / "image.yaml")
-
-    assert "\nunwanted==1.0 " in resolve._resolve(image, Silent())
-    (folder / "excludes.txt").write_text("unwanted  # by user, which does not import it\n")
-    assert re.findall(r"^(\w+)==", resolve._resolve(image, Silent()), re.M) == ["user"]
-
-
-def test_an_override_leaves_a_package_out_for_one_architecture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of an image that wants the package `user`, which requires `required`."""
     index = tmp_path / "index"
     make_wheel(index, "user", requires="required")
     make_wheel(index, "required")
@@ -127,6 +110,18 @@ def test_an_override_leaves_a_package_out_for_one_architecture(
     folder = tmp_path / "image"
     shutil.copytree(Path(__file__).parents[1] / "images" / "tiny", folder)
     (folder / "requirements.in").write_text("user\n")
+    return folder
+
+
+def test_what_is_excluded_is_locked_for_nobody(folder: Path) -> None:
+    image = definition.read(folder / "image.yaml")
+
+    assert "\nrequired==1.0 " in resolve._resolve(image, Silent())
+    (folder / "excludes.txt").write_text("required  # by user, which does not import it\n")
+    assert re.findall(r"^(\w+)==", resolve._resolve(image, Silent()), re.M) == ["user"]
+
+
+def test_an_override_leaves_a_package_out_for_one_architecture(folder: Path) -> None:
     (folder / "overrides.txt").write_text("required==1.0 ; platform_machine == 'aarch64'\n")
 
     text = resolve._resolve(definition.read(folder / "image.yaml"), Silent())

@@ -60,6 +60,9 @@ def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
     assert choose(files, files[:1]).filename == "some_thing-1.0-py3-none-any.whl"
     with refused("wheel-missing", "some-thing==1.0", kind=BuildError):
         choose(files, offered("another"))
+    only = offered("some_thing-1.0-cp311-cp311-linux_x86_64.whl")
+    with refused("wheel-missing", "some-thing==1.0", "aarch64", kind=BuildError):
+        choose(only, architecture="arm64")
 
 
 def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:

@@ -69,7 +69,7 @@ image = stage.definition.read(Path({folder!r}) / "image.yaml")
 
 def patched(folder: Path) -> None:
     """Take the files of build stages from `folder`, not from the checkout."""
-    definition.build_files = lambda image: [  # type: ignore[assignment]
+    vars(definition)["build_files"] = lambda image: [
         folder / name for name in (image.build.files if image.build else ())
     ]
 

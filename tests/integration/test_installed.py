@@ -16,7 +16,7 @@ import tinyapp
 from registries import running
 from trimaran import __version__, paths
 from trimaran.files import sha256
-from trimaran.images import definition, indexes
+from trimaran.images import content_hash, definition, indexes
 
 pytestmark = [pytest.mark.usefixtures("user_cache"), pytest.mark.timeout(600)]
 
@@ -144,7 +144,7 @@ def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
     )
     found = dict(line.split() for line in done.stdout.splitlines())
     images = map(definition.load, definition.names())
-    assert found == {image.name: definition.content_of(image) for image in images}
+    assert found == {image.name: content_hash.content_of(image) for image in images}
 
 
 @pytest.mark.parametrize(

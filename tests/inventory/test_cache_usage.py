@@ -16,7 +16,7 @@ from trimaran.cli import cache as commands
 from trimaran.engines import apptainer, host, store
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, TrimaranError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.images.bases import assembled_at
 from trimaran.inventory import cache_usage
 from trimaran.provenance import digests
@@ -81,7 +81,7 @@ def test_an_empty_cache_has_nothing_and_nothing_to_remove() -> None:
 def test_images_of_older_definitions_go_with_all_their_files_and_others_stay(
     image: definition.Image,
 ) -> None:
-    sif("111111111111", definition.content_of(image))
+    sif("111111111111", content_hash.content_of(image))
     sif("222222222222", "f" * 64)
     assert states() == {"torch-cpu-111111111111": "in use", "torch-cpu-222222222222": "superseded"}
     assert prune("--yes")[0] == 0
@@ -107,7 +107,7 @@ def test_what_was_published_stays_whatever_the_definition_has_become(
 def test_a_cache_behind_a_link_keeps_its_images(
     image: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = sif("111111111111", definition.content_of(image))
+    record = sif("111111111111", content_hash.content_of(image))
     os.utime(record.with_name("torch-cpu-111111111111.sif"), (YESTERDAY, YESTERDAY))
     (tmp_path / "link").symlink_to(paths.cache())
     monkeypatch.setenv("TRIMARAN_CACHE", str(tmp_path / "link"))

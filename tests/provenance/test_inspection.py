@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from trimaran.cli import app
 from trimaran.engines import BuiltImage, Description, selection
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.provenance import starts
 from trimaran.reporting import Reporter
 
@@ -93,7 +93,7 @@ def test_an_image_above_its_size_limit_fails_the_test(
 
 def test_the_size_limit_is_not_an_input_of_the_image() -> None:
     limited = TINY.model_copy(update={"max_megabytes": 1})
-    assert definition.content_of(limited) == definition.content_of(TINY)
+    assert content_hash.content_of(limited) == content_hash.content_of(TINY)
 
 
 def test_evidence_has_no_name_of_the_machine_and_is_never_overwritten(

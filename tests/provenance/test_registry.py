@@ -25,7 +25,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.inventory import catalog
 from trimaran.provenance import registry
 from trimaran.provenance.digests import Publication
@@ -579,7 +579,7 @@ def test_a_listing_says_what_is_here_without_reading_what_is_untouched(
     monkeypatch.setattr(store, "sha256", lambda *_: "another")
     sif = tmp_path / "tiny.sif"
     sif.write_bytes(b"12345")
-    content = definition.content_of(TINY)
+    content = content_hash.content_of(TINY)
     for name, kept, size, origin in (
         ("a", content, 5, "host.example/team/tiny@sha256:1"), ("b", "old", 5, None),
         ("c", content, 6, None),

@@ -7,6 +7,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ def cached(path: Path) -> bool:
 
 
 def test_the_first_warm_start_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, [9, 1, 2, 5, 4, 3])
-    assert starts.warm(engine, built("x"), "pass") == 3  # type: ignore[arg-type]
+    engine: Any = Engine(monkeypatch, [9, 1, 2, 5, 4, 3])
+    assert starts.warm(engine, built("x"), "pass") == 3
     assert engine.programs == ["pass"] * 6
 
 
@@ -71,15 +72,15 @@ def test_an_image_is_dropped_from_the_page_cache_before_each_cold_start(
     image.touch()
     dropped: list[Path] = []
     monkeypatch.setattr(starts, "drop", dropped.append)
-    engine = Engine(monkeypatch, [7, 8, 6])
-    assert starts.cold(engine, built(image), "pass") == 7  # type: ignore[arg-type]
+    engine: Any = Engine(monkeypatch, [7, 8, 6])
+    assert starts.cold(engine, built(image), "pass") == 7
     assert dropped == [image] * starts.COLD
 
 
 def test_an_image_that_is_no_file_has_no_cold_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Engine(monkeypatch, [])
+    engine: Any = Engine(monkeypatch, [])
     found = built("localhost/trimaran/x")
-    assert starts.cold(engine, found, "pass") is None  # type: ignore[arg-type]
+    assert starts.cold(engine, found, "pass") is None
 
 
 def test_a_dropped_file_is_not_in_the_page_cache() -> None:
@@ -109,8 +110,8 @@ def test_the_import_of_a_framework_is_measured_warm_and_cold(
 ) -> None:
     image = tmp_path / "image.sif"
     image.touch()
-    engine = Engine(monkeypatch, [9, 2, 2, 2, 2, 2, 4, 4, 4])
-    found = starts.imported(engine, built(image), "torch")  # type: ignore[arg-type]
+    engine: Any = Engine(monkeypatch, [9, 2, 2, 2, 2, 2, 4, 4, 4])
+    found = starts.imported(engine, built(image), "torch")
     assert (found.module, found.warm, found.cold) == ("torch", 2, 4)
     assert found.slowest[0].module == "torch._C"
     assert set(engine.programs) == {"import torch"}

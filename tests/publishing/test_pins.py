@@ -16,7 +16,7 @@ from trimaran.architectures import Architecture
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
 from trimaran.publishing import choose, needs, pins, smoke
@@ -44,7 +44,7 @@ def project(checkout: Path, tmp_path: Path) -> Path:
 def record(architecture: Architecture, form: digests.Form = "sif", **other: str) -> None:
     """Record the small app's image as published by the project."""
     image = definition.on(definition.load(tinyapp.APP_IMAGE), architecture)
-    fields = {"digest": DIGESTS[architecture], "content": definition.content_of(image), **other}
+    fields = {"digest": DIGESTS[architecture], "content": content_hash.content_of(image), **other}
     tag = f"{fields['content'][:12]}-{architecture}-{form}"
     digests.record(Publication(
         image=image.name, form=form, architecture=architecture, size=1,

@@ -19,7 +19,7 @@ from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines import store
 from trimaran.errors import RunError, UsageError
 from trimaran.files import check_space, link_or_copy, writing
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Reporter
 from trimaran.run import run_directory
@@ -101,7 +101,7 @@ def take_in(folder: Path, manifest: Manifest, reporter: Reporter) -> None:
             if one.included:
                 _take_in_data(folder / one.folder, one.name, reporter)
     if image.name not in definition.names() or (
-        image.content not in definition.contents(definition.load(image.name)).values()
+        image.content not in content_hash.contents(definition.load(image.name)).values()
     ):
         reporter.warn(
             f"this checkout defines {image.name} differently, so `trimaran run` does not take "

@@ -15,6 +15,7 @@ from trimaran.cli.common import app, command, load_image, say, terminal
 from trimaran.cli.supply_chain import (
     AllOf,
     Insecure,
+    KeyIndex,
     OptionalImage,
     Registry,
     ask_passphrase,
@@ -57,13 +58,7 @@ def publish(
     sign: Annotated[
         bool, typer.Option(help="Sign the SIF with a key of Apptainer's keyring.")
     ] = True,
-    key_index: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", show_default=False,
-            help="Number of the private key in `apptainer key list --secret`.",
-        ),
-    ] = None,
+    key_index: KeyIndex = None,
     sbom: Annotated[
         Path, typer.Option("--sbom", metavar="DIR", help="Folder for the bills of materials.")
     ] = Path("sbom"),

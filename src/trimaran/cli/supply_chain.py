@@ -213,17 +213,17 @@ ImageOrFile = Annotated[
 ]
 
 
+KeyIndex = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", show_default=False,
+        help="Number of the private key in `apptainer key list --secret`.",
+    ),
+]
+
+
 @command(app)
-def sign(
-    image: ImageOrFile,
-    key_index: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", show_default=False,
-            help="Number of the private key in `apptainer key list --secret`.",
-        ),
-    ] = None,
-) -> None:
+def sign(image: ImageOrFile, key_index: KeyIndex = None) -> None:
     """Sign a SIF file with a private key of Apptainer's keyring.
 
     The signature becomes part of the file and changes its digest: push and pin the new digest,

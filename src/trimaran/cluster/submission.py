@@ -88,7 +88,7 @@ def check_recipe(request: Request) -> None:
     """Check a request that `at_home` returned: its recipe, its arguments and its architecture.
 
     Raises:
-        UsageError: the recipe cannot run, or there is no image for the nodes.
+        UsageError: the recipe cannot run, or no image exists for the processors of the nodes.
     """
     pipeline.check(request)
     definition.require_architecture(request.image)

@@ -19,7 +19,7 @@ from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import bases, definition, emulation
+from trimaran.images import bases, content_hash, definition, emulation
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Command
@@ -42,10 +42,11 @@ class Job:
         below: the framework image on which an app image is built; None for a framework image.
         under: the image on which this image is built: `below`, or a base image.
         items: the locked wheels and other files, downloaded and verified.
-        content: hash of the definition (`definition.content_of`) at the beginning of the build,
+        content: hash of the definition (`content_hash.content_of`) at the beginning of the build,
             because the definition may be edited during the build.
         horovod: build argument HOROVOD, "yes" or "no"; None: the definition has no such argument.
-        compiled: folder of the objects that the first stage compiled; None: there is no such stage.
+        compiled: folder with the objects that the first stage compiles; None: the image has only
+            one stage.
     """
 
     image: Image
@@ -175,7 +176,7 @@ class Container(Engine):
         The reference contains a hash of the inputs of the image, here without the base image,
         whose digest is not yet known.
         """
-        content = definition.content_of(image)
+        content = content_hash.content_of(image)
         reference = self._reference(image.name, content)
         return BuiltImage(image.name, self.name, reference, None, content, 0)
 
@@ -271,7 +272,7 @@ class Container(Engine):
         from trimaran.images import compiled, render, wheelhouse
 
         render.check(image)
-        content = definition.content_of(image)
+        content = content_hash.content_of(image)
         items = wheelhouse.fetch(image, offline=offline, reporter=reporter)
         under = self._base(image, below, given, offline, reporter)
         return Job(
@@ -370,7 +371,8 @@ def _check_report(job: Job, error: BuildError, reporter: Reporter) -> None:
     If only Horovod cannot be compiled, warn that the image is built without it, with the reasons.
 
     Raises:
-        BuildError: the base image is not supported, or there is no report: `error` is raised again.
+        BuildError: the report states that the base image is not supported. Without a report,
+            `error` itself is raised.
     """
     from trimaran.images import compiled
 

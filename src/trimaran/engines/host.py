@@ -42,7 +42,7 @@ from trimaran.engines import BuiltImage, Condition, Description, Setting
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import definition, wheelhouse
+from trimaran.images import content_hash, definition, wheelhouse
 from trimaran.images.definition import Image
 from trimaran.images.parts import PYTHONS, SYSTEM_PATH
 from trimaran.launch.specification import Command, Node
@@ -120,7 +120,7 @@ class Host:
 
     def planned(self, image: Image) -> BuiltImage:
         """Return a description of the environment that `build` would make; it need not exist."""
-        content = definition.content_of(image)
+        content = content_hash.content_of(image)
         inputs = hashlib.sha256(f"{content} {sys.version}".encode()).hexdigest()
         place = paths.cache("host", f"{image.name}-{inputs[:12]}")
         return BuiltImage(image.name, self.name, str(place), None, inputs, 0)

@@ -24,7 +24,7 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import definition
+from trimaran.images import content_hash
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.parsing import Malformed, parse_json
@@ -125,7 +125,7 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
     With `digest`, the images with this digest match, even if the definition has changed since.
     Otherwise, the images of the current definition match.
     """
-    content = None if digest else definition.content_of(image)
+    content = None if digest else content_hash.content_of(image)
     return [
         record for record in all_records(image, engine)
         if (record.digest == digest if digest else record.content == content)

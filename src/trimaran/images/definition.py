@@ -13,9 +13,7 @@ image; its folder contains the locks.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import re
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -25,7 +23,6 @@ from pydantic import Field, PrivateAttr, model_validator
 from trimaran import __version__, paths, strict
 from trimaran.architectures import ARCHITECTURES, Architecture, ending, native
 from trimaran.errors import UsageError
-from trimaran.files import sha256
 from trimaran.images.parts import (
     PYTHONS,
     REFUSED_KEYS,
@@ -494,58 +491,3 @@ def build_files(image: Image) -> list[Path]:
 
 DEBIAN_LOCKS = ("debian.lock", "build-debian.lock")
 """File names of the locks of Debian packages for amd64 (see `lock_name`)."""
-
-
-def content_of(image: Image) -> str:
-    """Return a SHA-256 over all inputs of `image` that are in the checkout.
-
-    The inputs are the rendered definition, the files, the locks and the sources of the packages,
-    and the same inputs of its framework image. The base image is not in the checkout; engines add
-    its digest.
-    """
-    parts: dict[str, str] = {"architecture": image.architecture}
-    for part in chain(image):
-        for name in ("image.def", *locks(part), *part.files):
-            path = file_of(part, name)
-            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
-        for path in build_files(part):
-            parts[f"{part.name}/build/{path.name}"] = sha256(path)
-        for source in build_sources(part):
-            parts[f"{part.name}/{source.url}"] = source.sha256
-        for package in part.app.packages if part.app else ():
-            parts |= _sources(package)
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def contents(image: Image) -> dict[Architecture, str]:
-    """Return for each architecture of `image` the SHA-256 over its inputs (see `content_of`)."""
-    supported = chain(image)[0].architectures
-    return {architecture: content_of(on(image, architecture)) for architecture in supported}
-
-
-def content_tag(image: Image) -> str:
-    """Return the tag made from the content of `image`: hash (`content_of`) and architecture.
-
-    Another definition has another tag, so that a registry need never move such a tag.
-    """
-    return f"{content_of(image)[:TAG_DIGITS]}-{image.architecture}"
-
-
-def index_tag(image: Image) -> str:
-    """Return the tag that names the images for all architectures of `image` by their content."""
-    together = json.dumps(contents(image), sort_keys=True)
-    return hashlib.sha256(together.encode()).hexdigest()[:TAG_DIGITS]
-
-
-TAG_DIGITS = 16
-"""Number of hexadecimal digits of a content hash in a tag."""
-
-
-def _sources(package: str) -> dict[str, str]:
-    folder = package_folder(package)
-    sources = [folder / "pyproject.toml", folder / "README.md", *(folder / "src").rglob("*")]
-    return {
-        f"{package}/{path.relative_to(folder)}": sha256(path)
-        for path in sources
-        if path.is_file() and "__pycache__" not in path.parts
-    }

@@ -358,10 +358,13 @@ def best(
             ranked.append((min(ranks), file))
     if not ranked:
         silent = "".join(f"\n  {index}: {why}" for index, why in sources.silent.items())
+        wanted = min(tags, key=tags.__getitem__)
         raise BuildError(
-            f"{entry.name}=={entry.version}: no package index offers a wheel with a locked hash"
-            f"{silent}", code="wheel-missing",
-            hint="pip's configuration names the indexes: " + ", ".join(sources.indexes),
+            f"{entry.name}=={entry.version}: no package index offers a wheel for"
+            f" {wanted.interpreter} and {wanted.platform} whose hash is in the lock{silent}",
+            code="wheel-missing",
+            hint="if the lock lacks it: trimaran lock IMAGE; pip's configuration names the indexes:"
+            f" {', '.join(sources.indexes)}",
         )
     rank = min(rank for rank, _ in ranked)
     same = [file for other, file in ranked if other == rank]

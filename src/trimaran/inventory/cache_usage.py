@@ -22,7 +22,7 @@ from trimaran.engines import apptainer, image_contents, selection, store
 from trimaran.engines.build_steps import Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
-from trimaran.images import compiled, definition, wheelhouse
+from trimaran.images import compiled, content_hash, definition, wheelhouse
 from trimaran.images.bases import assembled_at
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
@@ -105,7 +105,7 @@ def _with_user(holding: Holding) -> Holding:
 
 
 def _images(defined: list[Image]) -> Iterator[Holding]:
-    contents = {image.name: definition.contents(image).values() for image in defined}
+    contents = {image.name: content_hash.contents(image).values() for image in defined}
     pinned = {entry.digest for entry in digests.known()}.union(
         *(library.definition(name).image.digests for name in library.names())
     )

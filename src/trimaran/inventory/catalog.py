@@ -13,7 +13,7 @@ from trimaran.engines import selection, store
 from trimaran.engines.build_steps import Container
 from trimaran.engines.store import Record
 from trimaran.files import write_atomic
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.recipes import cards, library, targets
@@ -208,7 +208,7 @@ def local_images(wanted: Iterable[Image]) -> dict[str, list[LocalImage]]:
             kept[record.name].append(record)
     found = {}
     for model in models:
-        contents = definition.contents(model) if kept[model.name] else {}
+        contents = content_hash.contents(model) if kept[model.name] else {}
         rows = [
             _state_of(record, engines[record.engine],
                       record.content == contents.get(record.architecture))

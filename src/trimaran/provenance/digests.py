@@ -50,7 +50,7 @@ class Publication(strict.Model):
         digest: digest of the image in its engine, which a recipe pins.
         manifest: digest of the manifest in the registry.
         size: size of a download in bytes.
-        content: hash (`definition.content_of`) of the definition from which the image was built.
+        content: hash (`content_hash.content_of`) of the definition from which the image was built.
         release: tag of the version that points to this image, or to an index with this image; None:
             it was moved to a newer image, or never pointed to this one.
     """

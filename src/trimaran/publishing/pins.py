@@ -11,7 +11,7 @@ from trimaran import paths, strict
 from trimaran.architectures import Architecture, of_machine
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
-from trimaran.images import definition
+from trimaran.images import content_hash
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.recipes import library, targets
@@ -24,7 +24,7 @@ def published(image: Image, place: str) -> dict[Architecture, str]:
     `place` is `HOST[:PORT]/NAMESPACE`.
     """
     found = {}
-    for architecture, content in definition.contents(image).items():
+    for architecture, content in content_hash.contents(image).items():
         for one in digests.load(digests.project_path()).published:
             if (one.image, one.form, one.architecture, one.content, one.place) == (
                 image.name, "sif", architecture, content, place

@@ -16,7 +16,7 @@ from trimaran import engines
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import definition
+from trimaran.images import content_hash, definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
@@ -125,7 +125,7 @@ def upload(
     return Publication(
         image=image.name, form=form.name, architecture=image.architecture,
         reference=f"{client.repository}:{tag}", digest=remote.digest,
-        manifest=remote.manifest.digest, size=remote.size, content=definition.content_of(image),
+        manifest=remote.manifest.digest, size=remote.size, content=content_hash.content_of(image),
     )
 
 
@@ -155,17 +155,10 @@ def publish_index(
         BuildError: An image of `required` is not published, or the tag of the content has another
             index.
     """
-    every = definition.chain(image)[0].architectures
-    members: dict[Architecture, Manifest] = {}
-    for architecture in every:
-        tag = forms.names(form, definition.on(image, architecture)).content
-        if manifest := client.manifest(tag):
-            members[architecture] = manifest
-        elif architecture in required:
-            raise client.not_there(tag)
+    members = _members(form, client, image, required)
     names = forms.names(form, image)
     tags = [names.release]
-    if len(members) == len(every):
+    if len(members) == len(definition.chain(image)[0].architectures):
         taken = client.digest_of(names.index)
         if taken not in (None, index_digest(members)):
             raise BuildError(
@@ -184,6 +177,24 @@ def publish_index(
     digest = client.put_index(tags, members)
     if before not in (None, digest):
         reporter.warn(f"{client.repository}:{names.release} is moved from {before}")
+    return members
+
+
+def _members(
+    form: engines.Form, client: Client, image: Image, required: Collection[Architecture]
+) -> dict[Architecture, Manifest]:
+    """Return the published images of this definition, by architecture.
+
+    Raises:
+        BuildError: An image of `required` is not published.
+    """
+    members: dict[Architecture, Manifest] = {}
+    for architecture in definition.chain(image)[0].architectures:
+        tag = forms.names(form, definition.on(image, architecture)).content
+        if manifest := client.manifest(tag):
+            members[architecture] = manifest
+        elif architecture in required:
+            raise client.not_there(tag)
     return members
 
 
@@ -242,7 +253,7 @@ def _recorded(image: Image, form: forms.Form, digest: str | None) -> Publication
     """
     if digest is None:
         return digests.current(
-            image.name, form.name, image.architecture, content=definition.content_of(image),
+            image.name, form.name, image.architecture, content=content_hash.content_of(image),
             release=forms.names(form.name, image).release,
         )
     known = digests.with_digest(image.name, form.name, digest)
@@ -270,7 +281,7 @@ def _definition(image: Image, known: Publication | None, reporter: Reporter) -> 
     The record `known` of the publication has this hash. Without a record, the hash of the
     definition in this checkout is returned. If the two hashes differ, a warning is printed.
     """
-    content = definition.content_of(image)
+    content = content_hash.content_of(image)
     if known is None or known.content == content:
         return content
     reporter.warn(

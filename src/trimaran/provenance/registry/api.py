@@ -102,6 +102,31 @@ class Client:
             BuildError: The registry does not answer, refuses the request, or sends another
                 manifest; or the index has no image for the architecture.
         """
+        text = self._manifest_text(reference)
+        if text is None:
+            return None
+        digest = digest_of(text)
+        if reference.startswith("sha256:") and digest != reference:
+            raise BuildError(
+                f"{self.repository.host} sends a manifest with another digest:"
+                f" expected {reference}, found {digest}", code="digest-mismatch",
+            )
+        try:
+            content = parse_json(text)
+            if architecture is not None and isinstance(content, dict) and "manifests" in content:
+                members = Index.model_validate(content).manifests
+            else:
+                found = Content.model_validate(content)
+                return Manifest(digest, len(text), found)
+        except ValueError as error:  # ValidationError is a subclass
+            raise BuildError(
+                f"{self.repository}@{digest} is not a manifest of one image",
+                code="manifest-invalid",
+            ) from error
+        return self.manifest(self._chosen(members, architecture, reference))
+
+    def _manifest_text(self, reference: str) -> bytes | None:
+        """Return the text of the manifest or index with this digest or tag; None without one."""
         answer = self._ask(
             "GET", f"{self.repository.path}/manifests/{reference}",
             headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
@@ -109,25 +134,7 @@ class Client:
         if answer.status == 404:
             return None
         self._refuse_errors(answer)
-        digest = digest_of(answer.content)
-        if reference.startswith("sha256:") and digest != reference:
-            raise BuildError(
-                f"{self.repository.host} sends a manifest with another digest:"
-                f" expected {reference}, found {digest}", code="digest-mismatch",
-            )
-        try:
-            content = parse_json(answer.content)
-            if architecture is not None and isinstance(content, dict) and "manifests" in content:
-                members = Index.model_validate(content).manifests
-            else:
-                found = Content.model_validate(content)
-                return Manifest(digest, len(answer.content), found)
-        except ValueError as error:  # ValidationError is a subclass
-            raise BuildError(
-                f"{self.repository}@{digest} is not a manifest of one image",
-                code="manifest-invalid",
-            ) from error
-        return self.manifest(self._chosen(members, architecture, reference))
+        return answer.content
 
     def _chosen(self, members: list[Member], architecture: str, reference: str) -> str:
         """Return the digest of the manifest for `architecture` in the index under `reference`."""
@@ -143,14 +150,8 @@ class Client:
 
     def digest_of(self, tag: str) -> str | None:
         """Return the digest of what has the tag, a manifest or an index; None if it is free."""
-        answer = self._ask(
-            "GET", f"{self.repository.path}/manifests/{tag}",
-            headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
-        )
-        if answer.status == 404:
-            return None
-        self._refuse_errors(answer)
-        return digest_of(answer.content)
+        text = self._manifest_text(tag)
+        return None if text is None else digest_of(text)
 
     def architectures(self, tag: str) -> set[str]:
         """Return the architectures in the index that has the tag; empty if it has no index.
@@ -158,15 +159,11 @@ class Client:
         Raises:
             BuildError: The registry does not answer or refuses the request.
         """
-        answer = self._ask(
-            "GET", f"{self.repository.path}/manifests/{tag}",
-            headers={"Accept": ", ".join((*MANIFESTS, *INDEXES))},
-        )
-        if answer.status == 404:
+        text = self._manifest_text(tag)
+        if text is None:
             return set()
-        self._refuse_errors(answer)
         try:
-            members = Index.model_validate(parse_json(answer.content)).manifests
+            members = Index.model_validate(parse_json(text)).manifests
         except ValueError:  # a manifest of one image
             return set()
         return {one.platform.architecture for one in members if one.platform}

@@ -19,7 +19,7 @@ from trimaran.engines import BuiltImage, Engine, apptainer
 from trimaran.engines.build_steps import Container, Storage
 from trimaran.engines.selection import no_images
 from trimaran.errors import BuildError
-from trimaran.images import definition
+from trimaran.images import content_hash
 from trimaran.images.definition import Image
 from trimaran.net import download
 from trimaran.parsing import parse_json
@@ -74,7 +74,7 @@ SUFFIXES: dict[engines.Form, str] = {"sif": "-sif", "oci": ""}
 def names(form: engines.Form, image: Image) -> Names:
     """Return the tags of an image in a registry."""
     end = SUFFIXES[form]
-    return Names(f"{definition.content_tag(image)}{end}", f"{definition.index_tag(image)}{end}",
+    return Names(f"{content_hash.content_tag(image)}{end}", f"{content_hash.index_tag(image)}{end}",
                  f"{image.tag}{end}")
 
 
