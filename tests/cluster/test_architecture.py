@@ -87,6 +87,9 @@ def test_an_image_for_other_nodes_is_not_built_unasked(
     with refused("image-missing", "tiny", "arm64", "only for amd64", kind=BuildError) as caught:
         pipeline.prepare_image(request_, Silent())
     assert "trimaran build tiny --arch arm64" in str(caught.value.hint)
+    monkeypatch.setattr(pipeline, "prepare", lambda *_: pytest.fail("prepared data"))
+    with refused("image-missing", "tiny", "arm64", kind=BuildError):
+        submission.check_recipe(request_)
 
 
 def test_an_image_for_other_nodes_is_bundled(request_: Request, own_place: Path) -> None:

@@ -19,7 +19,7 @@ from trimaran.launch.specification import quote
 from trimaran.recipes import targets
 from trimaran.recipes.recipe import Recipe
 from trimaran.report import scaling
-from trimaran.reporting import Reporter
+from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, pipeline, run_directory
 from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord
@@ -88,7 +88,8 @@ def check_recipe(request: Request) -> None:
     """Check a request that `at_home` returned: its recipe, its arguments and its architecture.
 
     Raises:
-        UsageError: the recipe cannot run, or no image exists for the processors of the nodes.
+        UsageError: the recipe cannot run, or no image is made for the processors of the nodes.
+        BuildError: the image for nodes of another architecture is not on this machine.
     """
     pipeline.check(request)
     definition.require_architecture(request.image)
@@ -101,6 +102,8 @@ def check_recipe(request: Request) -> None:
             hint=f"on other nodes ({' or '.join(ARCHITECTURES)}), set architecture of the cluster"
             " in the site file; for a bundle, give --arch",
         )
+    if request.pinned is None:  # before the data are prepared, which may take hours
+        pipeline.foreign_image(request, Silent(), thorough=False)
 
 
 def check_place(out: Path | None, cluster: Cluster) -> None:

@@ -263,7 +263,7 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
     """
     image = request.image
     built = (
-        _pinned_image(request, reporter) or _foreign_image(request, reporter)
+        _pinned_image(request, reporter) or foreign_image(request, reporter)
         or request.engine.build(image, base=request.base, offline=request.offline,
                                 reporter=reporter)
     )
@@ -303,11 +303,18 @@ def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
     )
 
 
-def _foreign_image(request: Request, reporter: Reporter) -> BuiltImage | None:
+def foreign_image(
+    request: Request, reporter: Reporter, *, thorough: bool = True
+) -> BuiltImage | None:
     """Return the image for another architecture than this machine's, which is never built unasked.
 
     Building under emulation can take hours. Return None for an image that `build` has to make: for
     this machine, or with a base image that the user names.
+
+    Args:
+        request: the request.
+        reporter: shows that the image is verified.
+        thorough: as in `Engine.find`.
 
     Raises:
         BuildError: the image is not on this machine.
@@ -316,7 +323,7 @@ def _foreign_image(request: Request, reporter: Reporter) -> BuiltImage | None:
     if image.architecture == native() or request.base is not None:
         return None
     with reporter.bar(f"verifying {image.name}", None):
-        found = request.engine.find(image)
+        found = request.engine.find(image, thorough=thorough)
     if found is not None:
         return found
     others = {one.architecture for one in store.all_records(image, request.engine.name)}
