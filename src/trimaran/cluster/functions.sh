@@ -372,7 +372,7 @@ hold_caches() {
     if ! why=$({ mkdir -p -- "$(dirname -- "$caches")" && own "$caches"; } 2>&1) ||
         { [ -z "$kept_caches" ] && ! printf '%s\n' "$job" >"$caches/.job"; }; then
         printf 'job.sh: warning: %s: no folder %s for compiled code: %s\n' "$name" "$caches" "${why:-one of another user is there}"
-    elif ! runs "$caches/.try-$rank"; then
+    elif ! runs "$(mktemp "$caches/.try-XXXXXX" || :)"; then # several trainings may try at a time
         printf 'job.sh: warning: %s: no program can run in %s (noexec), the folder for compiled code\n' "$name" "$caches"
         drop_caches
     fi
@@ -387,7 +387,8 @@ runs() {
 
 # drop_caches: remove the compiled code of this job, unless the site keeps it.
 drop_caches() {
-    if [ -z "$kept_caches" ] && mine "$caches"; then rm -rf -- "$caches"; fi
+    # Another training of this job may remove it at the same time.
+    if [ -z "$kept_caches" ] && mine "$caches"; then rm -rf -- "$caches" || :; fi
 }
 
 # hold: make the folder for the copies of this job, with a file that has the number of the job.
