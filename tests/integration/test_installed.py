@@ -135,8 +135,9 @@ def test_its_images_are_those_of_the_checkout(trimaran: Trimaran) -> None:
     Otherwise the wheel would not find images that a checkout has built, and vice versa.
     """
     code = (
-        "from trimaran.images import definition as d\n"
-        "print('\\n'.join(f'{n} {d.content_of(d.load(n))}' for n in d.names()))"
+        "from trimaran.images import content_hash, definition\n"
+        "for image in map(definition.load, definition.names()):\n"
+        "    print(image.name, content_hash.content_of(image))\n"
     )
     done = subprocess.run(
         [str(trimaran.place / "bin/python"), "-I", "-c", code], capture_output=True, text=True,
