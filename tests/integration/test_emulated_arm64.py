@@ -20,6 +20,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.launch.specification import Mount
+from trimaran.provenance import size_limit
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
@@ -32,6 +33,12 @@ TRAIN = (
 )
 SAME = 1e-4
 """Largest relative difference between the losses of two architectures."""
+
+SUPPORTED = [
+    name for name in definition.names()
+    if "arm64" in definition.chain(definition.load(name))[0].architectures
+]
+"""Names of all images of the checkout that exist for arm64."""
 
 pytestmark = [
     pytest.mark.long, pytest.mark.trains, pytest.mark.engine("apptainer"),
@@ -61,10 +68,22 @@ def test_an_image_is_built_again_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -
         assert second.digest == digest
 
 
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_an_image_passes_its_self_test(name: str) -> None:
+    """The image is built first, unless the cache has it; then it is also within its size limit."""
+    image = definition.on(definition.load(name), "arm64")
+    existing = built(image, "arm64")
+    Apptainer().test(image, existing, Silent())
+    size_limit.require(Apptainer(), image, existing)
+
+
 def test_a_bundle_for_arm64_runs_on_such_a_machine(
     trimaran: tinyapp.Trimaran, tmp_path: Path
 ) -> None:
-    """The command `uname` of such a machine is a stand-in, because the emulator emulates none."""
+    """The bundle is run with a stand-in for `uname` that prints `aarch64`.
+
+    The emulator runs programs for arm64, but the host's own `uname` still prints `x86_64`.
+    """
     words = ["bundle", tinyapp.RECIPE, "--arch", "arm64", "--with-data", "-o", str(tmp_path / "b")]
     refused = trimaran(*words)
     assert "[image-missing]" in refused.stderr
