@@ -92,7 +92,7 @@ def test_a_document_comes_out_of_a_here_document_as_it_was(document: object) -> 
 @example(path="/plain", below="")
 @example(path="/x,y", below='/a"b')
 def test_a_script_mounts_as_a_command_does(path: str, below: str) -> None:
-    """In a script, a mount option with a shell variable expands as with the variable's value.
+    """A mount option with a shell variable expands to the same word as one with its value.
 
     Otherwise, the verdict of a run from a bundle would find a difference: it compares the
     command that the script ran with the command that is rendered from the launch specification.

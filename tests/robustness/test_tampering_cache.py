@@ -150,7 +150,10 @@ def environment(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case
 
 
 def look_inside(world: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> Case:
-    """Store the inventory of an image in the cache; the use reads it, or collects it again."""
+    """Store the inventory of an image in the cache, and return the case with its path.
+
+    The function in the case reads the inventory, or collects it again if the file is damaged.
+    """
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "ab" * 32, 1)
     found = image_contents.Inventory(
         image="tiny", engine="apptainer", digest="sha256:0", release={},

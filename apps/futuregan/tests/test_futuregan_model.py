@@ -172,10 +172,10 @@ def test_groups_are_the_same_whether_a_batch_comes_whole_or_in_parts(
 
 
 def test_ranks_go_through_as_many_parts_where_a_group_is_of_all_of_them() -> None:
-    """All ranks have equally many micro-batches if each group has clips of all ranks.
+    """All ranks have the same number of micro-batches if a group has clips of all ranks.
 
-    The layer MinibatchStddev computes a standard deviation over the clips of each group. If a
-    micro-batch may have at least as many clips as a group, no group has clips of two ranks.
+    MinibatchStddev computes a standard deviation over the clips of each group. A group has clips of
+    all ranks only if a micro-batch is smaller than a group; otherwise, it has clips of one rank.
     """
     two = spread(4, "4:8,64:1", TorchStrategy(Ranks(rank=0, size=2)))
     assert [two.is_global(size) for size in (4, 32, 64, 128)] == [False, False, True, True]

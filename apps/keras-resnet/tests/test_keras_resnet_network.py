@@ -14,7 +14,10 @@ from trainkit.testing.refusals import refused
 
 
 def test_resnet50v2_has_the_published_number_of_parameters() -> None:
-    """The lesson that the README names publishes 25,613,800 parameters with 1,000 classes."""
+    """ResNet50V2 has 25,613,800 parameters with 1,000 classes.
+
+    This is the number in the published lesson (a course exercise) that the README cites.
+    """
     assert network.network("ResNet50V2", 128, 1000).count_params() == 25_613_800
 
 

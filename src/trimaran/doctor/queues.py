@@ -154,9 +154,10 @@ def _pbs(text: str) -> tuple[dict[str, Queue], str | None]:
 
 
 def _lsf(text: str) -> tuple[dict[str, Queue], str | None]:
-    """Return a dict with the queue of LSF in `text`, by its name, and None.
+    """Return the queue of LSF that `text` describes, keyed by its name, and the default queue.
 
-    None means that the default queue is unknown. The dict is empty if `text` contains no queue.
+    The default queue is always None, because `text` does not contain it. The dict is empty if
+    `text` describes no queue.
     """
     name = re.search(r"^QUEUE:\s*(\S+)", text, re.MULTILINE)
     if name is None:

@@ -150,7 +150,10 @@ def record_of(file: Path) -> Record | None:
 
 
 def architecture_of(built: BuiltImage) -> Architecture | None:
-    """Return the architecture of an image; None if it has no record, as on the host."""
+    """Return the recorded architecture of an image.
+
+    Return None for an engine that does not record its images, such as the host engine.
+    """
     return built.architecture if isinstance(built, Record) else None
 
 

@@ -24,7 +24,8 @@ SLOWEST = 5
 FRAMEWORKS = ("torch", "tensorflow")
 """The modules whose import time is measured, one for each framework.
 
-An image contains the module with whose name `short` in its definition begins.
+Which of them an image contains follows from the short name of the image, such as `torch-cpu`,
+which begins with the name of the module.
 """
 
 PROFILE = (

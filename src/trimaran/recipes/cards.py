@@ -376,7 +376,7 @@ def argument_faults(app: str, verb: str, args: Mapping[str, Argument]) -> dict[s
     The result is empty if no argument has a fault, or if the options of the app cannot be checked.
 
     Raises:
-        UsageError: `options.json` is damaged, or lacks the verb.
+        UsageError: `options.json` is damaged, or does not describe the app's command `verb`.
     """
     if unchecked_options(app):
         return {}

@@ -70,7 +70,7 @@ def load(directory: Path) -> ScalingSeries:
     """Read the list of the runs of a series.
 
     Raises:
-        UsageError: The file is damaged, or names a folder in another place.
+        UsageError: The file is damaged, or names a run directory that is not directly beside it.
     """
     path = directory / FILE
     try:

@@ -73,9 +73,10 @@ def test_processes_of_ddp_equal_one_process(
 def test_without_averages_the_weights_are_others(
     alone: Weights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without averages, the weights of the two ranks differ from each other, and from one process.
+    """If the ranks do not average their gradients, their weights differ.
 
-    Otherwise, the other tests of this file would not detect missing averages.
+    They differ between the two ranks, and from the weights of a training in one process. Otherwise,
+    the other tests of this file would not detect that averages are missing.
     """
     one, two = on_ranks(2, lambda ranks: two_networks.train(ranks, average=False), monkeypatch)
     assert difference(one, two) > 0.01

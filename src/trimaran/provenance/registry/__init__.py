@@ -133,10 +133,10 @@ def publish_index(
     form: engines.Form, client: Client, image: Image, reporter: Reporter,
     required: Collection[Architecture] = (),
 ) -> dict[Architecture, Manifest]:
-    """Let the tag of the version name an index of the published images of this definition.
+    """Point the tag of the version to an index of the published images of this definition.
 
-    The tag stays where it is, with a warning, if it names an image for another architecture that is
-    not published for this definition yet.
+    If the tag points to an image for an architecture for which this definition has no published
+    image yet, the tag is not moved, and a warning is shown.
 
     If the images for all architectures of the definition are published, the index also has the tag
     of their content, which is never moved.
@@ -149,11 +149,11 @@ def publish_index(
         required: architectures that must be published.
 
     Returns:
-        The images that the tag of the version names now; empty if it was not moved.
+        The images that the tag of the version points to now; empty if it was not moved.
 
     Raises:
-        BuildError: An image of `required` is not published, or the tag of the content has another
-            index.
+        BuildError: An image of `required` is not published, or the tag of the content points to
+            another index.
     """
     members = _members(form, client, image, required)
     names = forms.names(form, image)

@@ -36,7 +36,7 @@ class Traits:
 
     Attributes:
         indexed: whether a shard needs an index.
-        plain_only: whether the published layout has room only for one image with one class.
+        plain_only: whether a sample in this format can have only one image with one class.
         reads_damaged: whether the library of the format can safely open a damaged file.
         text: whether the format stores documents of a text, and nothing else.
     """

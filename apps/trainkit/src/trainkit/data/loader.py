@@ -41,7 +41,7 @@ class Share:
     draws: NDArray[np.float32]
 
     def row(self, row: int, number: int) -> Share:
-        """Return a share that contains only one record.
+        """Return a share that contains only one record, with the random numbers of one row.
 
         Args:
             row: row of `draws` with the random numbers of the record.
@@ -98,7 +98,8 @@ class Making(Protocol[Made]):
     def start(self, lanes: Sequence[Iterator[Share]]) -> Source[Made]:
         """Return a stream of batches.
 
-        Each element of `lanes` is an endless iterator over the shares for one worker.
+        Each element of `lanes` is an endless iterator for one worker. It yields this rank's share
+        of each batch that the worker prepares.
         """
         ...
 
