@@ -60,7 +60,7 @@ test-apps: $(DEV_STAMP) ## Run the tests of trainkit and the apps, each in its f
 	$(APPS) test
 	$(BIN)/python scripts/mutants.py --sample 10
 
-test-apps-quick: $(TOOL_STAMP) ## Run those that guard numbers, one or two minutes: at each change
+test-apps-quick: $(TOOL_STAMP) ## Run the tests that check computed numbers, one or two minutes: at each change
 	$(APPS) test --quick
 
 mutants: $(DEV_STAMP) ## Make the programs wrong, one fault at a time; a test must notice each
