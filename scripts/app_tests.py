@@ -303,7 +303,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     setup.add_argument("framework", nargs="?", metavar="FRAMEWORK", help="only this framework")
     verbs.add_parser("options", help="write options.json of each app")
     test = verbs.add_parser("test", help="check types and run the tests")
-    test.add_argument("--quick", action="store_true", help="only the tests that check computed numbers")
+    test.add_argument("--quick", action="store_true",
+                      help="only the tests that check computed numbers")
     return parser.parse_args(words)
 
 

@@ -44,7 +44,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str, text: str | None = None) -> Iterator[Block]:
-    """Yield the blocks of a page in order; `page` is its path in `site/docs`."""
+    """Yield the code blocks of a page in order; `page` is its path in `site/docs`."""
     for found in _BLOCK.finditer((DOCS / page).read_text() if text is None else text):
         marks = {name: tuple(words.split()) for name, words in _MARK.findall(found["marks"])}
         given = marks.pop("given", ())

@@ -15,7 +15,7 @@ from trimaran.recipes import library, targets
 from trimaran.site_file import Site
 
 GROUPS = ("limits", "machine", "network", "places")
-"""The groups of facts that the probe collects for the checks of limits, places and network."""
+"""The groups of facts that the probe collects for the checks of limits, folders and network."""
 
 
 def probed(words: Sequence[str] = (), **parameters: str) -> NodeFacts:

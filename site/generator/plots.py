@@ -39,7 +39,7 @@ class Plot:
 
     Attributes:
         name: base name of its files.
-        drawing: the lines, or the rows of values.
+        drawing: what is drawn: lines over an axis, or one row with its value per item.
         alternative: alternative text for readers who do not see the plot.
         caption: how to read the plot, and the source of its numbers.
         head: heads of the table with the same numbers; a head with `:` at its end is numeric.

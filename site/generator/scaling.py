@@ -165,7 +165,7 @@ def _row(line: Line, size: Size) -> list[object]:
 
 
 def series_of(sources: Sources) -> list[Line]:
-    """Return the lines of all experiments that were run at several sizes."""
+    """Return the plotted line of each experiment that was run at several sizes."""
     found = [line for name, points in sources.recipes.items() for line in lines_of(name, points)]
     for hardware in ("v100", "a100"):  # 1 and 8 devices are separate recipes
         pair = [f"resnet-imagenet/{hardware}x{count}-throughput" for count in (1, 8)]

@@ -146,7 +146,7 @@ def section(found: Found, drawings: str) -> str:
 
 
 def _table(about: Variants) -> str:
-    """Return the table without the values of epochs, which would make it too wide for a page."""
+    """Return the table without the values of single epochs: with them, no page is wide enough."""
     (option, *head), rows = variant_tables.numbers(about)
     return markdown.table([f"`{option}`", *(f"{name}:" for name in head)],
                           [[f"`{name}`", *row] for name, *row in rows])

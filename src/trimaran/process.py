@@ -369,9 +369,9 @@ def _drain(child: subprocess.Popen[str]) -> None:
 class _Stopper:
     """A context manager whose thread executes the next of `_STEPS` for each signal.
 
-    A thread is used because a signal handler must not wait. Python writes the number of each signal
-    to a pipe at once. The main thread reads the output, and would handle the signal only at the end
-    of the child process.
+    A thread is used because the main thread reads the output of the child process, and would
+    handle a signal only when that process ends. Python itself writes the number of each signal to
+    a pipe at once, and the thread reads that pipe.
 
     Attributes:
         stopped: whether a signal arrived, or `stop` was called.

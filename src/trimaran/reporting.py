@@ -62,7 +62,7 @@ class Silent:
         self.details: list[str] = []
 
     def note(self, text: str) -> None:
-        """Store `text`."""
+        """Store the note `text` in `notes`."""
         self.notes.append(text)
 
     def warn(self, text: str) -> None:

@@ -29,7 +29,10 @@ from trainkit.torch.strategy import TorchStrategy
 PAST, FUTURE = 2, 3
 SHAPE = Shape(size=8, past=PAST, future=FUTURE, channels=3, width=3)
 PLACES = {4: 0, 8: 1}
-"""Side of the frames in pixels -> highest level of the networks that is used."""
+"""Side of the frames in pixels -> index of the highest block of the networks that is used.
+
+The networks grow: the block 0 is for the smallest frames, and each further block doubles the side.
+"""
 
 
 class OneStep:

@@ -21,7 +21,10 @@ TRAINING = f"""
     {NETWORK} --stride 4 --transition-epochs 1 --stabilization-epochs 1 --epochs 4
     --batch-size-per-rank 4:3,16:2 --stddev-group 2 --log-every 5 --checkpoint-every 4 --threads 1
 """
-"""With 9 clips: 3 steps at 8 pixels, 5 steps that fade in 16 pixels, and 10 more steps."""
+"""Options of a training of 18 steps with 9 clips.
+
+They are 3 steps at 8 pixels, 5 steps that fade in 16 pixels, and 10 steps at 16 pixels.
+"""
 FEW = "--eval-every 0 --stddev-group 2 --log-every 1 --base-lr 1e-4"
 """Options of trainings on different numbers of ranks, whose metrics are compared.
 

@@ -86,7 +86,10 @@ def scores_of(network: nn.Module) -> tuple[float, float, float]:
 
 @torch.no_grad()
 def mean_statistics(networks: list[Any]) -> None:
-    """Replace the running statistics of all networks by their mean."""
+    """Average the statistics of the batch normalization over the networks, one per rank.
+
+    The mean replaces the running mean and the running variance of every network in place.
+    """
     for name in ("norm.running_mean", "norm.running_var"):
         found = [network.state_dict()[name] for network in networks]
         mean = torch.stack(found).mean(0)

@@ -21,7 +21,7 @@ CEILING = Ceiling(4e12, 1024)
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Return the clock that `trainkit.zoo.measure` reads."""
+    """Replace the clock that `trainkit.zoo.measure` reads by one that the test sets; return it."""
     found = Clock()
     monkeypatch.setattr(measure, "time", found)
     return found

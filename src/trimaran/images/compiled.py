@@ -1,11 +1,11 @@
 """What the first stage of an image has compiled, kept outside the container for the next build.
 
-The cache has one folder of objects for all inputs of a stage: rendered definition, scripts,
-sources, locks and base image. An object in it is identified by the command that compiled it.
-`containers/build/kept.sh` writes and reads the objects: a name contains the SHA-256 of the content,
-and a file gets its name when it is complete. So a build that was stopped, even by `kill -9`, goes
-on where it stopped, and no half-written object is used. The folder is the same for Apptainer and
-Podman. Link steps and GPU code are compiled in each build.
+The cache has one folder of objects for each combination of a stage's inputs: rendered definition,
+scripts, sources, locks and base image. An object in it is identified by the command that compiled
+it. `containers/build/kept.sh` writes and reads the objects: a name contains the SHA-256 of the
+content, and a file gets its name when it is complete. So a build that was stopped, even by
+`kill -9`, goes on where it stopped, and no half-written object is used. The folder is the same for
+Apptainer and Podman. Link steps and GPU code are compiled in each build.
 
 The stage also reports here why it refused the base image (`Report`).
 """

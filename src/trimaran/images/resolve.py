@@ -44,9 +44,10 @@ EXCLUDES = "excludes.txt"
 """Optional file: names of packages that are never locked, even if other packages require them."""
 
 OVERRIDES = "overrides.txt"
-"""Optional file: requirements with markers, which replace what packages require of the same names.
+"""Optional file of requirements with markers.
 
-Unlike `EXCLUDES`, it can exclude a package from the images of one architecture.
+Each replaces what other packages require of the package that it names. Unlike `EXCLUDES`, it can
+exclude a package from the images of one architecture.
 """
 
 PRINTED = re.compile(r"'(?P<url>[^' ]+)' (?P<name>[^_ ]+)_(?P<version>[^_ ]+)_[^_ ]+"
@@ -200,8 +201,8 @@ def _tidy(
 
     `elsewhere` are the wheels that are not on PyPI; their requirements get only the hashes of these
     wheels. Packages in `below`, which the framework image has locked, are omitted, as are packages
-    that no supported version of Python installs on Linux on a supported architecture. A package
-    that all of them install loses its marker.
+    that are needed for no supported version of Python and architecture on Linux. A package that is
+    needed for all of these combinations loses its marker.
     """
     kept = []
     for number, block in lock.blocks(text):

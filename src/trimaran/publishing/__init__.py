@@ -69,7 +69,8 @@ def publish(
 ) -> list[Publication]:
     """Build, test, sign and push the image for each architecture, and record it in the project.
 
-    The images get the tags of their content; `name` gives them the tag of the version.
+    The images get only the tags of their content here. The function `name` adds the tag of the
+    version.
 
     Raises:
         UsageError: No registry is configured.
@@ -169,7 +170,7 @@ def _train(
 def _signed(
     model: Image, engine: Engine, built: BuiltImage, key: signing.Key, ask: Callable[[], str]
 ) -> BuiltImage:
-    """Return the image after it was signed, unless `key` has signed it before."""
+    """Sign the image with `key`, unless it has this signature; return the signed image."""
     try:
         signing.sign(Path(built.reference), key, ask)
     except UsageError as error:

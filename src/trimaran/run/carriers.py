@@ -77,7 +77,7 @@ class FabricRecord(BaseModel):
 
     @property
     def slow(self) -> list[Carrier]:
-        """The networks in `decisive` that use TCP, although the fabric has a faster protocol.
+        """The networks that carried the gradients by TCP, though the fabric has a faster protocol.
 
         Empty if the fabric has no faster protocol than TCP.
         """

@@ -31,9 +31,12 @@ TIMES = 3
 activity."""
 
 SLOW = 4
-"""Factor for the patience, the seconds without progress after which ranks end. It applies to
-activities that may take long: evaluations, checkpoints, and the first wait for each activity, in
-which code is compiled and ranks connect."""
+"""Factor by which the patience is multiplied where a step may take long.
+
+The patience is the time without progress after which ranks end. A step may take long in
+evaluations, at checkpoints, and when a rank is in an activity for the first time, because code is
+compiled and ranks connect then.
+"""
 
 BUSY = "busy"
 """Name of a file that a rank creates during a slow activity, so that other ranks wait longer."""
@@ -140,7 +143,10 @@ class Watchdog:
             self._say("noticed", f"nothing has moved for {silent:.0f} s")
 
     def _is_slow(self) -> bool:
-        """Return whether any rank has a slow activity; if this rank has one, create file `BUSY`."""
+        """Return whether any rank is in an activity that may take long.
+
+        If this rank is in one, create the file `BUSY`, so that the other ranks wait longer, too.
+        """
         own = self._slow or self._doing not in self._longest
         busy = self._folder / BUSY
         try:

@@ -17,9 +17,10 @@ GIVEN = [[1.0, -2.0, 0.5], [3.0, 0.25, -1.0], [-0.5, 4.0, 2.0]]
 
 
 def used(own: Tensor, common: Tensor, rank: int) -> Tensor:
-    """Return a loss, computed from the values `own` of a rank, and the mean `common` of all ranks.
+    """Return a loss, computed from a rank's own values and from the mean over all ranks.
 
-    Each rank uses another formula."""
+    Each rank uses another formula.
+    """
     return ((1 + rank) * common**3 + own * common).sum()
 
 
