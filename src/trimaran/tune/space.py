@@ -82,10 +82,11 @@ class Space:
         return {one.name: one.default for one in self.parameters}
 
     def first(self) -> list[dict[str, Value]]:
-        """Return the first configurations to measure: the recipe's own, then one per other value.
+        """Return the first configurations to measure.
 
-        Each differs from the recipe in one setting; but with another number of ranks, the number of
-        threads is adapted to the cores of a rank.
+        The first one is the recipe's own. Each of the others differs from it in the value of one
+        setting; only with another number of ranks, the number of threads is adapted to the cores of
+        a rank.
         """
         found = [self.default]
         for one in self.parameters:
