@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,20 @@ def test_stream_hands_on_each_line_and_keeps_a_log(tmp_path: Path) -> None:
     )
     assert told.bars == ["saying a"]
     assert (status, lines, (tmp_path / "log").read_text()) == (4, ["a", "b"], "a\nb\n")
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_the_whole_output_remains_only_after_a_failure(status: int, tmp_path: Path) -> None:
+    code = f"[print(n) for n in range(100)]; raise SystemExit({status})"
+    log = tmp_path / "logs/log"
+    log.parent.mkdir()
+    log.write_text("an earlier failure")
+    with refused("program-failed", "status 3", kind=BuildError) if status else nullcontext():
+        process.follow([sys.executable, "-c", code], "counting", Silent(), what="counting",
+                       check=BuildError, log=log)
+    assert log.exists() is bool(status)
+    if status:
+        assert log.read_text().splitlines() == [str(number) for number in range(100)]
 
 
 def is_alive(pid: int) -> bool:

@@ -298,6 +298,7 @@ def _time_limit(seconds: float | None, stop: Callable[[], None]) -> Iterator[thr
 def follow(
     argv: Sequence[str], title: str, reporter: Reporter, *, what: str, check: type[TrimaranError],
     hint: str | None = None, env: Mapping[str, str] | None = None, cwd: Path | None = None,
+    log: Path | None = None,
 ) -> None:
     """Run `stream`, and raise an error with the last lines of output if the program fails.
 
@@ -307,6 +308,7 @@ def follow(
         what: the operation, for the message.
         check: class of the error.
         hint: hint of the error.
+        log: new file for the whole output, which is removed if the program succeeds.
 
     Raises:
         TrimaranError: The exit status is not 0; the error has the class `check`.
@@ -317,10 +319,15 @@ def follow(
         last.append(line)
         reporter.detail(line)
 
-    status = stream(argv, title, reporter, env=env, cwd=cwd, on_line=keep)
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    status = stream(argv, title, reporter, env=env, cwd=cwd, log=log, on_line=keep)
     if status != 0:
         raise check("\n".join([f"{what} failed with status {status}:", *last]),
                     code="program-failed", hint=hint)
+    if log is not None:
+        log.unlink(missing_ok=True)
 
 
 @contextmanager

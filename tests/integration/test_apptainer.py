@@ -16,10 +16,11 @@ import pytest
 
 from commandline import command
 from refusals import refused
+from trimaran import paths
 from trimaran.engines import BuiltImage
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError
-from trimaran.images import definition, wheelhouse
+from trimaran.images import definition, render, wheelhouse
 from trimaran.launch.specification import Mount
 from trimaran.reporting import Silent
 
@@ -239,6 +240,25 @@ def test_no_space_is_said_before_the_build(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with refused("disk-full", " 0 MB ", kind=BuildError):
         engine.build(tiny, base=None, offline=True, reporter=Silent())
+
+
+def test_a_failed_build_names_the_file_with_its_whole_output(
+    tiny: definition.Image, tmp_path: Path
+) -> None:
+    folder = tmp_path / "tiny"
+    shutil.copytree(tiny.folder, folder)
+    text = (folder / "image.yaml").read_text()
+    text = text.replace('{version: "3.11"}', '{version: "3.11", remove: [missing/file]}')
+    (folder / "image.yaml").write_text(text)
+    broken = definition.read(folder / "image.yaml")
+    render.write(broken)
+    with refused("program-failed", "building tiny", "missing/file", kind=BuildError) as error:
+        Apptainer().build(broken, base=None, offline=False, reporter=Silent())
+    [log] = paths.cache("logs").iterdir()
+    assert str(log) in str(error.value.hint)
+    whole = log.read_text()
+    assert "missing/file" in whole
+    assert len(whole.splitlines()) > len(error.value.message.splitlines())
 
 
 def test_a_failing_self_test_keeps_the_image_out(

@@ -126,8 +126,13 @@ def test_what_a_killed_build_left_goes_after_a_day(tmp_path: Path) -> None:
         put(f"{name}/file")
         os.utime(paths.cache(name), (YESTERDAY, YESTERDAY))
     put("images", "part-new", "file")
+    put("logs", "apptainer-torch-cpu-444444444444.log")
+    put("logs", "apptainer-torch-cpu-555555555555.log", old=True)
     found = {name: state for name, state in states().items() if state == "left over"}
-    assert set(found) == {"torch-cpu-555555555555.sif", "part-a", "view-b", "pull-c"}
+    assert set(found) == {
+        "torch-cpu-555555555555.sif", "part-a", "view-b", "pull-c",
+        "apptainer-torch-cpu-555555555555.log",
+    }
     [part] = [holding for holding in cache_usage.find() if holding.name == "part-a"]
     assert part.size > 8000
     assert prune("--yes")[0] == 0

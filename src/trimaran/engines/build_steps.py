@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from trimaran import hostfacts, locks, process
+from trimaran import hostfacts, locks, paths, process
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Setting, commands, image_contents, store
 from trimaran.engines.store import Record
@@ -28,6 +28,9 @@ from trimaran.terminal_safety import visible
 
 if TYPE_CHECKING:
     from trimaran.images.wheelhouse import Item
+
+LOGS = "logs"
+"""Folder in the cache with the whole output of builds that failed."""
 
 UNPACKED_PER_BYTE = 4.0
 """Bytes of disk space that a build needs for each byte of its wheels and of its framework image."""
@@ -354,8 +357,9 @@ class Container(Engine):
             if job.compiled is not None:
                 compiled.prepare(job.compiled)
             command, title = self._building(job, folder, wheels), f"building {job.image.name}"
-            process.follow(command.argv, title, reporter, env=command.env, cwd=folder,
-                           what=title, check=BuildError)
+            log = paths.cache(LOGS, f"{self.name}-{job.image.name}-{job.inputs[:12]}.log")
+            process.follow(command.argv, title, reporter, env=command.env, cwd=folder, log=log,
+                           what=title, check=BuildError, hint=f"the whole output is in {log}")
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from typing import Literal
 
 from trimaran import locks, paths
 from trimaran.engines import apptainer, image_contents, selection, store
-from trimaran.engines.build_steps import Storage
+from trimaran.engines.build_steps import LOGS, Storage
 from trimaran.engines.host import Host
 from trimaran.engines.store import Record
 from trimaran.images import compiled, content_hash, definition, wheelhouse
@@ -31,7 +31,7 @@ from trimaran.recipes import library
 SCRATCH = ("part-", "view-", "pull-", "base-", "again-")
 """Prefixes of the names of folders in which builds work."""
 
-Kind = Literal["SIF", "OCI", "venv", "files", "base", "objects", "data", "copies"]
+Kind = Literal["SIF", "OCI", "venv", "files", "base", "objects", "log", "data", "copies"]
 State = Literal["in use", "superseded", "left over", "running"]
 
 
@@ -95,7 +95,7 @@ def find() -> list[Holding]:
     return [*map(_with_user, _images(defined)),
             *map(_with_user, _kept("venv", "host", current.__contains__)),
             *_packages(defined), *map(_with_user, _bases(defined)),
-            *map(_with_user, _objects(defined)), *data]
+            *map(_with_user, _objects(defined)), *_logs(), *data]
 
 
 def _with_user(holding: Holding) -> Holding:
@@ -182,6 +182,13 @@ def _bases(defined: list[Image]) -> Iterator[Holding]:
 def _objects(defined: list[Image]) -> Iterator[Holding]:
     stages = [image for image in defined if image.build is not None]
     return _kept("objects", "compiled", lambda path: compiled.is_current(path, stages))
+
+
+def _logs() -> Iterator[Holding]:
+    """Yield the output of each build that failed or was stopped, from the next day on."""
+    for path in sorted(paths.cache(LOGS).glob("*.log")):
+        if _is_left_over(path):
+            yield _of("log", path, "left over")
 
 
 def copies_of(job: str, path: Path, size: int, *, ended: bool | None) -> Holding:
