@@ -10,8 +10,8 @@ are relative to the folder of the document.
     <!-- diff of code: PATH PATH --> ... <!-- /diff -->         # only in their code
 
 Docstrings of modules are left out. A `diff of code` also omits all other docstrings, imports, blank
-lines, and lines that differ only in their comments, as `trimaran compare` does. The remaining lines
-are the code that a strategy needs.
+lines, and lines that differ only in their comments, as `trimaran compare` does. For example, it
+shows the code that has to change for another strategy of data parallelism.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ places = st.integers(0, 10_000)
 """Strategy for the argument `place` of `spoil`, a number that selects the value to replace."""
 
 more_keys = st.none() | words
-"""A key that `spoil` adds instead of replacing a value; None: a value is replaced."""
+"""Strategy for the argument `key` of `spoil`: a key to add, or None to replace a value."""
 
 
 def spoil(sound: Any, place: int, value: Any, key: str | None = None) -> Any:

@@ -68,7 +68,11 @@ def features(node: Mapping[str, Any], values: list[Any], name: str = "") -> Iter
 
 
 def unused() -> set[str]:
-    """Return the features that no recipe and no data contract uses."""
+    """Return the features of the tool that no recipe and no data contract uses.
+
+    The features are the keys and values of the recipe schema, the formats and readers of data, and
+    the form of Docker.
+    """
     formats = {use["format"] for recipe in RECIPES for use in recipe["data"].values()}
     readers = {contract["reader"] for contract in CONTRACTS}
     return {

@@ -1,8 +1,8 @@
 """Stand-ins for packages that a bare PyTorch installation lacks.
 
 The apps import NVIDIA DALI, Pillow and other packages for their input pipelines and pictures. The
-check does not use these, because its samples are synthetic. A stand-in can be imported, and its
-attributes can be named and used as decorators. No computation of the check uses a stand-in.
+benchmarks on GPUs do not call these packages, because their samples are synthetic. A stand-in can
+be imported, and its attributes can be named and used as decorators; nothing is computed with it.
 """
 
 from __future__ import annotations

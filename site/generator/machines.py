@@ -32,7 +32,7 @@ NODES = ("target", "node", "architecture", "image", "recipes")
 
 
 def page(read: Sources) -> Page:
-    """Return the page with both tables."""
+    """Return the page with two tables: images by kind of processor and GPU, and by target."""
     frameworks = [image for image in read.images if image.kind == "framework"]
     text = fill(
         "machines.md.j2", PLACE, kinds=markdown.table(KINDS, kinds(frameworks)),
@@ -77,7 +77,7 @@ def nodes() -> Iterator[list[str]]:
 
 
 def _offer(name: str, machine: str) -> str:
-    """Return the name of an image, and if it has none for the machine, the reason."""
+    """Return the name of an image; if it is not built for the machine, also the reason."""
     architecture = _debian(machine)
     if architecture is None:
         return f"`{name}` has no image for {machine}"

@@ -25,7 +25,11 @@ BUILT = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 
 
 @dataclass
 class Engine:
-    """A fake engine: `python -m NAME FOLDER` creates FOLDER; all other calls run `script`."""
+    """A fake engine, whose containers run a script in place of Python.
+
+    The call `-m venv FOLDER` only creates FOLDER with a folder for packages; all other calls run
+    `script`.
+    """
 
     script: str = ""
     built: BuiltImage | None = BUILT

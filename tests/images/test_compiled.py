@@ -45,7 +45,7 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables for the launcher `kept.sh`, with the folder of kept objects."""
+        """The environment of a compiler call through `kept.sh`; it names the folder of objects."""
         return {**os.environ, "KEPT": str(self.kept)}
 
     def compile(self, *more: str) -> int:

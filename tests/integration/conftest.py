@@ -159,7 +159,10 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def place(
     tmp_path_factory: pytest.TempPathFactory, engine_cache: Path, pattern: tuple[Path, Path]
 ) -> Path:
-    """Return a checkout with a small app for one module; image and data are copied to its cache."""
+    """Return a checkout with a small app, which all tests of one module share.
+
+    The image and the data are copied to the cache of the checkout.
+    """
     checkout, cache = pattern
     root = tmp_path_factory.mktemp("place")
     shutil.copytree(checkout, root, dirs_exist_ok=True)

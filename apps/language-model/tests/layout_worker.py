@@ -123,7 +123,7 @@ def _bytes(network: Network, optimizer: Optimizer) -> int:
 
 
 def main(jobs: str, results: str) -> None:
-    """Run all jobs, and write their results."""
+    """Train with each entry of the file `jobs`, and write their results to the file `results`."""
     found: list[Result] = []
     connect = dist.init_process_group
     for job in json.loads(Path(jobs).read_text()):

@@ -35,7 +35,7 @@ class Processor(Enum):
 
 
 class Format(Enum):
-    """A value of `--form`."""
+    """The format of an image, a value of `--form`: a SIF of Apptainer, or an OCI image."""
 
     sif = "sif"
     oci = "oci"

@@ -188,6 +188,6 @@ def _linked(chain: Sequence[Job]) -> list[Job]:
 
 
 def _directory(request: Request) -> Path:
-    """Return the run directory that `_placed` has set in a request."""
+    """Return the run directory of a request, which `_placed` has chosen."""
     assert request.out is not None  # noqa: S101 - for the type checker
     return request.out

@@ -127,9 +127,10 @@ class _Quiet(Silent):
 
     @contextmanager
     def bar(self, *words: object, **more: object) -> Iterator[Advance]:
-        """Yield an advance function that only raises Interrupted if `stopped` is set.
+        """Yield a function to call in place of the `advance` of a progress bar; no bar is shown.
 
-        No bar is shown. The download that calls the function ends when all downloads are stopped.
+        The function raises Interrupted if `stopped` is set, so that this download ends with the
+        others.
         """
         def advance(amount: float) -> None:
             if self.stopped:

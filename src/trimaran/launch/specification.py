@@ -230,7 +230,11 @@ class ShellJson:
 
 
 def join(*texts: Text) -> Text:
-    """Return the concatenation of `texts`; it is a string if all `texts` are strings."""
+    """Return the concatenation of `texts`.
+
+    It is a string if all `texts` are strings; otherwise, it also contains the shell variables and
+    CSV fields of `texts`, unchanged.
+    """
     parts: list[Part] = []
     for text in texts:
         for part in pieces(text):

@@ -100,7 +100,7 @@ def publish(
 def name(
     image: Image, architectures: Sequence[Architecture], order: Order, reporter: Reporter
 ) -> None:
-    """Let the tag of the version name the published images for all architectures.
+    """Point the tag of the version to the published images for all architectures.
 
     Raises:
         UsageError: No registry is configured.

@@ -86,7 +86,7 @@ class ImageRecord(BaseModel, ImageReference, frozen=True):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def publishable(self) -> bool:
-        """Whether the image ran in a container, on its processor, and has a digest.
+        """Whether the image has a digest and ran in a container, without an emulated processor.
 
         The value is computed, not read from a file.
         """

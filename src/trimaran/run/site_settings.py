@@ -97,7 +97,7 @@ class SiteSettings(BaseModel):
 
     @property
     def words(self) -> list[str]:
-        """All additions with their values, one text for each, for reports."""
+        """All that the site file adds to the run, with the values, one text each, for reports."""
         return [
             *([f"fabric {self.fabric}"] if self.fabric else []),
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),

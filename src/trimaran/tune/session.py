@@ -191,9 +191,9 @@ class Session:
 def _more_time(wall: float) -> str:
     """Return the hint for a tuning whose time limit is too short: the minutes that it needs.
 
-    A run trains for one second per minute of the time limit, within fixed bounds. Thus, with a
-    limit of m minutes, the `RUNS` runs take at most `RUNS` * (wall + m) seconds. This must be
-    at most 60 * m.
+    With a limit of m minutes, a run is given at most m seconds of training, and takes at most
+    `wall` seconds for everything else. All `RUNS` runs must fit into the limit:
+    `RUNS` * (wall + m) <= 60 * m.
 
     Args:
         wall: duration of a run of the recipe in seconds.

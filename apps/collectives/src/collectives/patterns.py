@@ -27,7 +27,8 @@ A tile is a sequence of numbers; a block of a buffer consists of repetitions of 
 LEVELS = 4
 """Largest number that a rank contributes to a sum over the ranks.
 
-The smallest is 1. With many ranks, it is 0 at some positions, so that the sum stays exact.
+The numbers are from 1 to this one. With many ranks, a rank contributes 0 at some positions, so
+that the sum stays exact.
 """
 POISON = -1
 """Value in a buffer before it receives a result; no result contains it."""

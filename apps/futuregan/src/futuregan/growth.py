@@ -26,10 +26,7 @@ class BatchSizes:
         return [count for first, count in self.stages if first <= size][-1]
 
     def at_most(self, most: int | None) -> BatchSizes:
-        """Return these numbers of clips for each side of the frames, each at most `most`.
-
-        `most` None: without a limit.
-        """
+        """Return the same batch sizes, each limited to `most` clips; None: no limit."""
         return BatchSizes(tuple((first, min(count, most or count)) for first, count in self.stages))
 
     def __str__(self) -> str:

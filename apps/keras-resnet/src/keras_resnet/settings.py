@@ -30,7 +30,7 @@ SMALLEST = 32
 class TrainSettings:
     """Options of `train`, the same for each strategy.
 
-    The defaults follow the published lesson that the README describes.
+    The defaults are those of the lesson (a course exercise) whose results the README reproduces.
     """
 
     data: Path | None = common_options.data("images")

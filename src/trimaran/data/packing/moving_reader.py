@@ -112,7 +112,7 @@ class Flight:
     room: int
 
     def at(self, frame: int) -> int:
-        """Return the image's position along the axis in a frame, in pixels from 0 to `room`."""
+        """Return the position of the image in frame `frame`, in pixels from 0 to `room`."""
         if not self.room:
             return 0
         unfolded = (self.begin + frame * self.velocity) % (2 * self.room)
