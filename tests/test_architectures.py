@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from jobplaces import write_program
 from refusals import refused
 from trimaran import architectures
 from trimaran.architectures import Architecture
@@ -62,6 +63,37 @@ def test_an_emulator_that_does_not_serve_containers_is_refused(
     with refused("emulation-missing", "arm64", kind=BuildError) as caught:
         emulation.require_processor("arm64")
     assert "qemu-user-static" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(("oldest", "printed", "accepted"), [
+    ("10.0", "qemu-aarch64 version 7.2.22 (Debian 1:7.2+dfsg-7)", False),
+    ("10.0", "qemu-aarch64 version 9.2.0", False),
+    ("10.0", "qemu-aarch64 version 10.0.2 (Debian 1:10.0.2+ds-2)", True),
+    ("10.0", "qemu-aarch64 version 11.1.3", True),
+    ("10.0", "another emulator", True),  # it may work
+    (None, "qemu-aarch64 version 7.2.22", True),
+])
+def test_an_emulator_that_is_too_old_for_an_image_is_refused(
+    register: Path, tmp_path: Path, oldest: str | None, printed: str, accepted: bool
+) -> None:
+    """The kernel has registered a link to the emulator, under whose name it prints no version."""
+    write_program(tmp_path / "qemu", f'#!/bin/sh\n[ "$0 $*" = "{tmp_path}/qemu --version" ] || '
+                                     f"exit 1\necho '{printed}'\n")
+    (tmp_path / "link").symlink_to("qemu")
+    register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", str(tmp_path / "link")))
+    image = definition.on(TINY.model_copy(update={"qemu": oldest}), "arm64")
+    if accepted:
+        assert emulation.require_for(image) is True
+        return
+    with refused("emulation-outdated", image.name, "10.0", kind=BuildError) as caught:
+        emulation.require_for(image)
+    assert "qemu-user" in str(caught.value.hint)
+
+
+def test_an_emulator_that_cannot_be_started_is_not_too_old(register: Path) -> None:
+    register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", "/missing/qemu"))
+    image = definition.on(TINY.model_copy(update={"qemu": "10.0"}), "arm64")
+    assert emulation.require_for(image) is True
 
 
 @pytest.mark.parametrize(("machine", "own"), [

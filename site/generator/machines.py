@@ -56,7 +56,7 @@ def _remark(image: Image, architecture: Architecture) -> str:
     framework = definition.chain(image)[0]
     if architecture not in framework.architectures:
         return f"no image: {framework.lacks[architecture]}"
-    return ", ".join(image.gpu_architectures)
+    return ", ".join(image.gpu_architectures.get(architecture, ()))
 
 
 def nodes() -> Iterator[list[str]]:

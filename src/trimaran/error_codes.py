@@ -37,6 +37,7 @@ CODES = {
     "architecture-unsupported": "No image is made for this processor architecture.",
     "architecture-mismatch": "An image or a node has another architecture than the run needs.",
     "emulation-missing": "The machine neither is of the architecture nor emulates it.",
+    "emulation-outdated": "The registered emulator is older than the image needs.",
     "engine-unsuitable": "The engine does not support the operation.",
     "image-too-large": "The SIF is larger than the limit in the image's definition.",
     "image-missing": "The image is not built and not pulled on this machine.",

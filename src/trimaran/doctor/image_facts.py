@@ -42,7 +42,8 @@ def of_image(image: Image) -> ImageFacts:
         UsageError: a lock of the image is missing or invalid.
     """
     below = definition.chain(image)[0]
-    values = {"gpu": below.gpu or "", "gpu-architectures": " ".join(below.gpu_architectures)}
+    kinds = below.gpu_architectures.get(below.architecture, ())
+    values = {"gpu": below.gpu or "", "gpu-architectures": " ".join(kinds)}
     if below.debian:
         values |= _debian(below.folder / definition.lock_name(below, "debian.lock"))
         values |= _wheels(below)

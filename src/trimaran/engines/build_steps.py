@@ -197,7 +197,7 @@ class Container(Engine):
                 hint="build as an ordinary user (rootless), or use ENGINE=host",
             )
         definition.require_architecture(image)
-        if emulation.require_processor(image.architecture):
+        if emulation.require_for(image):
             reporter.note(f"  building for {image.architecture} under emulation, several times"
                           " slower than on such a machine")
         below: BuiltImage | None = None

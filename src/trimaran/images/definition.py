@@ -99,12 +99,14 @@ class Image(strict.Model):
         architectures: framework images only: the processor architectures for which the image can
             be built; an app image can be built for the same ones.
         lacks: framework images only: for each other architecture, why no image exists.
+        qemu: framework images only: oldest version of QEMU that can emulate the image.
         debian: Debian packages to install; `debian.lock` also lists their dependencies.
         security: lock Debian's security updates, too (see `resolve.debian` for the drawback).
         python: framework images only: the interpreter.
         gpu: framework images only: vendor of the supported GPUs (see `engines.commands`).
-        gpu_architectures: with `gpu` only: the kinds of GPU for which the code was compiled;
-            `trimaran doctor` compares them with the GPUs of a node. Empty if they are unknown.
+        gpu_architectures: with `gpu` only: architecture of the processor -> kinds of GPU for which
+            the code was compiled; `trimaran doctor` compares them with the GPUs of a node. Empty
+            if they are unknown.
         build: a first build stage that compiles software.
         environment: variables that are set in the running container.
         caches: framework images only: variable -> folder below the user's `~/.cache`. The folder
@@ -126,8 +128,9 @@ class Image(strict.Model):
     short: Name | None = None
     architectures: tuple[Architecture, ...] = ()
     lacks: dict[Architecture, Plain] = Field(default_factory=dict)
+    qemu: str | None = Field(default=None, pattern=r"^\d+\.\d+$")
     gpu: Gpu | None = None
-    gpu_architectures: tuple[GpuArchitecture, ...] = ()
+    gpu_architectures: dict[Architecture, tuple[GpuArchitecture, ...]] = Field(default_factory=dict)
     debian: tuple[Name, ...] = ()
     security: bool = False
     python: Python | None = None
@@ -186,6 +189,8 @@ class Image(strict.Model):
         debian = self.base.suite is not None
         if self.gpu_architectures and self.gpu is None:
             raise ValueError("'gpu_architectures' needs 'gpu'")
+        if self.gpu_architectures and sorted(self.gpu_architectures) != sorted(self.architectures):
+            raise ValueError("name in 'gpu_architectures' the same ones as in 'architectures'")
         if debian != bool(self.debian):
             raise ValueError("give both 'debian' and 'base.suite', or neither: packages are locked"
                              " for a suite")
@@ -233,8 +238,8 @@ class Image(strict.Model):
 
 
 def _only_in_frameworks(image: Image) -> None:
-    keys = ("short", "architectures", "lacks", "gpu", "gpu_architectures", "debian", "python",
-            "build", "caches", "compiler_caches")
+    keys = ("short", "architectures", "lacks", "qemu", "gpu", "gpu_architectures", "debian",
+            "python", "build", "caches", "compiler_caches")
     if given := [key for key in keys if getattr(image, key)]:
         raise ValueError(f"{', '.join(given)}: allowed in framework images only")
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
+from trimaran import process
 from trimaran.architectures import MACHINES, Architecture
-from trimaran.errors import BuildError
+from trimaran.errors import BuildError, TrimaranError
+from trimaran.images import definition
+from trimaran.images.definition import Image
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the emulators that it starts for foreign programs."""
@@ -31,6 +35,50 @@ def require_processor(architecture: Architecture) -> bool:
              " install qemu-user-static binfmt-support (and mount binfmt_misc on"
              f" {BINFMT} if it is not mounted)",
     )
+
+
+def require_for(image: Image) -> bool:
+    """Return whether programs of `image` are emulated on this machine.
+
+    Raises:
+        BuildError: they are neither native nor emulated, or the emulator is older than the image
+            needs.
+    """
+    if not require_processor(image.architecture):
+        return False
+    oldest = definition.chain(image)[0].qemu
+    registered = f"qemu-{MACHINES[image.architecture]}"
+    version = _version(BINFMT / registered)
+    if oldest and version and _numbers(version) < _numbers(oldest):
+        raise BuildError(
+            f"{image.name} needs QEMU {oldest} or later for the emulation of"
+            f" {image.architecture}, and the registered emulator is QEMU {version}",
+            code="emulation-outdated",
+            # The kernel keeps the old program open, also after its package is upgraded.
+            hint="install a newer QEMU as root, and register it: on Debian 12, apt-get install -t"
+                 " bookworm-backports qemu-user qemu-user-binfmt && update-binfmts --disable"
+                 f" {registered} && update-binfmts --enable {registered}",
+        )
+    return True
+
+
+def _version(registration: Path) -> str | None:
+    """Return the version of the registered QEMU, such as `7.2.22`; None if it is unknown."""
+    known = re.search(r"(?m)^interpreter (.+)$", registration.read_text(encoding="utf-8"))
+    if known is None:
+        return None
+    # The kernel may have registered a link, under whose name QEMU prints no version.
+    program = Path(known[1]).resolve()
+    try:
+        printed = process.run([str(program), "--version"]).stdout
+    except TrimaranError:
+        return None
+    found = re.search(r"version (\d+(?:\.\d+)+)", printed)
+    return found[1] if found else None
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")]
 
 
 def _unusable(registration: Path) -> str | None:

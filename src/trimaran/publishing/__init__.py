@@ -15,9 +15,8 @@ from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, Form, image_contents, require, selection
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images import definition
+from trimaran.images import definition, emulation
 from trimaran.images.definition import Image
-from trimaran.images.emulation import require_processor
 from trimaran.provenance import digests, registry, sbom, signing, size_limit
 from trimaran.provenance.digests import Publication
 from trimaran.provenance.registry import forms
@@ -81,7 +80,7 @@ def publish(
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for architecture in architectures:
-        require_processor(architecture)
+        emulation.require_for(definition.on(image, architecture))
     engines = [selection.select(ENGINES[form]) for form in order.forms]
     published = []
     for architecture in architectures:
