@@ -220,7 +220,10 @@ def try_mutant(tree: Tree, mutant: Mutant, limit: float) -> Found:
 def on_trees(
     trees: Sequence[Tree], work: Callable[[Tree, Item], Result], items: Sequence[Item]
 ) -> Iterator[Result]:
-    """Call `work` for each item with a free tree, in parallel; yield results as they are ready."""
+    """Call `work` for each item, in parallel; yield the results as they are ready.
+
+    Each call gets one of `trees`, copies of the checkout, which no other call uses at that time.
+    """
     free: queue.Queue[Tree] = queue.Queue()
     for tree in trees:
         free.put(tree)

@@ -27,7 +27,7 @@ COMMAND = re.compile(
     rf"(?:^|[(|;]|&&|\|\|)[ \t]*(?:\S*/)?trimaran ((?:{QUOTED}|[^|;)#\n'\"])*)", re.MULTILINE
 )
 OPEN = re.compile(r"[A-Z][A-Z-]*(?:/[A-Z-]+)?|.*\$.*|.*\.sif")
-"""Arguments that are not looked up: placeholders (`APP/RECIPE`), shell variables, SIF files."""
+"""Arguments that need not exist: placeholders (`APP/RECIPE`), shell variables, SIF files."""
 
 
 def lines(script: str) -> list[str]:

@@ -43,7 +43,8 @@ def rate(size: int, precision: str, device: str, seconds: float) -> float:
 def main() -> None:
     """Measure products of several sizes, and print an upper bound of samples per second.
 
-    It is the best rate, divided by the operations of a sample of a training, which options state.
+    The bound is the best rate, divided by the number of operations that a training needs for one
+    sample; options give this number.
     """
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="bf16")

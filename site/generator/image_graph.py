@@ -20,7 +20,7 @@ _APP_HEIGHT = 46
 _LINE = 16
 _LETTERS = 46
 _APP_LETTERS = 42
-"""Maximum characters in a line of the box of a framework image or of an app image."""
+"""Maximum characters in a line of the box of an app image; `_LETTERS`: of a framework image."""
 
 
 @dataclass(frozen=True)

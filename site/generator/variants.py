@@ -217,8 +217,8 @@ def readme(app: str, found: Found | None) -> str:
 def adopted(document: str, page: str, app: str, sources: Sources) -> tuple[str, list[Plot]]:
     """Return the README of an app as a page of the site, and the plots of that page.
 
-    These plots show the comparison of the app's variants. They replace the one picture that the
-    README has in this comparison.
+    These plots compare the app's variants. They replace the single picture in the README's section
+    on the variants.
 
     Args:
         document: text of the README with the links of the page.

@@ -1,4 +1,7 @@
-"""Start and import of an image are measured cold and warm, and the slowest modules are found."""
+"""The start of a container and the import of its framework are measured, cold and warm.
+
+The slowest modules of the import are found.
+"""
 
 from __future__ import annotations
 

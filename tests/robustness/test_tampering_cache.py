@@ -104,7 +104,7 @@ def packages(world: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> Case:
 
 
 def base_image(world: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> Case:
-    """Create the downloaded base of an image."""
+    """Put the base image of an image into the cache, as a download does."""
     def pull(reference: str, architecture: Architecture, destination: Path) -> None:
         destination.write_bytes(b"base image" * 100)
 

@@ -1,4 +1,7 @@
-"""The page "Your own script" shows all scripts; its `prepare.py` reads packed data."""
+"""The page "Your own script" shows or names each script in its folder `porting`.
+
+Its `prepare.py` can read packed data.
+"""
 
 from __future__ import annotations
 

@@ -139,11 +139,12 @@ TURNED = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(6)).dou
 def bent(added: Tensor, values: Tensor, turned: Tensor) -> tuple[Tensor, Tensor]:
     """Return a first-order and a second-order gradient with respect to `values`.
 
-    The first is the gradient g of the sum of `added` * `turned`, the second is the gradient of the
-    sum of g * g * `values`.
+    They are derivatives of `added`, the feature that the layer MinibatchStddev computes from the
+    clips `values` and appends to them. The first is the gradient g of the sum of
+    `added` * `turned`, the second is the gradient of the sum of g * g * `values`.
 
     Args:
-        added: the feature that the layer appends, computed from `values`.
+        added: the appended feature.
         values: the clips.
         turned: weights of the elements of `added`.
     """

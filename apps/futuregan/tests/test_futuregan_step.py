@@ -54,7 +54,7 @@ def kept(found: Training) -> Training:
 
 
 def go(found: Training, at: tuple[int, int], counts: list[int], done: int = 100) -> None:
-    """Make a training run one step on its rank's share of a batch."""
+    """Let a training perform one step on its rank's share of a batch."""
     place = found.session.progress
     place.epoch, place.step, place.steps_per_epoch, place.steps_done = *at, 4, done
     found.train_step(iter([plain.batch(counts, found.strategy.rank)]))

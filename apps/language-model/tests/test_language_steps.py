@@ -262,7 +262,10 @@ def test_tied_weights_of_a_pipeline_get_the_gradients_of_both_ends(
 
 
 def test_the_passes_of_the_first_step_are_made_twice_to_order_the_buckets(start: Start) -> None:
-    """Therefore a resumed training has the same buckets as an uninterrupted training."""
+    """A training makes the passes of its first step twice, to order the buckets of gradients.
+
+    Therefore a resumed training has the same buckets as an uninterrupted training.
+    """
     layout = Layout(micro_batches=2)
     with start(layout, 2) as strategy:
         network, passes = Network(SHAPE, layout, strategy, 3), []

@@ -55,8 +55,8 @@ def examine_machine(
     Without arguments, the command checks whether this machine can build images and run recipes.
     With a recipe, it also checks whether the image fits the drivers, libraries and MPI of the
     machine. With --cluster NAME --nodes N, it also checks N nodes of the cluster. With --measure,
-    it lists nodes that deviate from the other nodes. Exits with 4 when something that runs need is
-    broken, or a node hangs. The reference lists all findings.
+    it lists nodes that deviate from the other nodes. Exits with 4 when something is broken that
+    trainings need, or a node hangs. The reference lists all findings.
 
     Example: trimaran doctor resnet-imagenet/cpu-2node-smoke
     """

@@ -293,7 +293,7 @@ SIF_ARCHITECTURES: dict[bytes, Architecture] = {b"02": "amd64", b"04": "arm64"}
 
 
 def architecture_of(path: Path) -> Architecture | None:
-    """Return the architecture in the header of the SIF at `path`, or None if it is another one.
+    """Return the architecture in the header of the SIF at `path`; None if it is unsupported.
 
     Raises:
         BuildError: the file is not a SIF.

@@ -131,7 +131,10 @@ COMPILED = f"{WHEELHOUSE}/compiled"
 """Mount point of the folder of compiled objects (see `compiled`) during a build."""
 
 STAGE = "/opt/stage"
-"""Output folder of the first stage: `bin` and `lib` for the virtual environment."""
+"""Output folder of the first build stage.
+
+Its `bin` and `lib` are copied into the virtual environment of the image.
+"""
 
 _PIP_OPTIONS = (
     " --no-index --no-deps --no-cache-dir --no-compile --disable-pip-version-check"

@@ -141,7 +141,7 @@ def current(
 
 
 def counterpart(image: str, digest: str, form: Form) -> str:
-    """Return the digest of the image in the format `form` that was published with a digest.
+    """Return the digest in the format `form` of a published image; `digest` is in any format.
 
     The two formats of one image have different digests. The counterpart is in the same registry.
     The result is `digest` itself if it is the digest in this format, or if no counterpart is

@@ -40,7 +40,7 @@ class Order:
         key: the private key that signs the SIF; None: it is not signed.
         ask: function that returns the passphrase of the key.
         materials: folder for the software bills of materials.
-        site: the site file, for the training.
+        site: the site file of this machine, for the short training that tests each image.
     """
 
     registry: str | None
@@ -125,7 +125,13 @@ def name(
 
 
 def _recorded(client: Client, form: Form, manifest: str) -> Publication | None:
-    """Return the project's record of the image with this manifest in the client's repository."""
+    """Return the entry for a published image in the file of digests of this checkout, or None.
+
+    Args:
+        client: client of the repository that contains the image.
+        form: format of the image.
+        manifest: digest of the manifest of the image.
+    """
     for one in digests.load(digests.project_path()).published:
         here = one.reference.rpartition(":")[0] == str(client.repository)
         if here and (one.form, one.manifest) == (form, manifest):

@@ -1,4 +1,4 @@
-"""Train in an image before it is published, with two ranks if a recipe does."""
+"""Train in an image before it is published, with two ranks if it has a smoke recipe for two."""
 
 from __future__ import annotations
 

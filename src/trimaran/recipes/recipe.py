@@ -61,7 +61,7 @@ class ImageChoice(strict.Model):
 
     @property
     def digests(self) -> list[Digest]:
-        """The digests for all architectures."""
+        """The pinned digests of the image: one for each architecture, or one for all, or none."""
         if isinstance(self.digest, dict):
             return list(self.digest.values())
         return [self.digest] if self.digest else []

@@ -136,9 +136,9 @@ class OomKills:
     machine: int | None
 
     def since(self, before: OomKills) -> str | None:
-        """Return a sentence about processes that the kernel killed for lack of memory, or None.
+        """Return a sentence about the processes killed for lack of memory since a count.
 
-        Only processes killed after the count `before` are included; None: no such process is known.
+        `before` is that count. Return None if no process is known to have been killed since.
         """
         for place in ("cgroup", "machine"):
             now, then = getattr(self, place), getattr(before, place)
@@ -149,7 +149,7 @@ class OomKills:
 
 
 def oom_kills() -> OomKills:
-    """Return the numbers of processes that the kernel has killed so far for lack of memory."""
+    """Count the processes that the kernel has killed so far for lack of memory."""
     return OomKills(_cgroup_kills(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")),
                     _count(Path("/proc/vmstat")))
 

@@ -80,9 +80,10 @@ class Request:
 
     @cached_property
     def pinned(self) -> str | None:
-        """The digest that the recipe pins; None if it pins none, or if the run is on the host.
+        """The digest of the pinned image; None if the recipe pins none, or for a run on the host.
 
-        Recipes pin a SIF; for another engine, it is the image that was published with the SIF.
+        Recipes pin the digest of a SIF. For another engine, this is the digest of the image that
+        was published with that SIF.
 
         Raises:
             UsageError: The recipe pins images for other architectures only.

@@ -1,4 +1,7 @@
-"""CIFAR-10: both forms give the same packed data set in colour, and damage is reported."""
+"""CIFAR-10: the binary and the Python archive give the same packed data set in colour.
+
+Damage in an archive is reported.
+"""
 
 from __future__ import annotations
 

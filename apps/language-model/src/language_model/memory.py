@@ -308,10 +308,11 @@ def in_flight(layout: Layout, rank: int) -> list[int]:
 
 
 def _spread(total: int, stages: int, depth: int) -> Iterator[int]:
-    """Yield how many of the first `total` forward passes of a rank each of its stages makes.
+    """Yield for each stage of a rank the number of its passes among the rank's first `total` ones.
 
-    In an interleaved schedule, a rank of the pipeline has several stages, which take turns. In each
-    turn, a stage makes the passes of `depth` micro-batches; `depth` is the number of ranks.
+    All of these are forward passes. In an interleaved schedule, a rank of the pipeline has several
+    stages, which take turns. In each turn, a stage makes the passes of `depth` micro-batches;
+    `depth` is the number of ranks.
     """
     rounds, rest = divmod(total, stages * depth)
     for stage in range(stages):

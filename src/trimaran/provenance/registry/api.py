@@ -169,9 +169,9 @@ class Client:
         return {one.platform.architecture for one in members if one.platform}
 
     def put_index(self, tags: list[str], members: Mapping[Architecture, Manifest]) -> str:
-        """Give an index of `members`, architecture -> manifest, the tags; return its digest.
+        """Push an index of `members` (architecture -> manifest) under each of `tags`.
 
-        A tag that points to it already stays as it is.
+        Return the digest of the index. A tag that points to this index already is not pushed again.
 
         Raises:
             BuildError: The registry does not answer or refuses the index.

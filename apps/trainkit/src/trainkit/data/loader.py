@@ -80,7 +80,7 @@ class Making(Protocol[Made]):
 
     @property
     def in_flight(self) -> int:
-        """Maximum number of batches in preparation: taken from the lanes, but not yet returned."""
+        """Maximum number of batches in preparation at a time, without those already returned."""
         ...
 
     @property
