@@ -143,6 +143,13 @@ def test_a_definition_names_every_architecture_or_the_reason_against_it() -> Non
             definition.Image.model_validate({**content, **wrong}, strict=False)
 
 
+def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:
+    content = definition.load("torch-cuda13").model_dump(by_alias=True)
+    content["gpu_architectures"].pop("arm64")
+    with pytest.raises(ValueError, match="gpu_architectures"):
+        definition.Image.model_validate(content, strict=False)
+
+
 def said_by(*words: str) -> str:
     """Return what `trimaran WORDS` writes to standard error."""
     program = [sys.executable, "-c", "from trimaran.cli import main; main()"]

@@ -6,8 +6,9 @@ import pytest
 
 import hosts
 from situations import by_id, situation
-from trimaran.doctor import limits, machine, processors
+from trimaran.doctor import image_facts, limits, machine, processors
 from trimaran.doctor.findings import Finding
+from trimaran.images import definition
 
 
 def found_on(name: str) -> dict[str, Finding]:
@@ -43,3 +44,14 @@ def test_memory_of_a_gpu_is_no_numa_node_of_the_processor() -> None:
 def test_training_in_bf16_is_slow_on_arm(name: str) -> None:
     known = situation(hosts.facts_of(name), args={"precision": "bf16"})
     assert by_id(limits.check(known))["bfloat"].level == "warn"
+
+
+def test_the_kinds_of_gpu_are_those_of_the_image_for_the_processor() -> None:
+    """NVIDIA's GH200 has code in both images; PyTorch's wheel for arm64 has none for the T4."""
+    image = definition.load("torch-cuda13")
+    kinds = {
+        one: image_facts.of_image(definition.on(image, one)).values["gpu-architectures"].split()
+        for one in image.architectures
+    }
+    assert [one for one, known in kinds.items() if "sm_90" in known] == ["amd64", "arm64"]
+    assert [one for one, known in kinds.items() if "sm_75" in known] == ["amd64"]
