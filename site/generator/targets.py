@@ -72,10 +72,10 @@ def _mark(hardware: Hardware, path: str) -> str:
 
 
 def _concerns(key: str, path: str) -> bool:
-    """Return whether the table row of the fact at `path` shows the mark of `key`.
+    """Return whether the remark about the value at `key` belongs to the table row of `path`.
 
-    Both are key paths in the target's file, such as `device.count`. The mark says that the value at
-    `key` is assumed or not checked.
+    Both are key paths in the target's file, such as `device.count`. The remark says that the value
+    is assumed or not checked.
     """
     if path == "device":  # most of its parts have rows of their own
         return key in ("device", "device.name", "device.count")

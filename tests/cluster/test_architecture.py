@@ -1,4 +1,4 @@
-"""The architecture of a job's nodes: it determines the image, and another one is refused."""
+"""The architecture of a job's nodes determines the image, and images for others are refused."""
 
 from __future__ import annotations
 

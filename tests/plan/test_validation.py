@@ -38,9 +38,8 @@ def test_the_first_point_is_not_predicted_and_all_others_are() -> None:
 def test_the_first_point_comes_out_again() -> None:
     """The prediction for the first size of a series equals the published rate.
 
-    The model solves for the computing time of one device with which the predicted step at the
-    first size takes the published time. This step also includes communication, because the first
-    size of this series is 32 devices.
+    The model derives the computing time of one device from the published time of a step. The step
+    also includes communication, because the first size of this series is 32 devices.
     """
     series = next(one for one in validation.load() if 32 in one.published and one.sharded)
     took = series.batch * 32 / series.published[32]

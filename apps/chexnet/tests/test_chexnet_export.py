@@ -19,7 +19,7 @@ from trainkit.testing.refusals import assert_reported
 
 @pytest.fixture(params=["small"])
 def model(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> restore.Restored:
-    """A network with random weights, which the app opens as the network of a checkpoint."""
+    """A network with random weights; the app's function that opens a checkpoint returns it."""
     tf.keras.utils.set_random_seed(0)
     built = network.build(request.param, 32, 2, "fp32")
     found = restore.Restored(built, ("left", "right"), 32, 1, 7)

@@ -27,7 +27,7 @@ def compare(groups: Mapping[str, Sequence[Side]]) -> result.Variants | None:
         groups: name of a group -> runs of the group.
 
     Raises:
-        UsageError: a file of the app is not Python.
+        UsageError: a source file of the app, whose lines are compared, is not valid Python.
     """
     first = next(iter(groups.values()))[0]
     card = of_runs.current(first.app, first.card)

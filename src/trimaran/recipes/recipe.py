@@ -53,8 +53,8 @@ class ImageChoice(strict.Model):
     def digest_for(self, architecture: Architecture) -> Digest | None:
         """Return the digest of the image for an architecture, or None if the recipe has none.
 
-        One digest without an architecture is the digest for every architecture; `trimaran pull`
-        refuses an image for another architecture.
+        A recipe can have a single digest for all architectures. It is returned for each of them;
+        `trimaran pull` then compares the architecture of the image with that of the machine.
         """
         pinned = self.digest
         return pinned.get(architecture) if isinstance(pinned, dict) else pinned

@@ -38,9 +38,10 @@ class Operation:
         name: name of the operation, as in `--operations`.
         key: beginning of the keys of its metrics.
         bus: function of the number of ranks: the bus bandwidth divided by the algorithm bandwidth.
-        sent: content of the send buffer of a rank: for each block a tile, the sequence of numbers
-            that the block repeats. It is empty if the rank sends nothing.
-        expected: exact result on a rank; empty if the rank receives nothing.
+        sent: function that returns the tiles (see `Tiles`) of a rank's send buffer, one for each
+            block; empty if the rank sends nothing.
+        expected: function that returns the tiles of the exact result on a rank; empty if the rank
+            receives nothing.
         split: whether `bytes` is divided into one block for each rank.
         gathers: whether a rank sends one block and receives the blocks of all ranks.
         scatters: whether a rank sends a block for each rank and receives one.
@@ -72,8 +73,10 @@ class Operation:
     def elements(self, size: int, width: int, ranks: int) -> int:
         """Return the number of elements of a block, at least 1.
 
+        The larger buffer of the operation has `size` bytes, and may consist of one block per rank.
+
         Args:
-            size: size in bytes.
+            size: size of the larger buffer in bytes.
             width: bytes of an element.
             ranks: number of ranks.
         """
