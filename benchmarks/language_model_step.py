@@ -147,7 +147,7 @@ def training(
 
 
 def loading(environment: Mapping[str, str]) -> Plan:
-    """Return the plan that compares the loader of packed text with copies in memory."""
+    """Return the plan that compares the loader of packed text with copying arrays in memory."""
     loader, copies = (
         contestants.program(name, environment, "baselines.token_loader", *words, unit=UNIT)
         for name, words in (

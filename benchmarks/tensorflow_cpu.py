@@ -93,7 +93,7 @@ class Field:
     def own(self, name: str, precision: str, *words: str, stock: bool = False) -> Contestant:
         """Return a contestant (measured command) that runs the app's `train`.
 
-        With `stock`, its environment has no tuning variables, as for `model.fit`.
+        With `stock`, its environment has no tuning variables, like that of the command `fit`.
         """
         environment = self.stock if stock else self.ours
         return self._app("train", name, precision, environment, "--eval-every", "0", *words)

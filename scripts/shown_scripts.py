@@ -26,7 +26,7 @@ from trimaran.compare.code_difference import changed_lines
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("apps/keras-resnet/README.md", "site/docs/tutorials/own-script.md")
-"""Paths of all documents that contain scripts or differences, relative to the repository."""
+"""Paths of all documents that show scripts or diffs of scripts, relative to the repository."""
 LANGUAGES = {".py": "python", ".sh": "slurm"}
 """Suffix of a script -> language of its code block.
 

@@ -77,7 +77,10 @@ def _text(path: Path) -> str:
 
 
 def imagenet() -> str:
-    """Create tiny ImageNet files in `official`, and a checkout whose contract has their hashes."""
+    """Create tiny ImageNet files in `official`, and a copy of the repository for them.
+
+    The data contract in the copy states the hashes of these files.
+    """
     import yaml
 
     from photos import TRUTH, official_tars

@@ -102,8 +102,9 @@ def spoil(sound: Any, place: int, value: Any, key: str | None = None) -> Any:
         sound: dictionaries and lists, as read from a valid file.
         place: number that selects a value in `sound`.
         value: the wrong value, which replaces the selected value.
-        key: if given, `value` is instead added under this key to the dictionary that contains the
-            selected value; a list that contains the selected value is replaced by `value`.
+        key: if given, the dictionary that contains the selected value gets `value` under this key,
+            and the selected value stays; if a list contains the selected value, `value` replaces
+            the list.
     """
     known = list(_places(sound))
     at = known[place % len(known)]

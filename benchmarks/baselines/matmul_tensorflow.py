@@ -35,7 +35,11 @@ def rate(size: int, dtype: tf.DType, seconds: float) -> float:
 
 
 def main() -> None:
-    """Measure products of several sizes; print the best rate, converted to samples per second."""
+    """Measure products of several sizes, and print an upper bound of samples per second.
+
+    The bound is the best rate, divided by the number of operations that a training needs for one
+    sample; an option gives this number.
+    """
     parser = argparse.ArgumentParser(description="Print the rate of large matrix products.")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
     parser.add_argument("--seconds", type=float, default=1.0, help="per size")

@@ -44,7 +44,7 @@ class _Host(BaseModel):
 
 
 class _Evidence(BaseModel):
-    """The content of a file by `trimaran inspect --evidence`; older files lack `version`."""
+    """The content of a file that `trimaran inspect --evidence` wrote; old files lack `version`."""
 
     engine: str
     date: str
@@ -61,7 +61,7 @@ def write() -> None:
 
 
 def check() -> None:
-    """Raise UsageError unless both files have the content that `write` would write."""
+    """Raise UsageError unless the graph and the table of images have the content of `write`."""
     render.refuse_stale(_files(), "make generate")
 
 

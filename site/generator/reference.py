@@ -110,7 +110,10 @@ def _setting(one: Setting) -> list[str]:
 
 
 def _images(on: Collection[Accelerator]) -> str:
-    """Return which images need a variable or library of a fabric: "all", or text such as "AMD"."""
+    """Return the images for which a fabric sets a variable or binds a library, as text.
+
+    The text is "all", or the kinds of accelerators, such as "AMD".
+    """
     if set(on) == set(fabrics.ACCELERATORS):
         return "all"
     return ", ".join({"nvidia": "NVIDIA", "amd": "AMD", "cpu": "CPU"}[name] for name in on)

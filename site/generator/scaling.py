@@ -104,7 +104,7 @@ def _expected(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
 
 
 def _ran(points: Sequence[RecipeStatus]) -> dict[str, list[Size]]:
-    """Return the measured rates: kind of device -> sizes with their rates, the smallest first."""
+    """Return the measured rates: kind of device -> rate for each number of devices, in order."""
     found: dict[str, dict[int, Size]] = {}
     measured = [ran for one in points for ran in rates_of(one)]
     several = len({ran.version for ran in measured}) > 1
@@ -176,7 +176,7 @@ def series_of(sources: Sources) -> list[Line]:
 
 
 def speedups(sources: Sources, *, efficiency: bool) -> Plot:
-    """Return a plot of the speed-up or efficiency of all experiments with several sizes."""
+    """Return a plot of the speed-up or efficiency of each experiment by its number of devices."""
     lines = series_of(sources)
     shown = [(line, size) for line in lines for size in line.sizes]
     drawn = [

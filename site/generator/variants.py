@@ -114,7 +114,10 @@ def _compared(one: RecipeStatus, card: Card, known: Described) -> tuple[object, 
 def _newest(
     one: RecipeStatus, known: Described, base: Execution
 ) -> list[tuple[Piece[RunEvidence], Side]]:
-    """Return the newest run of a recipe with the machine and image of `base`, and its repeats."""
+    """Return the newest run of a recipe, and the earlier runs of the same experiment.
+
+    Only runs on the machine and with the image of `base` count.
+    """
     runs = [(piece, _side(piece, one, known)) for piece in one.own_runs()
             if piece.content.run.machine == base.machine
             and piece.content.run.image.digest == base.image.digest]

@@ -73,7 +73,7 @@ class Silent:
         """Ignore the output of a child process."""
 
     def detail(self, text: str) -> None:
-        """Store `text`."""
+        """Store the detail `text` in `details`."""
         self.details.append(text)
 
     @contextmanager

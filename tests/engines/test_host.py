@@ -54,7 +54,10 @@ def view(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def long(view: Path) -> Path:
-    """Return the wheelhouse with two more packages, so large that two processes unpack them."""
+    """Return the wheelhouse with two more large packages.
+
+    They make it large enough that two processes unpack its wheels in parallel.
+    """
     for name in ("two", "three"):
         wheels.write(view / "wheels", name, modules=MODULES)
     return view

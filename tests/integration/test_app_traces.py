@@ -65,9 +65,10 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def read(text: str) -> Trace:
-    """Return the remaining paths and the internet addresses in `text`, the output of strace.
+    """Return the files that were created and remained, and the internet addresses, of a trace.
 
-    Only calls of the container's Python and of the processes that it started count.
+    `text` is the output of strace. Only calls of the container's Python and of the processes that
+    it started count.
     """
     found, family = Trace(), set()
     for pid, line in lines(text):

@@ -97,7 +97,7 @@ def image(
 
 
 def objects(engine: type[Container], image: definition.Image) -> Path:
-    """Return the folder of the objects that a build of the image will use, and create it."""
+    """Create the folder for the compiled objects of a build of the image, and return it."""
     place = engine()._job(image, None, None, False, Silent()).compiled
     assert place is not None
     place.mkdir(parents=True, exist_ok=True)

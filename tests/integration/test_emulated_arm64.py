@@ -70,7 +70,7 @@ def test_an_image_is_built_again_byte_by_byte(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("name", SUPPORTED)
 def test_an_image_passes_its_self_test(name: str) -> None:
-    """The image is built first, unless the cache has it; then it is also within its size limit."""
+    """The image is built first, unless the cache has it; its size must not exceed its limit."""
     image = definition.on(definition.load(name), "arm64")
     existing = built(image, "arm64")
     Apptainer().test(image, existing, Silent())

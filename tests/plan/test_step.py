@@ -17,7 +17,7 @@ LARGE = 25_000_000
 
 
 def network(*layers: tuple[int, int]) -> Network:
-    """Return a network; each of `layers` is (number of values of its tensor, operations)."""
+    """Return a network; each of `layers` is (number of parameters, operations)."""
     return Network("made-up", tuple(Layer(str(at), (size,), flops, 1)
                                     for at, (size, flops) in enumerate(layers)))
 

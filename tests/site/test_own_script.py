@@ -1,6 +1,6 @@
-"""The page "Your own script" shows or names each script in its folder `porting`.
+"""The page "Your own script" shows or names each script in the folder `porting`.
 
-Its `prepare.py` can read packed data.
+The script `porting/prepare.py` can read packed data.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def lines(plot: Plot) -> dict[str, list[tuple[int, float]]]:
 
 
 def dots(plot: Plot) -> dict[str, list[float]]:
-    """Return name -> values of the rows of dots in a plot."""
+    """Return the plotted values: name of a row -> values of its dots."""
     assert isinstance(plot.drawing, Table)
     return {row.name: [dot.value for dot in row.dots] for row in plot.drawing.rows}
 

@@ -101,7 +101,7 @@ def test_the_object_of_an_activity_is_named_and_makes_no_other_kind(
 def test_the_first_wait_of_each_kind_has_more_patience(
     tmp_path: Path, clock: Clock, ends: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first wait for an activity is reported after 300 s, and ended only after 4 x 300 s.
+    """The first wait for an activity is reported after 300 s; the run ends after 4 x 300 s.
 
     In its first steps, a rank compiles code and connects to other ranks.
     """

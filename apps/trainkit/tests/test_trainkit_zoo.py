@@ -1,4 +1,4 @@
-"""Tests of the rates of networks, their shares of the fastest matrix product, and failures."""
+"""Tests of the benchmark of networks: rates, bounds of the rates, and networks that fail."""
 
 from __future__ import annotations
 

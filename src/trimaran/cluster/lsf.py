@@ -123,7 +123,7 @@ def _bjobs(*words: str) -> Result:
 
 
 def _records(answer: object) -> list[dict[str, str]]:
-    """Return the jobs with a state from the parsed JSON output of bjobs."""
+    """Return the records in the parsed JSON output of bjobs that contain a state."""
     rows = answer.get("RECORDS") if isinstance(answer, dict) else None
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise Malformed("no records of jobs")

@@ -150,6 +150,6 @@ def _row(variants: Variants, one: Variant) -> Row:
 
 
 def _label(variants: Variants, one: Variant) -> str:
-    """Return the name of a variant, with the name of its group if several groups used it."""
+    """Return the name of a variant; if several groups of runs used it, with the group's name."""
     names = [other.name for other in variants.groups]
     return f"{one.name} ({one.group})" if names.count(one.name) > 1 else one.name

@@ -454,7 +454,7 @@ def entry(image: Image) -> Entry | None:
     Return None if `image` contains only a framework and no app.
 
     Raises:
-        UsageError: The app card is missing, or has a value that an image cannot hold.
+        UsageError: The app card `app.yaml` is missing or invalid.
     """
     if image.app is None:
         return None

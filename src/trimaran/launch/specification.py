@@ -248,7 +248,10 @@ def join(*texts: Text) -> Text:
 
 
 def pieces(text: Text) -> tuple[Part, ...]:
-    """Return the parts of a word of a command in order: strings, shell variables, CSV fields."""
+    """Return the parts of a word of a command in order: strings, shell variables, CSV fields.
+
+    CSV fields are quoted as in CSV, for options such as `--mount type=bind,src=...`.
+    """
     return text.parts if isinstance(text, Joined) else (text,)
 
 

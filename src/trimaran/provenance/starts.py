@@ -66,7 +66,10 @@ class Import(strict.Model):
 
 
 def framework(image: Image) -> str | None:
-    """Return the module of the framework in a framework image, or None if it is not known."""
+    """Return the Python module of the framework in a framework image, such as `torch`, or None.
+
+    None: the framework is unknown.
+    """
     short = image.short or ""
     return next((module for module in FRAMEWORKS if short.startswith(module)), None)
 

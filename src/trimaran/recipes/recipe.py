@@ -188,7 +188,7 @@ class Series(strict.Model):
         """Return the fields of `Resources` that depend on the size of a run: field -> value.
 
         Args:
-            number: size of the run, in the unit `over`: its nodes, its ranks, or the GPUs per rank.
+            number: size of the run: number of nodes, of ranks, or of GPUs per rank, as `over` says.
             resources: resources of the recipe, with the number of tasks of a full node.
 
         Raises:

@@ -109,7 +109,7 @@ class Drawing(NamedTuple):
 
 
 def drawing(table: Table, width: int) -> Drawing:
-    """Return the drawing of a table, `width` SVG units wide."""
+    """Return the plot of the rows of a table with their values, `width` SVG units wide."""
     narrow = width <= NARROW
     most = int(width * (1 if narrow else 0.45) / LETTER)
     lines = [textwrap.wrap(row.name, most) for row in table.rows]

@@ -23,8 +23,10 @@ from trimaran.run.fabrics import PROFILES
 from trimaran.site_file import FabricName
 
 LOG = "fabric.log"
-"""File in the run directory with lines `NUMBER TEXT`: a text that names a network or the backend,
-after the number of log lines that contain this text."""
+"""File in the run directory with lines `NUMBER TEXT`.
+
+TEXT names a network or the backend, and NUMBER counts the lines of the job's log with TEXT.
+"""
 
 LIMIT = 4 * 1024 * 1024
 """Maximum accepted size of `fabric.log` in bytes; a job adds at most 2,000 short lines."""

@@ -97,7 +97,7 @@ class SiteSettings(BaseModel):
 
     @property
     def words(self) -> list[str]:
-        """All that the site file adds to the run, with the values, one text each, for reports."""
+        """Texts for reports: one for each setting that the site file adds to the run."""
         return [
             *([f"fabric {self.fabric}"] if self.fabric else []),
             *self.flags, *(f"{name}={value}" for name, value in self.env.items()),

@@ -99,7 +99,10 @@ class Own:
 
 
 class Qualifier:
-    """The qualification as this rank executes it, together with all other ranks."""
+    """The part of the qualification of a job's nodes that this rank executes.
+
+    All ranks execute it together.
+    """
 
     def __init__(
         self, settings: QualifySettings, strategy: TorchStrategy, first_import: float

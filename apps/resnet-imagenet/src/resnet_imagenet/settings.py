@@ -284,10 +284,10 @@ class ExportSettings:
     )
 
     def check(self) -> None:
-        """Refuse missing options, and a file that already exists.
+        """Refuse missing options, and an output file that already exists.
 
         Raises:
-            ArgumentError: an option is missing, or the file cannot be written.
+            ArgumentError: an option is missing, or the output file cannot be written.
         """
         check_checkpoint(self, "export")
         if self.to is None:

@@ -43,7 +43,8 @@ class Checkpoints:
         folder: folder of the checkpoints; the first checkpoint creates it.
         keep: number of checkpoints to keep; if the newest checkpoint is damaged, the next older
             checkpoint is loaded.
-        strategy: the strategy that connects the ranks; needed for states with arrays in pieces.
+        strategy: the strategy that connects the ranks; needed if arrays of the state are divided
+            over the ranks.
     """
 
     def __init__(self, folder: Path, keep: int = 2, strategy: Strategy | None = None) -> None:

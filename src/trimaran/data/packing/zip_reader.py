@@ -28,7 +28,10 @@ class HashedSplit(Counted):
 
 
 class Zipped(OfFiles, Contract):
-    """The data contract of images in a zip; the folder of an image determines its classes."""
+    """The data contract (description of a data set) for images in a zip.
+
+    The folder of an image in the zip determines the classes of the image.
+    """
 
     kind: ClassVar[Kind] = Kind(labels="multi")
 

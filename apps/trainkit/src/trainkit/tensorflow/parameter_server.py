@@ -68,7 +68,7 @@ class Remote:
             self._error = error
 
     def result(self) -> Any:
-        """Wait for the function, and return its results as NumPy arrays.
+        """Wait until the function in the thread has ended, and return its results as NumPy arrays.
 
         Raises:
             PeerError: a server or all workers ended.
