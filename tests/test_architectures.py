@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -88,6 +89,23 @@ def test_an_emulator_that_is_too_old_for_an_image_is_refused(
     with refused("emulation-outdated", image.name, "10.0", kind=BuildError) as caught:
         emulation.require_for(image)
     assert "qemu-user" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("oldest", ["10.0", None])
+def test_an_emulator_that_was_upgraded_must_be_registered_again(
+    register: Path, tmp_path: Path, oldest: str | None
+) -> None:
+    """The kernel keeps the old program open."""
+    register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", str(tmp_path / "qemu")))
+    os.utime(register, (1, 1))
+    write_program(tmp_path / "qemu", "#!/bin/sh\necho qemu-aarch64 version 10.0.2\n")
+    image = definition.on(TINY.model_copy(update={"qemu": oldest}), "arm64")
+    if oldest is None:
+        assert emulation.require_for(image) is True
+        return
+    with refused("emulation-outdated", "10.0.2", kind=BuildError) as caught:
+        emulation.require_for(image)
+    assert "update-binfmts --enable qemu-aarch64" in str(caught.value.hint)
 
 
 def test_an_emulator_that_cannot_be_started_is_not_too_old(register: Path) -> None:

@@ -47,23 +47,36 @@ def require_for(image: Image) -> bool:
     if not require_processor(image.architecture):
         return False
     oldest = definition.chain(image)[0].qemu
-    registered = f"qemu-{MACHINES[image.architecture]}"
-    version = _version(BINFMT / registered)
-    if oldest and version and _numbers(version) < _numbers(oldest):
-        raise BuildError(
-            f"{image.name} needs QEMU {oldest} or later for the emulation of"
-            f" {image.architecture}, and the registered emulator is QEMU {version}",
-            code="emulation-outdated",
-            # The kernel keeps the old program open, also after its package is upgraded.
-            hint="install a newer QEMU as root, and register it: on Debian 12, apt-get install -t"
-                 " bookworm-backports qemu-user qemu-user-binfmt && update-binfmts --disable"
-                 f" {registered} && update-binfmts --enable {registered}",
-        )
+    if oldest and (emulator := _emulator(BINFMT / f"qemu-{MACHINES[image.architecture]}")):
+        version, replaced = emulator
+        _require_version(image, oldest, version, replaced=replaced)
     return True
 
 
-def _version(registration: Path) -> str | None:
-    """Return the version of the registered QEMU, such as `7.2.22`; None if it is unknown."""
+def _require_version(image: Image, oldest: str, version: str, *, replaced: bool) -> None:
+    if _numbers(version) >= _numbers(oldest) and not replaced:
+        return
+    name = f"qemu-{MACHINES[image.architecture]}"
+    again = f"update-binfmts --disable {name} && update-binfmts --enable {name}"
+    if replaced:
+        reason = f"the kernel still runs the program that QEMU {version} has replaced"
+        hint = f"register it again as root, on Debian: {again}"
+    else:
+        reason = f"the registered emulator is QEMU {version}"
+        hint = ("install a newer QEMU as root, and register it: on Debian 12, apt-get install -t"
+                f" bookworm-backports qemu-user qemu-user-binfmt && {again}")
+    raise BuildError(
+        f"{image.name} needs QEMU {oldest} or later for the emulation of {image.architecture},"
+        f" and {reason}", code="emulation-outdated", hint=hint,
+    )
+
+
+def _emulator(registration: Path) -> tuple[str, bool] | None:
+    """Return the version of the registered QEMU, and whether the kernel runs an older program.
+
+    With the flag F, the kernel keeps the program open that was registered, even if an upgrade of
+    the package replaces its file. Return None if the version is unknown.
+    """
     known = re.search(r"(?m)^interpreter (.+)$", registration.read_text(encoding="utf-8"))
     if known is None:
         return None
@@ -71,10 +84,11 @@ def _version(registration: Path) -> str | None:
     program = Path(known[1]).resolve()
     try:
         printed = process.run([str(program), "--version"]).stdout
-    except TrimaranError:
+        replaced = program.stat().st_ctime > registration.stat().st_mtime
+    except (TrimaranError, OSError):
         return None
     found = re.search(r"version (\d+(?:\.\d+)+)", printed)
-    return found[1] if found else None
+    return (found[1], replaced) if found else None
 
 
 def _numbers(version: str) -> list[int]:
