@@ -84,8 +84,8 @@ def test_the_probe_asks_slurm_once_for_each_kind_of_node(tmp_path: Path) -> None
 
 def test_an_image_for_the_login_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
     engine, node = sifs.engine(monkeypatch), NodeFacts("login")
-    monkeypatch.setattr(definition, "load", lambda name: sifs.TINY)
-    about = situation(node, cluster=Cluster(architecture="arm64"), image=ImageFacts("tiny"))
+    about = situation(node, cluster=Cluster(architecture="arm64"),
+                      image=ImageFacts("tiny", definition=sifs.TINY))
     engine.build(sifs.TINY, base=None, offline=True, reporter=Silent())
     found = caused("image-architecture", node_architecture.check(about))
     assert found.level == "warn"

@@ -49,7 +49,7 @@ def of_image(image: Image) -> ImageFacts:
         values |= _wheels(below)
     else:
         values |= _vendor(below)
-    return ImageFacts(image.name, values)
+    return ImageFacts(image.name, values, image)
 
 
 def horovod(image: Image) -> dict[str, str]:

@@ -78,9 +78,9 @@ def _of_partition(situation: Situation) -> set[str]:
 
 
 def _image(situation: Situation, wanted: Architecture) -> Finding | None:
-    if situation.image is None or not situation.before_job or wanted == native():
+    image = situation.image.definition if situation.image is not None else None
+    if image is None or not situation.before_job or wanted == native():
         return None
-    image = definition.load(situation.image.name)
     supported = definition.chain(image)[0].architectures
     if situation.recipe is None or wanted not in supported or (
         situation.recipe.recipe.image.digest_for(wanted) is not None  # `submit` pulls it

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from trimaran.doctor.facts import NodeFacts
+from trimaran.images.definition import Image
 from trimaran.recipes.library import RecipeFile
 from trimaran.recipes.targets import Target
 from trimaran.site_file import Cluster, Site
@@ -24,10 +25,12 @@ class ImageFacts:
             `libfabric`, `verbs`, `nccl`, `nccl-ofi` (NCCL's plugin for libfabric), and `horovod`
             ("yes" or "no") of images that can be built without it. If the value is
             empty, the image lacks the component. If a fact is missing, its value is unknown.
+        definition: the definition of the image; None: only the facts are known.
     """
 
     name: str
     values: Mapping[str, str] = field(default_factory=dict)
+    definition: Image | None = None
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,13 @@ def recipes_of(name: str) -> Iterator[Recipe]:
         yield from recipes_of(recipe.initial.recipe)
 
 
+def _image_of(recipe: Recipe) -> Image:
+    return definition.load(recipe.image.name)
+
+
 def images_of(name: str) -> list[Image]:
     """Return the images of the recipe `name`: framework images first, each of them once."""
-    chains = [definition.chain(definition.load(one.image.name)) for one in recipes_of(name)]
+    chains = [definition.chain(_image_of(recipe)) for recipe in recipes_of(name)]
     return list({image.name: image for chain in chains for image in chain}.values())
 
 
@@ -56,7 +60,7 @@ def of_recipe(
             raise UsageError(f"{name}: no image is made for the nodes of {recipe.target}, which are"
                              f" {machine}", code="architecture-unsupported",
                              hint="for other nodes, give --arch amd64 or --arch arm64")
-        image = definition.on(definition.load(recipe.image.name), architecture)
+        image = definition.on(_image_of(recipe), architecture)
         digest = recipe.image.digest_for(architecture)
         if digest is None and recipe.image.digests:
             raise UsageError(
