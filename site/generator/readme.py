@@ -49,9 +49,10 @@ def _counts(sources: Sources) -> str:
     """
     found = Counter(one.status for one in sources.standings.values())
     return (
-        f"Of {found.total()} recipes and points of series, {found['reproduced']} are reproduced,"
-        f" {found['measured']} measured, {found['published']} published and not run by us, and"
-        f" {found['open']} have no number yet: the page Results of the site has all of them."
+        f"Of {found.total()} recipes (each run of a scaling series counts), {found['reproduced']}"
+        f" are reproduced (a run has the verdict PASS), {found['measured']} measured without PASS,"
+        f" {found['published']} published by others and not run by us, and {found['open']} have no"
+        " number yet: the page Results of the site has all of them."
     )
 
 
