@@ -191,7 +191,7 @@ def check_initial(
     if asked.weights is not None:
         known = weights.load(asked.weights)
         if given is not None and not known.content.is_in(given):
-            raise UsageError(f"--initial {given} is not the file of {asked.weights}",
+            raise UsageError(f"--initial {given} has another SHA-256 than {asked.weights}",
                              code="initial-invalid",
                              hint="leave --initial out: the weights are downloaded")
         return

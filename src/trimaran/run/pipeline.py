@@ -333,8 +333,8 @@ def foreign_image(
         f"the nodes of the run are {image.architecture}, and {image.name} is not built here for"
         f" {image.architecture}{only}", code="image-missing",
         hint=f"trimaran build {image.name} --arch {image.architecture}, or trimaran pull; if the"
-        f" nodes are {native()}, set architecture of the cluster in the site file (bundle:"
-        f" --arch {native()})",
+        f" nodes really are {native()}, set `architecture` of the cluster in the site file, or"
+        f" give --arch {native()} to `trimaran bundle`",
     )
 
 

@@ -67,7 +67,10 @@ def main(settings: FitSettings) -> None:
                 epochs=settings.epochs, callbacks=[*callbacks, log.callback(tf.keras)],
             )
             if len(set(ranks.gather(digest(model.trainable_variables)))) > 1:
-                raise RanksDifferError("the ranks have different weights: nothing was averaged")
+                raise RanksDifferError(
+                    "the ranks have different weights, because their gradients were not averaged; "
+                    "the result is not valid"
+                )
             memory = ranks.gather(ranks.peak_memory())
             out.finish(log.journal.ended(log.at, memory))
         ranks.close()

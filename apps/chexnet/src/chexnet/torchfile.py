@@ -78,7 +78,8 @@ def _read(file: IO[bytes]) -> dict[str, NDArray[Any]]:
 
     storages: dict[str, tuple[Any, int]] = {}
     if load() != MAGIC:
-        raise DataError("another magic number", code="weights-damaged")
+        raise DataError("torch.save did not write it (its magic number differs)",
+                        code="weights-damaged")
     load(), load()
     state, keys = load(), load()
     values: dict[str, NDArray[Any]] = {}

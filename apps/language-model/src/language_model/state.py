@@ -184,5 +184,7 @@ def load_weights(state: State, network: Network) -> None:
     try:
         weights(network).load_state_dict(trained_weights(state))
     except ValueError as error:
-        raise DataError(f"the checkpoint does not fit: {error}", code="checkpoint-mismatch") \
-            from error
+        raise DataError(
+            f"the checkpoint is of another network than the options describe: {error}",
+            code="checkpoint-mismatch",
+        ) from error

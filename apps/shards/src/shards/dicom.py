@@ -105,7 +105,7 @@ def _check_numbers(dataset: Any) -> None:
                 if partner not in dataset:
                     raise ValueError(f"it has {keyword} without {partner}")
     if "RescaleSlope" in dataset and _number(dataset, "RescaleSlope") == 0:
-        raise ValueError("its RescaleSlope is 0: all of its values would be one")
+        raise ValueError("its RescaleSlope is 0, so that all pixels would have the same value")
     if "WindowWidth" in dataset and (width := _number(dataset, "WindowWidth")) <= 0:
         raise ValueError(f"its WindowWidth is {width:g}: a window has a width of more than 0")
 
@@ -141,7 +141,7 @@ def _stored(cells: NDArray[np.int64], dataset: Any) -> NDArray[np.int64]:
     if not _is_compressed(dataset):  # a decoder returns values, not cells
         highest = int(_number(dataset, "HighBit")) if "HighBit" in dataset else bits - 1
         if not bits - 1 <= highest < _number(dataset, "BitsAllocated"):
-            raise ValueError(f"its HighBit is {highest}, its BitsStored {bits}")
+            raise ValueError(f"its HighBit {highest} does not fit its BitsStored {bits}")
         values = (cells >> highest + 1 - bits) & ((1 << bits) - 1)
     if _is_signed(dataset):
         values = np.where(values >= 1 << bits - 1, values - (1 << bits), values)

@@ -337,7 +337,9 @@ def step_of(path: Path) -> int:
     """Return the step in the file name of a checkpoint."""
     match = NAME.fullmatch(path.name)
     if match is None:
-        raise ValueError(f"{path.name} is not the name of a checkpoint")
+        raise ValueError(
+            f"{path.name} is not the name of a checkpoint, such as step-00000750.npz"
+        )
     return int(match.group(1))
 
 

@@ -250,7 +250,8 @@ def _find_state(
     def fits(path: Path, state: State) -> None:
         kinds = {"step": int, "identity": dict, "metrics_offset": int}
         if not all(isinstance(state.get(key), kind) for key, kind in kinds.items()):
-            raise DataError(f"checkpoint {path} is not of a training", code="checkpoint-mismatch")
+            raise DataError(f"checkpoint {path} has no state of a training, only other content",
+                            code="checkpoint-mismatch")
         if path.resolve().parent != checkpoints.folder.resolve():
             return  # a checkpoint of another run, whose metrics stay in its folder
         _check_metrics(folder / METRICS, content, path, state["metrics_offset"])

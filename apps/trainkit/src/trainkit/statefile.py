@@ -174,7 +174,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     if names != [TREE, *(f"{number}.npy" for number in range(len(names) - 1))]:
         raise FormError("it has other entries than a tree and its arrays")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise FormError("it has compressed entries")
+        raise FormError("its entries are compressed, so that another program wrote it")
     if sum(entry.file_size for entry in entries) > size or entries[0].file_size > LARGEST_TREE:
         raise FormError("its entries are larger than they can be")
 

@@ -154,8 +154,8 @@ def read_description(path: Path) -> description.Dataset:
 def _of_images(found: description.Dataset, folder: Path, path: Path) -> Dataset:
     image = found.image
     if image is None or found.format == "tokens":
-        raise DataError(f"{path}: a text; here images or sequences are read",
-                        code="data-unsuitable")
+        raise DataError(f"{path} describes a text, and this app trains on images or videos; "
+                        "choose other --data", code="data-unsuitable")
     if not len(image.mean) == len(image.std) == image.channels:
         raise DataError(
             f"{path}: needs a mean and a std for each of {image.channels} channels",
