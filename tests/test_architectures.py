@@ -14,8 +14,11 @@ from jobplaces import write_program
 from refusals import refused
 from trimaran import architectures
 from trimaran.architectures import Architecture
+from trimaran.engines import BuiltImage
+from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import content_hash, definition, emulation, lock, wheelhouse
+from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parent / "images/tiny/image.yaml")
 REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"
@@ -91,11 +94,11 @@ def test_an_emulator_that_is_too_old_for_an_image_is_refused(
     assert "qemu-user" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("oldest", ["10.0", None])
+@pytest.mark.parametrize(("oldest", "install"), [("10.0", False), ("11.0", True), (None, None)])
 def test_an_emulator_that_was_upgraded_must_be_registered_again(
-    register: Path, tmp_path: Path, oldest: str | None
+    register: Path, tmp_path: Path, oldest: str | None, install: bool | None
 ) -> None:
-    """The kernel keeps the old program open."""
+    """The kernel keeps the old program open; the new one may be too old as well."""
     register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", str(tmp_path / "qemu")))
     os.utime(register, (1, 1))
     write_program(tmp_path / "qemu", "#!/bin/sh\necho qemu-aarch64 version 10.0.2\n")
@@ -106,6 +109,7 @@ def test_an_emulator_that_was_upgraded_must_be_registered_again(
     with refused("emulation-outdated", "10.0.2", kind=BuildError) as caught:
         emulation.require_for(image)
     assert "update-binfmts --enable qemu-aarch64" in str(caught.value.hint)
+    assert ("apt-get install" in str(caught.value.hint)) is install
 
 
 def test_an_emulator_that_cannot_be_started_is_not_too_old(register: Path) -> None:
@@ -159,6 +163,13 @@ def test_a_definition_names_every_architecture_or_the_reason_against_it() -> Non
     ):
         with pytest.raises(ValueError, match="name each architecture once"):
             definition.Image.model_validate({**content, **wrong}, strict=False)
+
+
+def test_a_self_test_needs_the_emulator_too(register: Path) -> None:
+    image = definition.on(TINY, "arm64")
+    pulled = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 64, 1)
+    with refused("emulation-missing", "arm64", kind=BuildError):
+        Apptainer("/opt/apptainer/bin/apptainer").test(image, pulled, Silent())
 
 
 def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:

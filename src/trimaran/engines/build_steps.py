@@ -228,6 +228,7 @@ class Container(Engine):
 
     def test(self, image: Image, built: BuiltImage, reporter: Reporter) -> None:
         """Run the self-test of the image, isolated from the host like a run."""
+        emulation.require_for(image)
         process.follow(
             self._self_test(image, built), f"testing {image.name}", reporter,
             env=self.environment(), what=f"the self-test of {image.name}", check=BuildError,

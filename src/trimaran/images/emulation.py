@@ -25,7 +25,7 @@ def require_processor(architecture: Architecture) -> bool:
     machine = platform.machine()
     if machine == MACHINES[architecture]:
         return False
-    reason = _unusable(BINFMT / f"qemu-{MACHINES[architecture]}")
+    reason = _unusable(_registration(architecture))
     if reason is None:
         return True
     raise BuildError(
@@ -46,29 +46,32 @@ def require_for(image: Image) -> bool:
     """
     if not require_processor(image.architecture):
         return False
+    registration = _registration(image.architecture)
     oldest = definition.chain(image)[0].qemu
-    if oldest and (emulator := _emulator(BINFMT / f"qemu-{MACHINES[image.architecture]}")):
-        version, replaced = emulator
-        _require_version(image, oldest, version, replaced=replaced)
-    return True
-
-
-def _require_version(image: Image, oldest: str, version: str, *, replaced: bool) -> None:
-    if _numbers(version) >= _numbers(oldest) and not replaced:
-        return
-    name = f"qemu-{MACHINES[image.architecture]}"
-    again = f"update-binfmts --disable {name} && update-binfmts --enable {name}"
-    if replaced:
-        reason = f"the kernel still runs the program that QEMU {version} has replaced"
-        hint = f"register it again as root, on Debian: {again}"
-    else:
+    emulator = _emulator(registration) if oldest else None
+    if oldest is None or emulator is None:
+        return True
+    version, replaced = emulator
+    name = registration.name
+    register = f"update-binfmts --disable {name} && update-binfmts --enable {name}"
+    if _numbers(version) < _numbers(oldest):
         reason = f"the registered emulator is QEMU {version}"
         hint = ("install a newer QEMU as root, and register it: on Debian 12, apt-get install -t"
-                f" bookworm-backports qemu-user qemu-user-binfmt && {again}")
+                f" bookworm-backports qemu-user qemu-user-binfmt && {register}")
+    elif replaced:
+        reason = f"the kernel still runs the program that QEMU {version} has replaced"
+        hint = f"register it again as root, on Debian: {register}"
+    else:
+        return True
     raise BuildError(
         f"{image.name} needs QEMU {oldest} or later for the emulation of {image.architecture},"
         f" and {reason}", code="emulation-outdated", hint=hint,
     )
+
+
+def _registration(architecture: Architecture) -> Path:
+    """Return the file in which the kernel describes the emulator for `architecture`."""
+    return BINFMT / f"qemu-{MACHINES[architecture]}"
 
 
 def _emulator(registration: Path) -> tuple[str, bool] | None:
