@@ -24,7 +24,7 @@ SLOWEST = 5
 FRAMEWORKS = ("torch", "tensorflow")
 """The modules whose import time is measured, one for each framework.
 
-Which of them an image contains follows from the short name of the image, such as `torch-cpu`,
+Which of them an image contains follows from the short name of the image, such as `torch2.13-cpu`,
 which begins with the name of the module.
 """
 
