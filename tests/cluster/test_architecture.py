@@ -92,6 +92,14 @@ def test_an_image_for_other_nodes_is_not_built_unasked(
         submission.check_recipe(request_)
 
 
+def test_an_image_of_an_older_definition_does_not_count(request_: Request) -> None:
+    old = rebuilt_for_arm64(request_)
+    store.save(replace(old, content="0" * 64))
+    with refused("image-missing", "tiny", "arm64", kind=BuildError) as caught:
+        pipeline.prepare_image(request_, Silent())
+    assert "only for" not in caught.value.message
+
+
 def test_an_image_for_other_nodes_is_bundled(request_: Request, own_place: Path) -> None:
     rebuilt_for_arm64(request_)
     packed = pack.pack(request_, own_place / "b.tar", with_data=False, reporter=Silent())

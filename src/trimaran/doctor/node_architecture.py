@@ -86,10 +86,7 @@ def _image(situation: Situation, wanted: Architecture) -> Finding | None:
         situation.recipe.recipe.image.digest_for(wanted) is not None  # `submit` pulls it
     ):
         return None
-    built = {
-        architecture for architecture in supported
-        if store.records(definition.on(image, architecture), "apptainer")
-    }
+    built = store.built_for(image, "apptainer")
     text = f"{image.name} is in the cache for: {', '.join(sorted(built)) or 'no architecture'}"
     if wanted in built:
         return found(FINDINGS, "image-architecture", "ok", text)

@@ -24,7 +24,7 @@ from trimaran.engines import BuiltImage
 from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
-from trimaran.images import content_hash
+from trimaran.images import content_hash, definition
 from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.parsing import Malformed, parse_json
@@ -130,6 +130,14 @@ def records(image: Image, engine: str, digest: str | None = None) -> list[Record
         record for record in all_records(image, engine)
         if (record.digest == digest if digest else record.content == content)
     ]
+
+
+def built_for(image: Image, engine: str) -> set[Architecture]:
+    """Return the architectures for which an image of the current definition is recorded."""
+    return {
+        architecture for architecture in definition.chain(image)[0].architectures
+        if records(definition.on(image, architecture), engine)
+    }
 
 
 def all_records(image: Image, engine: str) -> list[Record]:

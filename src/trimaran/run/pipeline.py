@@ -327,7 +327,7 @@ def foreign_image(
         found = request.engine.find(image, thorough=thorough)
     if found is not None:
         return found
-    others = {one.architecture for one in store.all_records(image, request.engine.name)}
+    others = store.built_for(image, request.engine.name) - {image.architecture}
     only = f", only for {', '.join(sorted(others))}" if others else ""
     raise BuildError(
         f"the nodes of the run are {image.architecture}, and {image.name} is not built here for"
