@@ -9,12 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+import sifs
 from jobplaces import write_program
 from refusals import refused
-from trimaran import architectures
+from trimaran import architectures, engines
 from trimaran.architectures import Architecture
-from trimaran.engines import BuiltImage
+from trimaran.cli import app
+from trimaran.engines import BuiltImage, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
 from trimaran.images import content_hash, definition, emulation, lock, wheelhouse
@@ -170,6 +173,36 @@ def test_a_self_test_needs_the_emulator_too(register: Path) -> None:
     pulled = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 64, 1)
     with refused("emulation-missing", "arm64", kind=BuildError):
         Apptainer("/opt/apptainer/bin/apptainer").test(image, pulled, Silent())
+
+
+def test_a_program_in_an_image_needs_the_emulator_too(register: Path) -> None:
+    record = store.Record(
+        name="tiny", engine="apptainer", reference="/tiny.sif", digest=sifs.DIGEST,
+        content="c" * 64, inputs="a" * 64, built="2026-01-01T00:00:00Z", base_name="debian",
+        base_digest="sha256:1", size=3000, architecture="arm64",
+    )
+    with refused("emulation-missing", "arm64", kind=BuildError):
+        Apptainer("/opt/apptainer/bin/apptainer").inside(record, ["-c", "pass"])
+
+
+def test_the_way_out_of_a_missing_image_names_its_architecture(register: Path) -> None:
+    engine = Apptainer("/opt/apptainer/bin/apptainer")
+    for architecture, command in (
+        ("amd64", f"trimaran build {TINY.name} --engine apptainer"),
+        ("arm64", f"trimaran build {TINY.name} --engine apptainer --arch arm64"),
+    ):
+        with refused("image-missing", TINY.name, kind=BuildError) as caught:
+            engines.require(engine, definition.on(TINY, architecture))
+        assert caught.value.hint == command
+
+
+@pytest.mark.parametrize("command", ["sign", "verify"])
+def test_a_file_states_its_own_architecture(command: str, tmp_path: Path) -> None:
+    file = tmp_path / "image.sif"
+    file.touch()
+    with refused("arguments-conflict", "--arch", kind=UsageError):
+        CliRunner().invoke(
+            app, [command, str(file), "--arch", "arm64"], catch_exceptions=False)
 
 
 def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:

@@ -16,7 +16,16 @@ from statistics import median
 from jinja2 import Environment, StrictUndefined
 from jinja2.exceptions import TemplateError
 
-from generator import markdown, recipe_status, recipes, results, suites, undated
+from generator import (
+    image_overview,
+    images,
+    markdown,
+    recipe_status,
+    recipes,
+    results,
+    suites,
+    undated,
+)
 from generator.evidence import Piece, Ratio, Spread
 from generator.sources import Sources
 from trimaran.errors import UsageError
@@ -202,11 +211,12 @@ class Page:
 
     def image(self, name: str, what: str) -> str:
         """Return the size (`size`, in MB) or the start time (`start`, in s) of an image."""
-        pieces = self.sources.shelf.images.get(name, [])
-        if not pieces:
+        image = next((one for one in self.sources.images if one.name == name), None)
+        piece = images.newest(image, self.sources) if image else None
+        if piece is None:
             raise UsageError(f"no evidence of the image {name}")
-        seen = pieces[0].content
-        text = f"{seen.size / 1e6:,.0f} MB" if what == "size" else f"{seen.start:.2f} s"
+        seen = piece.content
+        text = f"{seen.size / 1e6:,.0f} MB" if what == "size" else image_overview.start(seen)
         where = markdown.link(self.place, f"images/{name}.md")
         return self.cite(text, f"[{name}]({where}): {seen.day}, {seen.host.text}")
 

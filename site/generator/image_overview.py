@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import BaseModel
-
 from generator import image_graph
-from trimaran import paths
+from generator.evidence import ImageEvidence
+from trimaran import paths, strict
 from trimaran.errors import UsageError
 from trimaran.files import write_atomic
 from trimaran.images import definition, render
@@ -39,21 +38,6 @@ VENDORS = {"nvidia": "NVIDIA GPU, CUDA ", "amd": "AMD GPU, ROCm "}
 """Vendor of a GPU -> text that precedes the version of CUDA or ROCm in the table."""
 
 
-class _Host(BaseModel):
-    accelerators: list[str]
-
-
-class _Evidence(BaseModel):
-    """The content of a file that `trimaran inspect --evidence` wrote; old files lack `version`."""
-
-    engine: str
-    date: str
-    version: str | None = None
-    size: int
-    start: float
-    host: _Host
-
-
 def write() -> None:
     """Write `containers/graph.svg` and the table in `containers/README.md`."""
     for path, text in _files().items():
@@ -66,10 +50,22 @@ def check() -> None:
 
 
 def table(all_images: list[Image]) -> str:
-    """Return the table of `all_images` in Markdown: framework images first."""
+    """Return the table of `all_images` in Markdown: framework images first.
+
+    It has a row for each processor architecture of each image.
+    """
     ordered = sorted(all_images, key=lambda image: (image.kind == "app", image.name))
     head = "| image | what is in it | for | SIF | start | self-test |"
-    return "\n".join([head, "|---|---|---|---|---|---|", *map(_row, ordered)])
+    rows = [_row(one) for image in ordered for one in on_each(image)]
+    return "\n".join([head, "|---|---|---|---|---|---|", *rows])
+
+
+def on_each(image: Image) -> list[Image]:
+    """Return `image` for each processor architecture for which it can be built, amd64 first.
+
+    What is generated must not depend on the processor of the machine that generates it.
+    """
+    return [definition.on(image, one) for one in definition.chain(image)[0].architectures]
 
 
 def packages(image: Image) -> list[str]:
@@ -88,50 +84,53 @@ def _row(image: Image) -> str:
     folder = image.folder.relative_to(paths.repository() / "containers")
     return "| " + " | ".join([
         f"[`{image.name}`]({folder}/image.yaml)", _content(image),
-        f"{hardware(image)} ({', '.join(definition.chain(image)[0].architectures)})",
+        f"{hardware(image)} ({image.architecture})",
         *evidence_cells(image),
     ]) + " |"
 
 
 def evidence_cells(image: Image) -> tuple[str, str, str]:
     """Return size, start time and self-test result of the image's SIF, from the newest evidence."""
-    newest = _evidence(image)
-    if newest is None:
+    found = _evidence(image)
+    if found is None:
         return "not built here", "", ""
-    file, seen = newest
+    file, seen = found
     link = file.relative_to(paths.repository())
     size = f"[{seen.size / 1e6:,.0f} MB](../{link}) ({seen.date[:10]})"
     # Engines run the self-test before they keep an image, so every SIF has passed it.
     passed = "passed"
     if definition.chain(image)[0].gpu and not seen.host.accelerators:
         passed = "passed; its GPU part was not run"
-    return size, f"{seen.start:.2f} s", passed
+    return size, start(seen), passed
 
 
-def _evidence(image: Image) -> tuple[Path, _Evidence] | None:
-    """Return the file and the content of the newest evidence about the current SIF of `image`.
+def start(seen: ImageEvidence) -> str:
+    """Return the warm start time of an image, or that it was emulated."""
+    return "emulated" if seen.start is None else f"{seen.start:.2f} s"
 
-    Return None if there is no evidence for the framework version in the definition of the image.
+
+def _evidence(image: Image) -> tuple[Path, ImageEvidence] | None:
+    """Return the file and the content of the newest evidence for which `shows` is true, or None.
+
+    Raises:
+        UsageError: a file is not evidence of an image.
     """
     folder = paths.repository() / "site/results/images" / image.name
     for file in sorted(folder.glob("*.json"), reverse=True):
-        try:
-            seen = _Evidence.model_validate_json(file.read_text(encoding="utf-8"))
-        except ValueError as error:  # ValidationError is a subclass
-            raise UsageError(f"{file} is not evidence of `trimaran inspect`: {error}",
-                             code="evidence-invalid") from error
-        if seen.engine == "apptainer" and of_this_version(image, seen.version):
+        seen = strict.load_json(ImageEvidence, file)
+        if shows(image, seen):
             return file, seen
     return None
 
 
-def of_this_version(image: Image, seen: str | None) -> bool:
-    """Return whether `image` still has the version of the framework that its evidence names.
+def shows(image: Image, seen: ImageEvidence) -> bool:
+    """Return whether evidence is about the SIF of `image` with its current framework version.
 
-    The result is also true for older evidence without a version (None), because such evidence is
+    Older evidence without a version (None) is about the current one, because such evidence is
     deleted when the framework gets another version.
     """
-    return seen in (None, definition.chain(image)[0].version)
+    return (seen.engine == "apptainer" and seen.architecture == image.architecture
+            and seen.version in (None, definition.chain(image)[0].version))
 
 
 def hardware(image: Image) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from generator import image_overview, markdown
 from generator.evidence import ImageEvidence, Piece
 from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran import paths
+from trimaran.architectures import ending
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, sbom
@@ -33,21 +35,17 @@ def place(name: str) -> str:
 def pages(sources: Sources) -> list[Page]:
     """Return the page with the catalogue, and a page for each image."""
     page = f"{FOLDER}/index.md"
-    rows = [_row(page, image, sources) for image in sources.images]
+    rows = [_row(page, one, sources) for image in sources.images
+            for one in image_overview.on_each(image)]
     head = ["image", "what is in it", "SIF:", "start:", "SHA-256", "licences", "seen"]
     index = Page(page, fill("images.md.j2", page, table=markdown.table(head, rows)), "Images")
     return [index, *(_page(image, sources) for image in sources.images)]
 
 
 def newest(image: Image, sources: Sources) -> Piece[ImageEvidence] | None:
-    """Return the newest evidence about the SIF of an image with its current framework version.
-
-    Return None if there is no such evidence.
-    """
+    """Return the newest evidence about the current SIF of an image, or None if there is none."""
     found = sources.shelf.images.get(image.name, [])
-    return next(
-        (piece for piece in found if piece.content.engine == "apptainer"
-         and image_overview.of_this_version(image, piece.content.version)), None)
+    return next((piece for piece in found if image_overview.shows(image, piece.content)), None)
 
 
 def hardware(image: Image) -> str:
@@ -59,11 +57,11 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
     piece = newest(image, sources)
     content = _content(image)
     own = (f"[`{image.name}`]({markdown.link(page, place(image.name))})"
-           f"<br><small>{hardware(image)}</small>")
+           f"<br><small>{hardware(image)}, {image.architecture}</small>")
     if piece is None:
         return [own, content, "not built here", "", "", "", ""]
     seen = piece.content
-    return [own, content, f"{seen.size / 1e6:,.0f} MB", f"{seen.start:.2f} s",
+    return [own, content, f"{seen.size / 1e6:,.0f} MB", image_overview.start(seen),
             f"`{seen.digest.removeprefix('sha256:')[:SHORT]}`", _strictest(seen),
             markdown.moment(seen.day)]
 
@@ -85,26 +83,63 @@ def _content(image: Image) -> str:
     return ", ".join(main) if image.variant is None else f"`{image.variant.of}` and compilers"
 
 
+@dataclass(frozen=True)
+class _Build:
+    """The image for one processor architecture, as its page shows it.
+
+    Attributes:
+        architecture: the architecture.
+        piece: newest evidence; None: not built here.
+        bill: path of the bill of materials of its locks.
+        python: table of its locked Python packages, with `python_count` rows.
+        system: table of its locked Debian packages, with `system_count` rows.
+        sizes: table of the largest items; empty without evidence.
+        licences: table of licences by kind; empty without evidence.
+    """
+
+    architecture: str
+    piece: Piece[ImageEvidence] | None
+    bill: str
+    python: str
+    python_count: int
+    system: str
+    system_count: int
+    sizes: str
+    licences: str
+
+
+def _build(image: Image, sources: Sources) -> _Build:
+    piece = newest(image, sources)
+    python = list(sbom.locked_python(image).items())
+    system = [(package.name, package.version) for package in sbom.locked_debian(image)]
+    return _Build(
+        architecture=image.architecture, piece=piece, bill=_bill(image),
+        python=markdown.table(["package", "version"], python), python_count=len(python),
+        system=markdown.table(["package", "version"], system), system_count=len(system),
+        sizes=_sizes(piece), licences=_licences(piece),
+    )
+
+
+def _bill(image: Image) -> str:
+    return f"{FOLDER}/{image.name}{ending(image.architecture, '.')}.cdx.json"
+
+
 def _page(image: Image, sources: Sources) -> Page:
-    own, piece = place(image.name), newest(image, sources)
+    own, each = place(image.name), image_overview.on_each(image)
     users = [name for name, points in sources.recipes.items()
              if points[0].file.recipe.image.name == image.name]
     folder = image.folder.relative_to(paths.repository())
     known = [one for one in digests.load(digests.project_path()).published
              if one.image == image.name]
-    bill = f"{FOLDER}/{image.name}.cdx.json"
-    python = list(sbom.locked_python(image).items())
-    system = [(package.name, package.version) for package in sbom.locked_debian(image)]
+    framework = definition.chain(image)[0]
     text = fill(
-        "image.md.j2", own, image=image, hardware=hardware(image), piece=piece,
-        seen=piece and piece.content, chain=[one.name for one in definition.chain(image)],
-        python=markdown.table(["package", "version"], python), python_count=len(python),
-        system=markdown.table(["package", "version"], system), system_count=len(system),
-        published=known, users=users, folder=str(folder), bill=bill, sizes=_sizes(piece),
-        licences=_licences(piece), gpu=definition.chain(image)[0].gpu,
+        "image.md.j2", own, image=image, hardware=hardware(image),
+        builds=[_build(one, sources) for one in each], lacks=framework.lacks,
+        chain=[one.name for one in definition.chain(image)], published=known, users=users,
+        folder=str(folder), gpu=framework.gpu,
     )
     return Page(own, text, image.name, "App images" if image.app else "Framework images",
-                files={bill: sbom.locked(image)})
+                files={_bill(one): sbom.locked(one) for one in each})
 
 
 def _sizes(piece: Piece[ImageEvidence] | None) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from generator import evidence, published, recipe_status
+from generator import evidence, image_overview, published, recipe_status
 from generator.evidence import AllEvidence
 from generator.published import Published
 from generator.recipe_status import RecipeStatus
@@ -25,7 +25,7 @@ class Sources:
         shelf: all evidence.
         standings: status of each recipe by its name; for a scaling series, the status of each size
             by the name RECIPE@SIZE.
-        images: image definitions, framework images first.
+        images: image definitions, framework images first, each for the first of its architectures.
         cards: app cards, by app.
         published: published numbers that are in no recipe.
         today: the current date; evidence that is more than 12 months older counts as stale.
@@ -58,7 +58,8 @@ def read(today: dt.date | None = None) -> Sources:
         UsageError: A file has faults; the message has file, line and reason.
     """
     found = evidence.read()
-    images = definition.every()
+    # The pages must not depend on the processor of the machine that generates them.
+    images = [image_overview.on_each(image)[0] for image in definition.every()]
     return Sources(
         shelf=found,
         standings={one.name: one for one in recipe_status.all_of(found)},

@@ -24,6 +24,11 @@ def native() -> Architecture:
     return of_machine(platform.machine()) or "amd64"
 
 
+def option(architecture: Architecture) -> str:
+    """Return the option of a command that names `architecture`; empty for that of this machine."""
+    return "" if architecture == native() else f" --arch {architecture}"
+
+
 def ending(architecture: Architecture, mark: str) -> str:
     """Return the part of a file name that states the architecture, such as `.arm64`.
 

@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 from trimaran.cli import app
 from trimaran.engines import BuiltImage, Description, selection
 from trimaran.errors import BuildError, UsageError
+from trimaran.hostfacts import host_facts
 from trimaran.images import content_hash, definition
 from trimaran.provenance import starts
+from trimaran.provenance.inspection import Examination
 from trimaran.reporting import Reporter
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -73,6 +75,20 @@ def test_size_packages_licences_and_largest_items_are_shown(engine: Engine) -> N
     assert engine.starts == starts.WARM + 1  # the image is not a file here: no cold start
     plain = CliRunner().invoke(app, ["inspect", "tiny", "--json"])
     assert json.loads(plain.stdout)["selftest"] == []  # it takes long: for evidence only
+
+
+def test_no_time_is_measured_under_emulation(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    file = tmp_path / "evidence.json"
+    done = CliRunner().invoke(app, ["inspect", "tiny", "--arch", "arm64", "--evidence", str(file)])
+    assert done.exit_code == 0, done.output
+    assert engine.starts == 0
+    found = Examination.model_validate_json(
+        json.dumps(json.loads(file.read_text()) | {"host": host_facts().model_dump()}))
+    assert (found.architecture, found.emulated, found.start) == ("arm64", True, None)
+    assert found.command == "trimaran inspect tiny --engine apptainer --arch arm64"
 
 
 @pytest.mark.parametrize(("limit", "refused"), [(None, False), (2, False), (1, True)])

@@ -6,16 +6,18 @@ import itertools
 import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from generator import image_graph, image_overview
+from generator import image_graph, image_overview, sources
 from refusals import refused
 from trimaran import paths
 from trimaran.errors import UsageError
 from trimaran.images import definition
 
 ALL = [definition.load(name) for name in definition.names()]
+WRITTEN = paths.repository() / "site/results/images/torch-cpu/2026-11-28-epyc-bf16-2core.json"
 ALL_BY_NAME = {image.name: image for image in ALL}
 README = paths.repository() / "containers/README.md"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -101,23 +103,23 @@ def test_the_picture_is_readable_on_a_dark_page() -> None:
 
 
 def test_the_table_tells_the_versions_of_the_lock() -> None:
-    rows = {row.split("`")[1]: row for row in image_overview.table(ALL).splitlines()[2:]}
+    rows = {row.split("`")[1]: row for row in reversed(image_overview.table(ALL).splitlines()[2:])}
     assert sorted(rows) == definition.names()
     assert "PyTorch 2.13.0, Horovod 0.28.1, DALI 2.4.0, Open MPI 4.1.4" in rows["torch-cpu"]
-    assert rows["torch-cpu"].count("| CPU ") == 1
+    assert rows["torch-cpu"].count("| CPU (amd64) |") == 1
     assert "NVIDIA GPU, CUDA 12" in rows["torch-cuda12"]
     assert "`torch-cpu` + shards, trainkit, resnet-imagenet" in rows["resnet-imagenet-torch-cpu"]
 
 
-def evidence(checkout: Path, image: str, file: str, **changes: object) -> None:
+def evidence(checkout: Path, image: str, file: str, **changes: Any) -> None:
     """Write evidence about `image`, as `trimaran inspect --evidence` would write it."""
     folder = checkout / "site/results/images" / image
     folder.mkdir(parents=True, exist_ok=True)
-    found = {
-        "schema": 1, "image": image, "engine": "apptainer", "date": "2026-11-21T12:00:00Z",
-        "size": 1_234_567_890, "start": 0.314, "host": {"cores": 2, "accelerators": []},
-    }
-    (folder / file).write_text(json.dumps(found | changes))
+    written = json.loads(WRITTEN.read_text())
+    found = written | {"image": image, "date": "2026-11-21T12:00:00Z", "size": 1_234_567_890,
+                       "start": 0.314, "version": None}
+    host = {**written["host"], **changes.pop("host", {})}
+    (folder / file).write_text(json.dumps(found | changes | {"host": host}))
 
 
 def test_the_table_tells_the_newest_evidence_on_the_sif(checkout: Path) -> None:
@@ -139,6 +141,24 @@ def test_a_sif_with_another_version_of_the_framework_is_not_this_image(checkout:
     assert image_overview.evidence_cells(image)[0].endswith("2026-11-21-host.json) (2026-11-21)")
 
 
+def test_each_architecture_has_a_row_with_its_own_evidence(checkout: Path) -> None:
+    evidence(checkout, "torch-cpu", "2026-11-21-host.json", date="2026-11-21T12:00:00Z")
+    evidence(checkout, "torch-cpu", "2026-11-22-arm64-host.json", date="2026-11-22T12:00:00Z",
+             architecture="arm64", start=None, size=2_000_000)
+    amd64, arm64 = image_overview.on_each(ALL_BY_NAME["torch-cpu"])
+    assert image_overview.evidence_cells(amd64)[1:] == ("0.31 s", "passed")
+    size, start, _ = image_overview.evidence_cells(arm64)
+    assert (size.partition("]")[0], start) == ("[2 MB", "emulated")
+
+
+def test_what_is_generated_does_not_depend_on_the_processor(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    image_overview.check()
+    assert {one.architecture for one in sources.read().images} == {"amd64"}
+
+
 @pytest.mark.parametrize(
     ("gpus", "said"), [([], "passed; its GPU part was not run"), (["NVIDIA A100"], "passed")]
 )
@@ -155,7 +175,7 @@ def test_an_image_without_evidence_was_not_built_here(checkout: Path) -> None:
 
 def test_foreign_evidence_is_named(checkout: Path) -> None:
     evidence(checkout, "torch-cpu", "2026-11-21-host.json", size="large")
-    with refused("evidence-invalid", "2026-11-21-host.json", kind=UsageError):
+    with refused("file-invalid", "2026-11-21-host.json", "size", kind=UsageError):
         image_overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
 
 

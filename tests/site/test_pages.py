@@ -224,9 +224,13 @@ def test_an_image_page_has_what_the_catalogue_promises() -> None:
     page = made()["images/torch-cpu.md"]
     for text in ("MB, unpacked", "sha256:", "torch-cpu.cdx.json", "Python packages",
                  "Debian packages", "Licences, by kind", "self-test", "trimaran pull torch-cpu",
-                 "trimaran build torch-cpu", "| for | CPU |"):
+                 "trimaran build torch-cpu", "| for | CPU; processors: amd64, arm64 (",
+                 "## For amd64", "## For arm64"):
         assert text in page.text, text
-    assert '"bomFormat": "CycloneDX"' in str(page.files["images/torch-cpu.cdx.json"])
+    bills = [str(page.files[f"images/torch-cpu{arch}.cdx.json"]) for arch in ("", ".arm64")]
+    assert all('"bomFormat": "CycloneDX"' in bill for bill in bills)
+    assert "pkg:pypi/torch@2.9.1" in bills[1]
+    assert "pkg:pypi/torch@2.9.1" not in bills[0]
 
 
 def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
@@ -240,8 +244,9 @@ def test_a_benchmark_that_compares_nothing_is_a_table_without_a_plot() -> None:
 
 
 def test_the_catalogue_of_images_has_digest_and_licences() -> None:
-    seen = READ.shelf.images["torch-cpu"][0].content
-    (row,) = (line for line in made()["images/index.md"].text.splitlines()
+    seen = next(one.content for one in READ.shelf.images["torch-cpu"]
+                if one.content.architecture == "amd64")
+    row, _ = (line for line in made()["images/index.md"].text.splitlines()
               if line.startswith("| [`torch-cpu`]"))
     counts = [sum(of.get(kind, 0) for of in seen.licences.values())
               for kind in ("proprietary", "copyleft")]

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from shards.description import DATASET
-from trimaran import __version__, strict
+from trimaran import __version__, architectures, strict
 from trimaran.architectures import MACHINES, Architecture
 from trimaran.bundles import archive, runscript
 from trimaran.bundles.archive import Member, text_member
@@ -124,7 +124,7 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
             trimaran=__version__,
             apptainer=engine.version(),
             recipe=run_directory.recipe_record(recipe, request.changes),
-            image=_image(built, signature),
+            image=_image(request, built, signature),
             data=[
                 BundledData(
                     name=one.name, folder="data" + inputs.below(recipe.recipe, one.name),
@@ -223,11 +223,14 @@ def _packed_files(place: Path) -> dict[str, str]:
     }
 
 
-def _image(built: BuiltImage, signature: SignatureRecord | None) -> BundledImage:
+def _image(
+    request: Request, built: BuiltImage, signature: SignatureRecord | None
+) -> BundledImage:
     record = store.record_of(Path(built.reference))
     if record is None:
         raise RunError(f"{built.reference} has no record in the cache", code="image-damaged",
-                       hint=f"trimaran build {built.name}")
+                       hint=f"trimaran build {built.name}"
+                       f"{architectures.option(request.image.architecture)}")
     known = {**asdict(record), "signature": signature}
     return BundledImage(**{key: known[key] for key in BundledImage.model_fields})
 

@@ -110,14 +110,16 @@ def inspect(
          image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"
          + (f"; limit of the SIF: {model.max_megabytes:,} MB" if model.max_megabytes else "")},
         {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
-        {"": "start", image: f"{report.start:.2f} s to the end of an empty Python, warm"
+        {"": "start", image: "not measured: this machine emulates the image"
+         if report.start is None else
+         f"{report.start:.2f} s to the end of an empty Python, warm"
          + (f"; {report.start_cold:.2f} s, cold" if report.start_cold is not None else "")},
         *([{"": f"import {seen.module}", image: f"{seen.warm:.2f} s, warm"
             + (f"; {seen.cold:.2f} s, cold" if seen.cold is not None else "")}]
           if (seen := report.imported) else []),
         *([{"": "Horovod", image: "not in this image: DDP or TensorFlow's own strategies only"}]
           if report.horovod is False else []),
-    ], f"{image} ({report.engine})", as_json=False)
+    ], f"{image} ({report.architecture}, {report.engine})", as_json=False)
     emit(
         [{"item": item.path, "MB": f"{item.size / 1e6:,.1f}"} for item in report.largest],
         "largest items", as_json=False,

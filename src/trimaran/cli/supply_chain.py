@@ -26,6 +26,7 @@ from trimaran.errors import ExitCode, UsageError
 from trimaran.files import write_atomic
 
 if TYPE_CHECKING:
+    from trimaran.architectures import Architecture
     from trimaran.site_file import Site
 
 
@@ -36,6 +37,7 @@ def list_materials(
         Path, typer.Option("--out", "-o", metavar="FILE", help="File to write; not overwritten.")
     ],
     engine: EngineName = "auto",
+    arch: Arch = None,
 ) -> None:
     """Write the software bill of materials of an image (CycloneDX).
 
@@ -52,7 +54,7 @@ def list_materials(
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is not a folder", code="file-missing",
                          hint="make the folder first")
-    model, chosen = load_image(image), selection.select(engine)
+    model, chosen = load_image(image, arch), selection.select(engine)
     with terminal().bar(f"examining {image}", None):
         contents = image_contents.of(chosen, require(chosen, model))
     write_atomic(out, sbom.text(contents, sbom.locked_hashes(model)))
@@ -60,7 +62,7 @@ def list_materials(
 
 
 @command(app, "audit", network=True)
-def audit_image(image: ImageName, as_json: Json = False) -> None:
+def audit_image(image: ImageName, arch: Arch = None, as_json: Json = False) -> None:
     """Look up known vulnerabilities of an image's Python packages.
 
     pip-audit queries PyPI; Debian packages are not looked up. Exits with 1 when a vulnerability is
@@ -72,7 +74,7 @@ def audit_image(image: ImageName, as_json: Json = False) -> None:
 
     reporter = terminal()
     with reporter.bar("querying known vulnerabilities", None):
-        audited = audit.audit(load_image(image))
+        audited = audit.audit(load_image(image, arch))
     rows = [
         {"package": v.package, "version": v.version, "advisory": ", ".join(v.names),
          "fixed in": ", ".join(v.fixed) or "nothing yet"}
@@ -223,7 +225,7 @@ KeyIndex = Annotated[
 
 
 @command(app)
-def sign(image: ImageOrFile, key_index: KeyIndex = None) -> None:
+def sign(image: ImageOrFile, key_index: KeyIndex = None, arch: Arch = None) -> None:
     """Sign a SIF file with a private key of Apptainer's keyring.
 
     The signature becomes part of the file and changes its digest: push and pin the new digest,
@@ -235,7 +237,7 @@ def sign(image: ImageOrFile, key_index: KeyIndex = None) -> None:
     """
     from trimaran.provenance import signing
 
-    file = _file(image)
+    file = _file(image, arch)
     key = signing.choose_key(key_index)
     digest = signing.sign(file, key, ask_passphrase)
     say(f"signed by {key.fingerprint} ({key.owner})", err=True)
@@ -253,6 +255,7 @@ def verify(
             help="Accept only this signer (repeatable); default: the signers of the site file.",
         ),
     ] = None,
+    arch: Arch = None,
 ) -> None:
     """Verify the signature of a SIF file, and show the signer.
 
@@ -269,13 +272,18 @@ def verify(
     known = site.signatures.keys
     wanted = [site_file.fingerprint(text) for text in key or []] or known
     with terminal().bar(f"verifying {image}", None):
-        file = _file(image)
+        file = _file(image, arch)
         signer = signing.require(file, [wanted] if wanted else [])
     say(f"{file}: signed by {signer.fingerprint} ({signer.owner}), unchanged since")
 
 
-def _file(name: str) -> Path:
-    """Return the SIF file `name`, or the cached SIF file of the image called `name`."""
+def _file(name: str, architecture: Architecture | None) -> Path:
+    """Return the SIF file `name`, or the cached SIF file of the image called `name`.
+
+    Raises:
+        UsageError: there is no such file, or `architecture` is given for a file, which states its
+            own.
+    """
     from trimaran.provenance import signing
 
     path = Path(name)
@@ -283,8 +291,11 @@ def _file(name: str) -> Path:
         if not path.is_file():
             raise UsageError(f"{name} does not exist", code="file-missing",
                              hint="name a SIF file, or an image of `trimaran list images`")
+        if architecture is not None:
+            raise UsageError("--arch is for an image by its name, not for a file",
+                             code="arguments-conflict", hint="leave out --arch")
         return path.absolute()
-    return signing.file_of(load_image(name))
+    return signing.file_of(load_image(name, architecture))
 
 
 def ask_passphrase() -> str:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from trimaran import architectures
 from trimaran.errors import BuildError
 from trimaran.launch.specification import Command, ImageReference, Mount, Node
 
@@ -167,9 +168,10 @@ def require(engine: Engine, image: Image) -> BuiltImage:
     if built is None:
         fault = engine.damage(image)
         raise BuildError(
-            fault or f"{image.name} is not built for {engine.name}",
+            fault or f"{image.name} ({image.architecture}) is not built for {engine.name}",
             code="image-damaged" if fault else "image-missing",
             hint=f"trimaran build {image.name} --engine {engine.name}"
+            f"{architectures.option(image.architecture)}"
             + (" renames it and builds it again" if fault else ""),
         )
     return built

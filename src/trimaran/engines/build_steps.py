@@ -236,6 +236,8 @@ class Container(Engine):
 
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         """Run the Python of the image with the arguments `words`, and return what it prints."""
+        if architecture := store.architecture_of(built):
+            emulation.require_processor(architecture)
         command = self.python(built, words, Setting())
         result = process.run(command.argv, env=command.env)
         if result.returncode != 0:  # an error of `run` would quote all `words`

@@ -29,7 +29,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from pydantic import ConfigDict, TypeAdapter, with_config
 
-from trimaran import locks, paths, process
+from trimaran import architectures, locks, paths, process
 from trimaran.architectures import MACHINES, Architecture
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import check_space, link_or_copy, make_folder, set_aside, write_atomic
@@ -262,7 +262,9 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
     if offline:
         raise BuildError(
             f"the cache has no wheels of {image.name}, and --offline was given",
-            code="download-offline", hint=f"run `trimaran fetch {image.name}` with a network",
+            code="download-offline",
+            hint=f"run `trimaran fetch {image.name}"
+            f"{architectures.option(image.architecture)}` with a network",
         )
     items = _select(wanted, python, image.architecture, reporter)
     make_folder(known.parent, reporter)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from trimaran import __version__, files, strict
+from trimaran import __version__, architectures, files, strict
+from trimaran.architectures import MACHINES, Architecture
 from trimaran.engines import Engine, image_contents, require
 from trimaran.engines.image_contents import Item
 from trimaran.hostfacts import HostFacts, host_facts
@@ -27,6 +28,7 @@ class Examination(strict.Model):
 
     Attributes:
         image: name of the image.
+        architecture: processor architecture of the image; evidence without this key is of amd64.
         version: version of the framework in the image; None in evidence without this key.
         engine: name of the engine that has the image.
         digest: digest of the image.
@@ -41,18 +43,19 @@ class Examination(strict.Model):
         licences: "debian" and "python" -> kind of licence -> number of packages with this kind.
         largest: the largest files and folders.
         start: seconds from the start of the engine to the end of an empty Python program, warm: the
-            median of `starts.WARM` starts.
+            median of `starts.WARM` starts; None: emulated, because such times say nothing.
         start_cold: the same after the image was dropped from the page cache, median of
-            `starts.COLD` starts; None: the engine has no file that can be dropped, or evidence
+            `starts.COLD` starts; None: emulated, the engine has no file that can be dropped, or
+            evidence without this key.
+        imported: time of the import of the framework; None: emulated, no framework, or evidence
             without this key.
-        imported: time of the import of the framework; None: no framework, or evidence without this
-            key.
         selftest: output lines of the self-test; empty if it was not run.
         horovod: False for an image of AMD that was built without Horovod, otherwise None.
     """
 
     schema_: Literal[1] = Field(default=1, alias="schema")
     image: str
+    architecture: Architecture = "amd64"
     version: str | None = None
     engine: str
     digest: str
@@ -66,11 +69,16 @@ class Examination(strict.Model):
     packages: dict[str, int]
     licences: dict[str, dict[str, int]]
     largest: tuple[Item, ...]
-    start: float
+    start: float | None
     start_cold: float | None = None
     imported: Import | None = None
     selftest: tuple[str, ...] = ()
     horovod: Literal[False] | None = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether the image was examined on a machine of another architecture, by an emulator."""
+        return self.host.architecture != MACHINES[self.architecture]
 
 
 def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
@@ -81,7 +89,8 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         UsageError: The engine is the host engine, which has no images.
     """
     built = require(engine, image)
-    module = starts.framework(definition.chain(image)[0])
+    module, host = starts.framework(definition.chain(image)[0]), host_facts()
+    timed = host.architecture == MACHINES[image.architecture]
     contents, listener = image_contents.of(engine, built), Silent()
     if test:
         engine.test(image, built, listener)
@@ -90,16 +99,19 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
         "python": [package.licences for package in contents.python],
     }
     return Examination(
-        image=image.name, version=definition.chain(image)[0].version, engine=engine.name,
-        digest=contents.digest, trimaran=__version__,
-        date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), host=host_facts(),
-        command=f"trimaran inspect {image.name} --engine {engine.name}",
+        image=image.name, architecture=image.architecture,
+        version=definition.chain(image)[0].version, engine=engine.name, digest=contents.digest,
+        trimaran=__version__,
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), host=host,
+        command=f"trimaran inspect {image.name} --engine {engine.name}"
+        f"{architectures.option(image.architecture)}",
         size=built.size, unpacked=contents.unpacked, files=len(contents.files),
         packages={kind: len(names) for kind, names in stated.items()},
         licences={kind: licences.summary(names) for kind, names in stated.items()},
         largest=tuple(contents.largest(LARGEST)),
-        start=starts.warm(engine, built, "pass"), start_cold=starts.cold(engine, built, "pass"),
-        imported=starts.imported(engine, built, module) if test and module else None,
+        start=starts.warm(engine, built, "pass") if timed else None,
+        start_cold=starts.cold(engine, built, "pass") if timed else None,
+        imported=starts.imported(engine, built, module) if test and module and timed else None,
         selftest=tuple(listener.details),
         horovod=False if image_contents.lacks_horovod(engine, image, built) else None,
     )

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trimaran import engines, process
+from trimaran import architectures, engines, process
 from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
@@ -108,7 +108,9 @@ def sign(sif: Path, key: Key, ask: Callable[[], str]) -> str:
     record = store.record_of(sif)
     if record is not None and (fault := store.damage(record)):
         raise RunError(f"{fault}; the image was not signed", code="image-damaged",
-                       hint=f"`trimaran build {record.name}` renames it and builds it again")
+                       hint=f"`trimaran build {record.name}"
+                       f"{architectures.option(record.architecture)}` renames it and builds it"
+                       " again")
     if any(object_.is_signature for object_ in _objects(sif)):
         present = signers(sif)  # raises for an invalid signature: a new one does not repair it
         if key.fingerprint in {signer.fingerprint for signer in present}:

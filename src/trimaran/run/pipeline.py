@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from trimaran import process
+from trimaran import architectures, process
 from trimaran.architectures import Architecture, native
 from trimaran.engines import BuiltImage, Engine, store
 from trimaran.errors import BuildError, RunError, UsageError
@@ -146,8 +146,7 @@ def plan(request: Request) -> Plan:
         how = f"pull {image.name} --digest {request.pinned}" if request.pinned else (
             f"build {image.name}"
         )
-        if image.architecture != native():
-            how += f" --arch {image.architecture}"
+        how += architectures.option(image.architecture)
         # The file name of the image depends on its digest or base, which are not known yet.
         missing.append(
             f"image {image.name}{f' ({fault})' if fault else ''}: trimaran {how} --engine"

@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
+from trimaran import architectures
 from trimaran.engines import BuiltImage
 from trimaran.engines.selection import select
 from trimaran.errors import RunError, UsageError
@@ -115,7 +116,8 @@ def _launch(
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:
     used = record.image
-    back = f"a published image can be pulled again: trimaran pull {used.name} --digest DIGEST"
+    back = (f"a published image can be pulled again: trimaran pull {used.name}"
+            f"{architectures.option(request.image.architecture)} --digest DIGEST")
     built = request.engine.find(request.image, used.digest)
     if built is None and (fault := request.engine.damage(request.image, used.digest)):
         raise RunError(f"the image of the run has changed: {fault}", code="image-damaged",

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Collection
 
-from trimaran import engines
+from trimaran import architectures, engines
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
@@ -119,8 +119,8 @@ def upload(
             f" found {remote.digest if remote else 'no image'}; this tag is made from the content"
             " of the image and is never moved", code="tag-taken",
             hint="another build from the same definition is published: get it with"
-            f" `trimaran pull {image.name} --engine {built.engine} --digest"
-            f" {remote.pin if remote else '…'}`",
+            f" `trimaran pull {image.name} --engine {built.engine}"
+            f"{architectures.option(image.architecture)} --digest {remote.pin if remote else '…'}`",
         )
     return Publication(
         image=image.name, form=form.name, architecture=image.architecture,
