@@ -33,8 +33,11 @@ BEST_GOAL, SAME_GOAL, CEILING_GOAL = 1.5, 1.0, 0.5
 """Goals of three ratios of rates: app to model.fit, each in its fastest precision; app to model.fit
 in the same precision; app to the upper bound.
 """
-BF16 = ("avx512_bf16", "amx_bf16", "bf16")
-"""Flags of processors with bf16 instructions; other processors emulate bf16, ten times slower."""
+BF16 = ("avx512_bf16", "amx_bf16")
+"""Flags of x86-64 processors with bf16 instructions; others emulate bf16, ten times slower.
+
+How TensorFlow computes in bf16 on Arm processors is not known here.
+"""
 CASES = ("step", "ranks")
 
 
@@ -69,7 +72,7 @@ def plan(options: argparse.Namespace, _folder: Path) -> Plan:
     notes = [*notes, f"{GFLOP_PER_IMAGE} GFLOP per image; batch {options.batch} of all ranks, 224 "
              "pixels, 14 findings, Adam, synthetic images; model.fit with default malloc"]
     if not has_bf16:
-        notes.append("this processor has no instructions for bf16")
+        notes.append("bf16 was not measured: the processor lacks the instructions of x86-64 for it")
     return Plan(
         [one for part in parts for one in part.contestants],
         [one for part in parts for one in part.comparisons], notes,

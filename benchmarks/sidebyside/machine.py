@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "sve", "bf16")
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16",
+         "asimd", "sve", "sve2", "bf16", "i8mm")
 PACKAGES = (
     "torch", "tensorflow-cpu", "keras", "tf-keras", "nvidia-dali-cuda120", "nvidia-dali-cuda130",
     "pillow", "simplejpeg", "transformers", "accelerate",
@@ -26,9 +27,12 @@ IDLE = 0.3
 OTHERS = 0.03
 """Maximum share of the cores that other processes and the hypervisor use in a valid benchmark."""
 
+DEBIAN = f"lib/{platform.machine()}-linux-gnu"
+"""Folder below /usr in which Debian has the libraries for the processor of this machine."""
+
 LIBRARIES = {
-    "tcmalloc": ("lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
-    "LLVM's OpenMP": ("lib/x86_64-linux-gnu/libomp.so.5", "lib64/libomp.so"),
+    "tcmalloc": (f"{DEBIAN}/libtcmalloc_minimal.so.4", "lib64/libtcmalloc_minimal.so.4"),
+    "LLVM's OpenMP": (f"{DEBIAN}/libomp.so.5", "lib64/libomp.so"),
 }
 """Name of each library that the CPU images preload -> its possible paths below /usr.
 

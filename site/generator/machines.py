@@ -11,6 +11,7 @@ from generator import markdown
 from generator.pages import Page, fill
 from generator.sources import Sources
 from trimaran.architectures import ARCHITECTURES, MACHINES, Architecture
+from trimaran.doctor import image_facts, versions
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.images.parts import Gpu
@@ -52,11 +53,14 @@ def kinds(frameworks: list[Image]) -> Iterator[list[str]]:
 
 
 def _remark(image: Image, architecture: Architecture) -> str:
-    """Return the GPUs for which the image was compiled, or why it does not exist."""
+    """Return the GPUs and the driver for which the image is made, or why it does not exist."""
     framework = definition.chain(image)[0]
     if architecture not in framework.architectures:
         return f"no image: {framework.lacks[architecture]}"
-    return ", ".join(image.gpu_architectures.get(architecture, ()))
+    kinds = ", ".join(image.gpu_architectures.get(architecture, ()))
+    cuda = versions.numbers(image_facts.of_image(image).values.get("cuda", ""))
+    driver = f"; driver from {versions.CUDA_DRIVERS[cuda[0]]} on" if cuda else ""
+    return f"{kinds}{driver}"
 
 
 def nodes() -> Iterator[list[str]]:

@@ -11,9 +11,10 @@ import pytest
 
 import hosts
 from hosts import caused, finding
-from trimaran.doctor import engine, gpus, machine
+from trimaran.doctor import engine, gpus, image_facts, machine
 from trimaran.doctor.findings import worst
 from trimaran.engines import host
+from trimaran.images import definition
 from trimaran.recipes import library as recipe_library
 from trimaran.site_file import Cluster
 
@@ -182,6 +183,17 @@ def test_a_driver_is_compared_with_the_cuda_of_the_image(
         assert driver in caused("gpu-driver", found).cause
         caused("gpu-driver", engine.check(
             hosts.situation(known, image=image, cluster=CLUSTER)), "warn")
+
+
+def test_no_image_for_arm64_is_offered_for_an_older_driver(a100: Path) -> None:
+    hosts.program(a100, "nvidia-smi", "echo 'NVIDIA GH200 120GB, 565.57.01, 9.0, 97871 MiB'")
+    image, known = definition.load("torch-cuda13"), hosts.situation(hosts.facts_of(a100))
+    remedies = [
+        caused("gpu-driver", engine.check(replace(
+            known, image=image_facts.of_image(definition.on(image, one)))), "fail").remedy
+        for one in image.architectures
+    ]
+    assert ["torch-cuda12" in one for one in remedies] == [True, False]
 
 
 def test_the_version_of_the_kernel_module_is_enough(a100: Path) -> None:

@@ -10,6 +10,12 @@ from trimaran.doctor.limits import MIB, need_of_rank
 from trimaran.doctor.situation import ImageFacts, Situation
 from trimaran.run import horovod
 
+NEWER_DRIVER = (
+    "ask for a newer driver; on data-centre GPUs NVIDIA's package cuda-compat can replace its"
+    " libraries"
+)
+"""The way out of a driver that is too old, on processors of every architecture."""
+
 FINDINGS: dict[str, Explained] = {
     "gpu-missing": Explained(
         "engine", "fail",
@@ -22,8 +28,7 @@ FINDINGS: dict[str, Explained] = {
         "engine", "fail",
         "The driver is new enough for the image's CUDA or ROCm. An older driver refuses every"
         " program of the image.",
-        "use an image with an older CUDA (torch-cuda12), or ask for a newer driver; on data-centre"
-        " GPUs NVIDIA's package cuda-compat can replace its libraries",
+        f"on x86-64, use an image with an older CUDA (torch-cuda12); or {NEWER_DRIVER}",
         "a driver of the branch 470 on a described machine",
     ),
     "gpu-architecture": Explained(
@@ -130,8 +135,10 @@ def _driver(situation: Situation, image: ImageFacts) -> Finding | None:
     text = f"driver {driver}, CUDA {image.values['cuda']} in the image"
     if versions.numbers(driver)[0] >= least:
         return _finding("gpu-driver", "ok", text)
+    arm = image.definition is not None and image.definition.architecture == "arm64"
     return _finding("gpu-driver", "warn" if situation.before_job else "fail",
-                    f"{text}: it needs {least} or newer")
+                    f"{text}: it needs {least} or newer",
+                    f"{NEWER_DRIVER}; no image for arm64 has an older CUDA" if arm else "")
 
 
 def _rocm_driver(situation: Situation, image: ImageFacts) -> Finding | None:

@@ -116,8 +116,9 @@ def _launch(
 
 def _image(request: Request, record: RunRecord) -> BuiltImage:
     used = record.image
-    back = (f"a published image can be pulled again: trimaran pull {used.name}"
-            f"{architectures.option(request.image.architecture)} --digest DIGEST")
+    option = architectures.option(used.architecture) if used.architecture else ""
+    back = ("a published image can be pulled again:"
+            f" trimaran pull {used.name}{option} --digest DIGEST")
     built = request.engine.find(request.image, used.digest)
     if built is None and (fault := request.engine.damage(request.image, used.digest)):
         raise RunError(f"the image of the run has changed: {fault}", code="image-damaged",
