@@ -91,7 +91,7 @@ def _row(image: Image) -> str:
 
 def evidence_cells(image: Image) -> tuple[str, str, str]:
     """Return size, start time and self-test result of the image's SIF, from the newest evidence."""
-    found = _evidence(image)
+    found = newest(image)
     if found is None:
         return "not built here", "", ""
     file, seen = found
@@ -109,7 +109,7 @@ def start(seen: ImageEvidence) -> str:
     return "emulated" if seen.start is None else f"{seen.start:.2f} s"
 
 
-def _evidence(image: Image) -> tuple[Path, ImageEvidence] | None:
+def newest(image: Image) -> tuple[Path, ImageEvidence] | None:
     """Return the file and the content of the newest evidence for which `shows` is true, or None.
 
     Raises:

@@ -95,7 +95,8 @@ def test_no_time_is_measured_under_emulation(
 def test_an_image_above_its_size_limit_fails_the_test(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, limit: int | None, refused: bool
 ) -> None:
-    limited = TINY.model_copy(update={"max_megabytes": limit})
+    sizes = {} if limit is None else {TINY.architecture: limit}
+    limited = TINY.model_copy(update={"max_megabytes": sizes})
     monkeypatch.setattr(definition, "load", lambda name: limited)
     done = CliRunner().invoke(app, ["test-image", "tiny"])
     assert (done.exit_code != 0) == refused
@@ -108,7 +109,7 @@ def test_an_image_above_its_size_limit_fails_the_test(
 
 
 def test_the_size_limit_is_not_an_input_of_the_image() -> None:
-    limited = TINY.model_copy(update={"max_megabytes": 1})
+    limited = TINY.model_copy(update={"max_megabytes": {TINY.architecture: 1}})
     assert content_hash.content_of(limited) == content_hash.content_of(TINY)
 
 

@@ -230,7 +230,8 @@ def test_a_training_that_fails_stops_the_publication(
 def test_an_image_above_its_size_limit_is_not_published(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = definition.load(tinyapp.APP_IMAGE).model_copy(update={"max_megabytes": 1})
+    limit = {"max_megabytes": {architectures.native(): 1}}
+    image = definition.load(tinyapp.APP_IMAGE).model_copy(update=limit)
     built = pipeline.BuiltImage(
         image.name, "apptainer", "x.sif", DIGESTS["amd64"], "0" * 64, 2_000_000)
     contents = type("Contents", (), {"largest": lambda self, count: []})()

@@ -179,6 +179,17 @@ def test_foreign_evidence_is_named(checkout: Path) -> None:
         image_overview.evidence_cells(ALL_BY_NAME["torch-cpu"])
 
 
+@pytest.mark.parametrize("image", [one for image in ALL for one in image_overview.on_each(image)],
+                         ids=lambda one: f"{one.name}-{one.architecture}")
+def test_an_image_that_was_built_may_grow_by_three_percent(image: definition.Image) -> None:
+    found = image_overview.newest(image)
+    if found is None:
+        return  # without a measured size, there is nothing to limit
+    size = found[1].size / 1e6
+    assert image.size_limit is not None
+    assert size <= image.size_limit <= 1.03 * size
+
+
 def test_links_of_the_table_lead_somewhere() -> None:
     for image in ALL:
         place = image.folder.relative_to(README.parent) / "image.yaml"

@@ -108,7 +108,7 @@ def inspect(
         {"": "digest", image: report.digest},
         {"": "size",
          image: f"{report.size / 1e6:,.0f} MB, unpacked {report.unpacked / 1e6:,.0f} MB"
-         + (f"; limit of the SIF: {model.max_megabytes:,} MB" if model.max_megabytes else "")},
+         + (f"; limit of the SIF: {model.size_limit:,} MB" if model.size_limit else "")},
         {"": "packages", image: ", ".join(f"{n} {kind}" for kind, n in report.packages.items())},
         {"": "start", image: "not measured: this machine emulates the image"
          if report.start is None else

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -43,6 +43,8 @@ from trimaran.images.parts import (
     Variable,
 )
 
+Megabytes = Annotated[int, Field(gt=0)]
+
 
 class VariantOf(strict.Model):
     """An `image.yaml` with the names of a variant and of the framework image that it extends.
@@ -56,7 +58,7 @@ class VariantOf(strict.Model):
     schema_: Literal[1] = Field(alias="schema")
     variant: Name
     of: Name
-    max_megabytes: int | None = Field(default=None, gt=0)
+    max_megabytes: dict[Architecture, Megabytes] = Field(default_factory=dict)
 
 
 class Variant(strict.Model):
@@ -115,7 +117,8 @@ class Image(strict.Model):
             while it runs; below a folder of the run, of the job or of the node (see `render`).
         files: file in this folder or in `containers/selftests/` -> path in the image.
         test: the path in `files` that is the self-test (see `self_test`).
-        max_megabytes: largest allowed size of the SIF in MB (10^6 bytes); `test-image` checks it.
+        max_megabytes: architecture -> largest allowed size of the SIF in MB (10^6 bytes), which
+            `test-image` and `publish` check; without a size, any is allowed.
     """
 
     schema_: Literal[1] = Field(alias="schema")
@@ -141,7 +144,7 @@ class Image(strict.Model):
     files: dict[Relative, Place] = Field(default_factory=dict)
     test: Place
     app: App | None = None
-    max_megabytes: int | None = Field(default=None, gt=0)
+    max_megabytes: dict[Architecture, Megabytes] = Field(default_factory=dict)
     help: Lines
 
     _folder: Path = PrivateAttr(default=Path())
@@ -222,6 +225,11 @@ class Image(strict.Model):
     def architecture(self) -> Architecture:
         """The architecture of the image: by default this machine's; `on` sets another one."""
         return self._architecture
+
+    @property
+    def size_limit(self) -> int | None:
+        """The largest allowed size of the SIF in MB; None: any."""
+        return self.max_megabytes.get(self._architecture)
 
     @property
     def tag(self) -> str:

@@ -24,7 +24,7 @@ def require(engine: Engine, image: Image, built: BuiltImage) -> None:
         BuildError: the SIF is too large; the message lists the largest items in the image, with
             their sizes before compression.
     """
-    limit = image.max_megabytes
+    limit = image.size_limit
     if limit is None or engine.name != "apptainer" or built.size <= limit * MEGABYTE:
         return
     items = image_contents.of(engine, built).largest(LISTED)
