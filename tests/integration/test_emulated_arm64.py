@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import elfpages
 import tinyapp
 from inside import TORCHRUN, run_inside
 from jobplaces import write_program
@@ -24,7 +25,7 @@ from trimaran.provenance import size_limit
 from trimaran.reporting import Silent
 
 TINY = Path(__file__).parents[1] / "images/tiny/image.yaml"
-IMAGE = "resnet-imagenet-torch-cpu"
+TRAINED = ("resnet-imagenet-torch-cpu", "resnet-imagenet-torch-cuda13")
 STEPS = 30
 TRAIN = (
     f"-m resnet_imagenet train --data=/data --out=/out/run --model resnet20 --epochs 1 "
@@ -53,7 +54,7 @@ def built(image: Image, architecture: Architecture) -> BuiltImage:
         definition.on(image, architecture), base=None, offline=False, reporter=Silent())
 
 
-def test_a_small_image_is_built_and_runs() -> None:
+def test_a_small_image_runs() -> None:
     image = built(definition.read(TINY), "arm64")
     assert Apptainer().inside(image, ["-c", "import os; print(os.uname().machine)"]) == "aarch64\n"
 
@@ -78,6 +79,13 @@ def test_an_image_passes_its_self_test(name: str) -> None:
     else:
         engine.test(image, existing, Silent())
     size_limit.require(engine, image, existing)
+
+
+@pytest.mark.parametrize("name", [one for one in SUPPORTED if definition.load(one).kind != "app"])
+def test_kernels_with_pages_of_64_kib_can_load_all_programs(name: str) -> None:
+    """Such kernels are usual on GH200; the emulator itself has pages of 4 KiB."""
+    script = Path(elfpages.__file__).read_text()
+    assert Apptainer().inside(built(definition.load(name), "arm64"), ["-c", script]) == ""
 
 
 def test_a_bundle_for_arm64_runs_on_such_a_machine(
@@ -111,17 +119,18 @@ def test_a_bundle_for_arm64_runs_on_such_a_machine(
     assert "aarch64" in (out / "report.html").read_text()
 
 
-def test_two_ranks_have_the_losses_of_the_other_architecture(tmp_path: Path) -> None:
-    own, other = (_losses(tmp_path / one, one) for one in ("amd64", "arm64"))
+@pytest.mark.parametrize("name", TRAINED)
+def test_two_ranks_have_the_losses_of_the_other_architecture(name: str, tmp_path: Path) -> None:
+    own, other = (_losses(name, tmp_path / one, one) for one in ("amd64", "arm64"))
     assert len(own) == STEPS
     assert other == pytest.approx(own, rel=SAME)
 
 
-def _losses(out: Path, architecture: Architecture) -> list[float]:
+def _losses(name: str, out: Path, architecture: Architecture) -> list[float]:
     """Train with two ranks in the image for `architecture`; return the loss of each step."""
     packed = cache.get(load("fashion-mnist"), offline=False, reporter=Silent())
     out.mkdir()
-    image = built(definition.load(IMAGE), architecture)
+    image = built(definition.load(name), architecture)
     run_inside(image, out, [*TORCHRUN, *TRAIN.split()], Mount(str(packed), "/data"))
     lines = map(json.loads, (out / "run/metrics.jsonl").read_text().splitlines())
     return [line["value"] for line in lines if line["key"] == "train_loss"]
