@@ -1,7 +1,7 @@
 """Print each program and library of an image that a kernel with pages of 64 KiB cannot load.
 
-A test runs this file with the Python of an image for arm64. The format is described in elf(5): AArch64
-is machine 183; a loadable segment has type 1; its alignment must be a multiple of the page.
+A test runs this file with the Python of an image for arm64. elf(5) describes the format: AArch64 is
+machine 183; a loadable segment has type 1; its alignment must be a multiple of the page.
 """
 
 import struct
