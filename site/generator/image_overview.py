@@ -93,7 +93,7 @@ def evidence_cells(image: Image) -> tuple[str, str, str]:
     """Return size, start time and self-test result of the image's SIF, from the newest evidence."""
     found = newest(image)
     if found is None:
-        return "not built here", "", ""
+        return "no evidence", "", ""
     file, seen = found
     link = file.relative_to(paths.repository())
     size = f"[{seen.size / 1e6:,.0f} MB](../{link}) ({seen.date[:10]})"

@@ -59,7 +59,7 @@ def _row(page: str, image: Image, sources: Sources) -> list[str]:
     own = (f"[`{image.name}`]({markdown.link(page, place(image.name))})"
            f"<br><small>{hardware(image)}, {image.architecture}</small>")
     if piece is None:
-        return [own, content, "not built here", "", "", "", ""]
+        return [own, content, "no evidence", "", "", "", ""]
     seen = piece.content
     return [own, content, f"{seen.size / 1e6:,.0f} MB", image_overview.start(seen),
             f"`{seen.digest.removeprefix('sha256:')[:SHORT]}`", _strictest(seen),

@@ -136,7 +136,7 @@ def test_the_table_tells_the_newest_evidence_on_the_sif(checkout: Path) -> None:
 def test_a_sif_with_another_version_of_the_framework_is_not_this_image(checkout: Path) -> None:
     image = ALL_BY_NAME["torch-cuda13"]
     evidence(checkout, image.name, "2026-11-22-host.json", version="1.13.1")
-    assert image_overview.evidence_cells(image) == ("not built here", "", "")
+    assert image_overview.evidence_cells(image) == ("no evidence", "", "")
     evidence(checkout, image.name, "2026-11-21-host.json", version=image.version)
     assert image_overview.evidence_cells(image)[0].endswith("2026-11-21-host.json) (2026-11-21)")
 
@@ -170,7 +170,7 @@ def test_a_test_without_the_gpu_is_not_called_more(
 
 
 def test_an_image_without_evidence_was_not_built_here(checkout: Path) -> None:
-    assert image_overview.evidence_cells(ALL_BY_NAME["torch-rocm"]) == ("not built here", "", "")
+    assert image_overview.evidence_cells(ALL_BY_NAME["torch-rocm"]) == ("no evidence", "", "")
 
 
 def test_foreign_evidence_is_named(checkout: Path) -> None:
