@@ -157,6 +157,9 @@ _TIGHTEN = (
 )
 _PROFILE = "/etc/profile.d/trimaran.sh"
 
+_PREFERRED = {"TRITON_HOME": "TRITON_CACHE_DIR"}
+"""Variable of a compiler's cache -> variable that the compiler uses instead, if it is set."""
+
 
 def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     """Yield hpccm's primitives of one definition, in order."""
@@ -379,6 +382,11 @@ def _against_the_host(image: Image) -> str:
         folders = sorted(set(compiled.values()))
         lines.append("mkdir -p " + " ".join(f'"$compiled/{folder}"' for folder in folders))
     lines += [f'export {name}="$compiled/{folder}"' for name, folder in sorted(compiled.items())]
+    # Apptainer removes a variable of the host that is empty here. Without `export`, the program
+    # does not get the empty variable if the host has none.
+    own = definition.environment(image)
+    lines += [f'{other}=""' for name, other in _PREFERRED.items()
+              if name in compiled and other not in own]
     return "\n".join(lines)
 
 
