@@ -240,6 +240,12 @@ def _from(image: Image, *, docker: bool, stage: str | None) -> Iterator[Any]:
 
 def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
     yield from _from(image, docker=docker, stage="build")
+    if build.check is not None and image.python is not None:
+        yield primitive("comment", text=(
+            "The check of the base image, before anything is installed on it."
+        ))
+        settings = {**build.environment, "PYTHON": image.python.base or "python3"}
+        yield _shell([f"{_variables(settings)}python3 {WHEELHOUSE}/build/{build.check} base"])
     yield from _packages(image, building=True)
     yield primitive("comment", text=(
         "The script of this stage; `bin` and `lib` of what it leaves go into the image."
@@ -247,8 +253,12 @@ def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
     settings = dict(build.environment)
     if build.optional:
         settings["HOROVOD"] = _argument("HOROVOD", docker=docker)
-    variables = "".join(f'{key}="{value}" ' for key, value in sorted(settings.items()))
-    yield _shell([f"{variables}sh {WHEELHOUSE}/build/{build.script}"])
+    yield _shell([f"{_variables(settings)}sh {WHEELHOUSE}/build/{build.script}"])
+
+
+def _variables(settings: Mapping[str, str]) -> str:
+    """Return the assignments before a shell command that gives it these variables."""
+    return "".join(f'{key}="{value}" ' for key, value in sorted(settings.items()))
 
 
 def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
