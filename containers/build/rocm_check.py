@@ -1,9 +1,13 @@
-"""Check a base image of AMD before anything is compiled; standard library only.
+"""Check a base image of AMD before anything is installed or compiled; standard library only.
 
 Argument: `base` checks what the image needs, `horovod` what Horovod needs, and `failed LOG` tells
-why Horovod's compilation failed. All faults are reported at once, on standard error and in
-`report.json`, which `trimaran build` reads. `report.json` is written into the folder of the host in
-which the build stage keeps compiled objects. The supported versions are in rocm-versions.json.
+why Horovod's compilation failed. `base` is the first command of the build, run by any Python 3 of
+the base image. The variable PYTHON is the path of the Python that has the framework, and that the
+image extends (`python.base` in image.yaml).
+
+All faults are reported at once, on standard error and in `report.json`, which `trimaran build`
+reads. `report.json` is written into the folder of the host in which the build stage keeps compiled
+objects. The supported versions are in rocm-versions.json.
 """
 
 # ruff: noqa: T201 - the programs of the image, and messages for the user
@@ -15,12 +19,12 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 HERE = Path(__file__).parent
 ROCM = Path(os.environ.get("ROCM_PATH", "/opt/rocm"))
 KEPT = Path(os.environ.get("KEPT", "/mnt/compiled"))
+PYTHON = os.environ.get("PYTHON", sys.executable)
 SECONDS = 30.0
 
 BASE_UNSUPPORTED = 78
@@ -31,11 +35,32 @@ HINTS = {
     "horovod": "build with HOROVOD=no (DDP only, no Horovod), or use another base image",
 }
 
-PASSING = ("Killed", "No space left on device", "Cannot allocate memory", "out of memory")
-"""Messages in the log of a compilation for which memory or disk space was insufficient.
+EXCERPT = re.compile(r"\s*\d*\s*\|")
+"""A line of a log in which the compiler shows source text."""
 
-Such a failure is not a fault of the base image.
+PASSING = re.compile(
+    r"(?i:no space left on device|quota exceeded|read-only file system|out of memory"
+    r"|memory exhausted|cannot allocate memory|bad_alloc|resource temporarily unavailable"
+    r"|input/output error|stale (?:nfs )?file handle|too many open files|text file busy"
+    r"|connection timed out|transport endpoint)"
+    r"|\bKilled\b|\bTerminated\b|\bHangup\b|terminated with signal"
+    # make prints the name of a signal that has ended a command, or the status 128 + its number.
+    r"|\*\*\* .*\] (?:Interrupt|Bus error|Error (?:129|1[345]\d)\b)"
+)
+"""Text in the log of a compilation that failed because of the machine, not of the base image.
+
+Disk, memory or a quota was used up, a file system failed, or a process was ended from outside.
 """
+
+DIAGNOSTIC = re.compile(
+    r"\S.*:\d+(?::\d+)?: (?:fatal )?error: "  # FILE:LINE:COLUMN: error: of compilers
+    r"|(?:\S*[/-])?(?:g?cc|[cg]\+\+|clang(?:\+\+)?|hipcc|(?:ld\.)?lld)(?:-\d+)?: (?:fatal )?error: "
+    r"(?!linker command failed)"
+    r"|CMake Error\b"
+    r"|.*undefined reference to "
+    r"|\S*\bld(?:\.\w+)?: cannot find "
+)
+"""The beginning of a line in which a compiler, a linker or CMake names a fault of the sources."""
 
 DISTRIBUTIONS = {"torch": ("torch",), "tensorflow": ("tensorflow-rocm", "tensorflow")}
 """Framework -> names of its Python distribution in images of AMD."""
@@ -43,6 +68,10 @@ DISTRIBUTIONS = {"torch": ("torch",), "tensorflow": ("tensorflow-rocm", "tensorf
 
 class UnsupportedError(Exception):
     """A part of the base image is missing, or its version cannot be read."""
+
+
+class MachineError(Exception):
+    """A compilation failed for a reason that is not known to be a fault of the base image."""
 
 
 def of_program(path: str, pattern: str) -> str:
@@ -91,14 +120,42 @@ def cmake() -> str:
     return of_program("cmake", r"cmake version (\d+(?:\.\d+)+)")
 
 
+def of_python(program: str, *words: str) -> str:
+    """Return the output of a short program for the Python that has the framework.
+
+    That Python also needs pip and venv, which make the environment of the image.
+    """
+    program = f"import pip, sys, venv\nfrom importlib import metadata\n{program}"
+    try:
+        done = subprocess.run([PYTHON, "-c", program, *words], capture_output=True,
+                              timeout=SECONDS, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise UnsupportedError(f"{PYTHON} does not end within {SECONDS:g} s") from None
+    except OSError as error:
+        raise UnsupportedError(f"{PYTHON} cannot be started: {error.strerror}") from error
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnsupportedError(f"{PYTHON}: {(lines or ['it fails without a message'])[-1][:200]!a}")
+    return done.stdout.decode(errors="replace").strip()
+
+
+FIRST_FOUND = """
+for name in sys.argv[1:]:
+    try:
+        print(metadata.version(name))
+        break
+    except metadata.PackageNotFoundError:
+        pass
+"""
+"""A program that prints the version of the first of its arguments that is installed."""
+
+
 def framework(name: str) -> str:
     """Return the version of the framework `name`, which the base image brings."""
-    for distribution in DISTRIBUTIONS[name]:
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    raise UnsupportedError(f"{name} is missing")
+    version = of_python(FIRST_FOUND, *DISTRIBUTIONS[name])
+    if not version:
+        raise UnsupportedError(f"{name} is missing in {PYTHON}")
+    return version
 
 
 VERSIONS = {
@@ -106,7 +163,7 @@ VERSIONS = {
     "rccl": rccl,
     "mpirun": lambda: of_program("mpirun", r"\(Open MPI\) (\d+(?:\.\d+)+)"),
     "cmake": cmake,
-    "python": lambda: ".".join(map(str, sys.version_info[:3])),
+    "python": lambda: of_python("print(*sys.version_info[:3], sep='.')"),
     "torch": lambda: framework("torch"),
     "tensorflow": lambda: framework("tensorflow"),
 }
@@ -140,16 +197,25 @@ def faults(stage: str) -> list[str]:
     return found
 
 
-def failure(log: Path) -> str | None:
-    """Return why the compilation failed, according to its log.
+def failure(log: Path) -> str:
+    """Return why Horovod cannot be compiled, according to the log of the compilation.
 
-    The result is None if the compilation failed because memory or disk space was insufficient.
+    Raises:
+        MachineError: The log shows that the machine failed, or has no error of a compiler or
+            CMake. An image without Horovod must not result from a full disk.
     """
-    lines = log.read_text(errors="replace").splitlines()
-    if any(text in line for line in lines for text in PASSING):
-        return None
-    errors = [line.strip() for line in lines if re.search(r"\berror\b", line, re.IGNORECASE)]
-    return f"Horovod cannot be compiled: {(errors or lines or ['no output'])[0][:200]}"
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines()
+             if line.strip() and not EXCERPT.match(line)]
+    for line in lines:
+        if PASSING.search(line):
+            raise MachineError(f"the machine failed, not the base image: {line[:200]}")
+    for at, line in enumerate(lines):
+        if DIAGNOSTIC.match(line):
+            # CMake tells the cause in the next lines.
+            shown = " ".join(lines[at:at + 3]) if line.startswith("CMake") else line
+            return f"Horovod cannot be compiled: {shown[:200]}"
+    raise MachineError("the compilation failed without an error of a compiler or CMake:"
+                       f" {(lines or ['no output'])[-1][:200]}")
 
 
 def report(stage: str, found: list[str]) -> None:
@@ -171,11 +237,12 @@ def main(arguments: list[str]) -> int:
     """Check the stage that the arguments name; return the exit status."""
     stage = arguments[0]
     if stage == "failed":
-        reason = failure(Path(arguments[1]))
-        if reason is None:
-            print("the machine is too small; run the same command again to go on", file=sys.stderr)
+        try:
+            stage, found = "horovod", [failure(Path(arguments[1]))]
+        except MachineError as error:
+            print(f"{error}\nway out: run the same command again to go on, or build with"
+                  " HOROVOD=no", file=sys.stderr)
             return 1
-        stage, found = "horovod", [reason]
     else:
         found = faults(stage)
     if not found:

@@ -1,11 +1,11 @@
 #!/bin/sh
-# The first stage of AMD's images: checks the base image, and compiles Horovod if HOROVOD is "yes".
-# Ends with status 78 if the base image is not the expected one, and with 79 if Horovod cannot be
-# compiled here; the image can then be built with HOROVOD=no, and has DDP only.
+# The script of the first stage of AMD's images: compiles Horovod if HOROVOD is "yes". The first command
+# of the stage, `rocm_check.py base`, has checked the base image, and ends with status 78 if it is not
+# the expected one. This script ends with 79 if Horovod cannot be compiled here; the image can then be
+# built with HOROVOD=no, and has DDP only. It ends with 1 if the machine failed.
 set -eu
 
 python=/opt/trimaran/bin/python
-"$python" /mnt/build/rocm_check.py base
 mkdir -p /opt/stage/bin /opt/stage/lib
 [ "$HOROVOD" = yes ] || exit 0
 "$python" /mnt/build/rocm_check.py horovod

@@ -210,6 +210,30 @@ def test_compiler_cache_of_the_site_file() -> None:
     assert "compiler_caches of the site file is /lustre/scratch/code, on lustre" in cause
 
 
+@pytest.mark.parametrize(("kind", "named"), [
+    ("fuse.sshfs", True), ("fuse.unheard_of", True), ("9p", True), ("nfs4", True),
+    ("xfs", False), ("tmpfs", False),
+])
+def test_compiler_cache_of_a_job_is_on_the_node(kind: str, named: bool) -> None:
+    mounts = f"1 0 0:1 / / rw - ext4 /dev/sda rw\n2 1 0:2 / /shared rw - {kind} server rw"
+    node = with_facts(machine("container-nfs"), {"mountinfo": mounts, "temporary": "/shared/tmp"})
+    local = Cluster(local_storage=Path("/shared/disk"))
+    for cluster, folder in ((Cluster(), "/shared/tmp"), (local, "/shared/disk")):
+        found = by_id(places.check(situation(node, cluster=cluster, login=NodeFacts("login"))))
+        assert found["compiler-cache"].level == ("warn" if named else "ok")
+        assert folder in found["compiler-cache"].cause
+        assert (f", on {kind}" in found["compiler-cache"].cause) == named
+        # The login node may have another temporary folder.
+        assert "compiler-cache" not in by_id(places.check(situation(node, cluster=cluster)))
+
+
+def test_the_probe_reads_the_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/a folder")
+    assert probed().text("temporary") == "/a folder"
+    monkeypatch.delenv("TMPDIR")
+    assert probed().text("temporary") == "/tmp"
+
+
 def test_stripes_of_large_files(tmp_path: Path) -> None:
     root = hosts.copy(LUSTRE, tmp_path)
     with (root / "lustre/data/big").open("wb") as file:

@@ -27,7 +27,7 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=slurm
 job=${SLURM_JOB_ID:?not in a job of Slurm: submit this script, or use trimaran submit}
 out=/example/runs/1
-functions_sha256=4b0dd106b0b6bfaa571ca02eaa751bb5915725448039002fe1e01969c43c505c
+functions_sha256=f3ebe8ae85949ae90db72051eacf73a696ce6331cde59d196e9483954526a02a
 image=/example/image.sif
 image_sha256=2222222222222222222222222222222222222222222222222222222222222222
 image_machine=x86_64

@@ -22,7 +22,7 @@ unset CDPATH kept_caches initial next_run next_initial trainings fabric fabric_m
 scheduler=pbs
 job=${PBS_JOBID:?not in a job of PBS: submit this script, or use trimaran submit}
 out=/example/runs/four
-functions_sha256=4b0dd106b0b6bfaa571ca02eaa751bb5915725448039002fe1e01969c43c505c
+functions_sha256=f3ebe8ae85949ae90db72051eacf73a696ce6331cde59d196e9483954526a02a
 image=
 image_sha256=
 image_machine=

@@ -64,6 +64,8 @@ def test_an_unknown_image_gets_the_nearest_names() -> None:
     ("test: /opt/trimaran/libexec/selftest.py", "test: /opt/other.py", "test: /opt/other.py"),
     ("base:\n", "framework: torch-cpu\nbase:\n", "'base'"),
     ("files: {selftest.py:", "files: {other.py:", "files: other.py"),
+    ("help:", "build: {files: [a.sh], script: b.sh}\nhelp:", "script: b.sh"),
+    ("help:", "build: {files: [a.sh], script: a.sh, check: b.py}\nhelp:", "check: b.py"),
     # what Apptainer and Docker mean differently, with the reason
     ("help:", "user: nobody\nhelp:", "'user'"),
     ("help:", "workdir: /out\nhelp:", "'workdir'"),

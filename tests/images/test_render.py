@@ -53,6 +53,19 @@ def test_nothing_of_the_first_stage_but_its_product_is_in_the_image() -> None:
         assert "/opt/stage/lib /opt/trimaran/lib" in final
 
 
+@pytest.mark.parametrize(("name", "python"), [
+    ("torch-rocm", "/opt/venv/bin/python"), ("tensorflow-rocm", "/usr/bin/python3"),
+])
+@pytest.mark.parametrize("file", list(render.FILES))
+def test_the_base_image_of_amd_is_checked_before_anything_is_installed(
+    name: str, python: str, file: str
+) -> None:
+    text = render.text(definition.load(name), file)
+    commands = [line.strip() for line in text.splitlines() if "/mnt/" in line or "venv" in line]
+    assert commands[0].endswith(" python3 /mnt/build/rocm_check.py base")
+    assert f' PYTHON="{python}" ' in commands[0]
+
+
 @pytest.mark.parametrize("image", ALL, ids=lambda image: image.name)
 def test_the_hosts_python_is_kept_out(image: definition.Image) -> None:
     deffile, dockerfile = (render.text(image, file) for file in render.FILES)

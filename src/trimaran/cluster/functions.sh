@@ -80,7 +80,7 @@ if [ -n "$local_storage" ]; then
 fi
 # The folder for code that frameworks compile while they run, on the disk of each node: several nodes
 # must not share it, because the libraries lock and rename files. In the container it is /caches.
-caches=${local_storage:-${TMPDIR:-/tmp}}/trimaran-caches-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-node}
+caches=${local_storage:-${TMPDIR:-/tmp}}/trimaran-caches-$(printf '%s' "$job" | tr -c 'A-Za-z0-9\n' _)-${SLURMD_NODENAME:-$(uname -n)}
 if [ -n "$kept_caches" ]; then caches=$kept_caches/${SLURMD_NODENAME:-$(uname -n)}; fi
 visited= # yes: the nodes have a folder for compiled code, which this job removes
 # The folder with the pipes by which the ranks of a node use NVIDIA's Multi-Process Service.
@@ -375,7 +375,22 @@ hold_caches() {
     elif ! runs "$(mktemp "$caches/.try-XXXXXX" || :)"; then # several trainings may try at a time
         printf 'job.sh: warning: %s: no program can run in %s (noexec), the folder for compiled code\n' "$name" "$caches"
         drop_caches
+    elif ! is_local "$caches"; then
+        if [ -n "$kept_caches" ]; then setting=compiler_caches; else setting=local_storage; fi
+        printf 'job.sh: warning: %s: compiled code is kept in %s, on a file system that may be on a network: %s\n' "$name" "$caches" "${kind:-unknown}"
+        printf 'job.sh: hint: name a folder on the disk of the node in %s of the site file\n' "$setting"
     fi
+}
+
+# is_local FOLDER: succeed if the file system of FOLDER is on this node. Sets `kind` to its type, as
+# stat names it. The list has the types of local file systems, because a list of the types of
+# network file systems is never complete.
+is_local() {
+    kind=$(stat -f -c %T -- "$1" 2>/dev/null || :)
+    case $kind in
+    bcachefs | btrfs | ext2/ext3 | f2fs | jfs | overlayfs | ramfs | reiserfs | tmpfs | xfs | zfs) ;;
+    *) return 1 ;;
+    esac
 }
 
 # runs FILE: succeed if a program can run where FILE would be.

@@ -25,11 +25,21 @@ NETWORK_FILE_SYSTEMS = {
     "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "virtiofs",
     "wekafs",
 }
-"""Types of network file systems, as the ninth field of /proc/self/mountinfo names them."""
+"""Types of network file systems, as /proc/self/mountinfo names them."""
+
+LOCAL_FILE_SYSTEMS = {
+    "bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs",
+    "rootfs", "tmpfs", "xfs", "zfs",
+}
+"""Types of file systems on the disk or in the memory of the node, in the same notation.
+
+These are the types for which a job and an image print no warning about compiled code
+(`cluster/functions.sh`, `images/compiler_caches.sh`). Those name them as stat does.
+"""
 
 COMPILER_CACHES = (
     "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR",
-    "CUDA_CACHE_PATH", "TRITON_HOME", "XDG_CACHE_HOME",
+    "CUDA_CACHE_PATH", "PYTORCH_KERNEL_CACHE_PATH", "TRITON_HOME", "XDG_CACHE_HOME",
 )
 """Environment variables that set the folder of a compiler's cache.
 
@@ -39,10 +49,12 @@ XDG_CACHE_HOME is included, because a compiler may put its cache below it by def
 FINDINGS: dict[str, Explained] = {
     "compiler-cache": Explained(
         "places", "warn",
-        "The cache of a compiler (Inductor, Triton, MIOpen) is on a network file system: all ranks"
-        " write and lock many small files there, which delays the first step.",
-        "point the variable to the node's disk, or choose a run directory there (--out)",
-        "described node with NFS and Lustre",
+        "The cache of a compiler (Inductor, Triton, MIOpen) is on a file system that is not known"
+        " to be local, such as NFS, Lustre or FUSE: all ranks write and lock many small files"
+        " there, which delays the first step.",
+        "point the variable to the node's disk, choose a run directory there (--out), or set"
+        " local_storage in the site file",
+        "described nodes with NFS, Lustre and FUSE",
     ),
     "lustre-stripes": Explained(
         "places", "warn",
@@ -103,15 +115,32 @@ def _compiler_cache(situation: Situation, known: list[Place]) -> Finding | None:
         # `trimaran run` compiles into a folder of the run directory; a job, on the node's disk.
         chosen |= {f"the compiler's folder in {place.wanted}": place.wanted
                    for place in known if place.name == "runs"}
-    if cluster is not None and cluster.compiler_caches is not None:
-        chosen["compiler_caches of the site file"] = str(cluster.compiler_caches)
+    chosen |= _of_job(situation)
     causes: list[tuple[Level, str]] = []
     for name, folder in chosen.items():
         kind = file_system(situation.facts, folder) if folder else None
-        if kind in NETWORK_FILE_SYSTEMS:
+        if kind is not None and kind not in LOCAL_FILE_SYSTEMS:
             causes.append(("warn", f"{name} is {folder}, on {kind}"))
     good = ", ".join(f"{name}: {folder}" for name, folder in chosen.items() if folder)
     return joined(FINDINGS, "compiler-cache", causes, good)
+
+
+def _of_job(situation: Situation) -> dict[str, str]:
+    """Return the folder in which a job keeps compiled code, by what names it; empty: no job.
+
+    The login node does not have the temporary folder and the local storage of the compute nodes.
+    """
+    cluster = situation.cluster
+    if cluster is None:
+        return {}
+    if cluster.compiler_caches is not None:
+        return {"compiler_caches of the site file": str(cluster.compiler_caches)}
+    if situation.before_job:
+        return {}
+    if cluster.local_storage is not None:
+        return {"local_storage of the site file": str(cluster.local_storage)}
+    folder = situation.facts.text("temporary")
+    return {"the temporary folder of the node (TMPDIR)": folder} if folder else {}
 
 
 def _on_host(situation: Situation, folder: str) -> str | None:

@@ -142,6 +142,9 @@ class Build(strict.Model):
         files: names of files in `containers/build/`.
         environment: variables of the script.
         script: the entry of `files` that /bin/sh runs.
+        check: the entry of `files` that checks the base image before anything is installed on it.
+            The program python3 of the base image runs it, with the argument `base`; the variable
+            PYTHON is the path of the Python that the image extends.
         optional: images of AMD only: the image can be built without Horovod. The script gets the
             build argument HOROVOD, "yes" or "no", in a variable of this name.
     """
@@ -151,12 +154,15 @@ class Build(strict.Model):
     files: tuple[Relative, ...] = Field(min_length=1)
     environment: dict[Variable, Plain] = Field(default_factory=dict)
     script: Relative
+    check: Relative | None = None
     optional: bool = False
 
     @model_validator(mode="after")
     def _complete(self) -> Build:
         if self.script not in self.files:
             raise ValueError(f"script: {self.script} is not listed in 'files'")
+        if self.check is not None and self.check not in self.files:
+            raise ValueError(f"check: {self.check} is not listed in 'files'")
         return self
 
 

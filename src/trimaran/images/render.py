@@ -157,6 +157,9 @@ _TIGHTEN = (
 )
 _PROFILE = "/etc/profile.d/trimaran.sh"
 
+_PREFERRED = {"TRITON_HOME": "TRITON_CACHE_DIR"}
+"""Variable of a compiler's cache -> variable that the compiler uses instead, if it is set."""
+
 
 def parts(image: Image, *, docker: bool) -> Iterator[Any]:
     """Yield hpccm's primitives of one definition, in order."""
@@ -237,6 +240,12 @@ def _from(image: Image, *, docker: bool, stage: str | None) -> Iterator[Any]:
 
 def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
     yield from _from(image, docker=docker, stage="build")
+    if build.check is not None and image.python is not None:
+        yield primitive("comment", text=(
+            "The check of the base image, before anything is installed on it."
+        ))
+        settings = {**build.environment, "PYTHON": image.python.base or "python3"}
+        yield _shell([f"{_variables(settings)}python3 {WHEELHOUSE}/build/{build.check} base"])
     yield from _packages(image, building=True)
     yield primitive("comment", text=(
         "The script of this stage; `bin` and `lib` of what it leaves go into the image."
@@ -244,8 +253,12 @@ def _build_stage(image: Image, build: Build, *, docker: bool) -> Iterator[Any]:
     settings = dict(build.environment)
     if build.optional:
         settings["HOROVOD"] = _argument("HOROVOD", docker=docker)
-    variables = "".join(f'{key}="{value}" ' for key, value in sorted(settings.items()))
-    yield _shell([f"{variables}sh {WHEELHOUSE}/build/{build.script}"])
+    yield _shell([f"{_variables(settings)}sh {WHEELHOUSE}/build/{build.script}"])
+
+
+def _variables(settings: Mapping[str, str]) -> str:
+    """Return the assignments before a shell command that gives it these variables."""
+    return "".join(f'{key}="{value}" ' for key, value in sorted(settings.items()))
 
 
 def _packages(image: Image, *, building: bool = False) -> Iterator[Any]:
@@ -379,6 +392,11 @@ def _against_the_host(image: Image) -> str:
         folders = sorted(set(compiled.values()))
         lines.append("mkdir -p " + " ".join(f'"$compiled/{folder}"' for folder in folders))
     lines += [f'export {name}="$compiled/{folder}"' for name, folder in sorted(compiled.items())]
+    # Apptainer removes a variable of the host that is empty here. Without `export`, the program
+    # does not get the empty variable if the host has none.
+    own = definition.environment(image)
+    lines += [f'{other}=""' for name, other in _PREFERRED.items()
+              if name in compiled and other not in own]
     return "\n".join(lines)
 
 

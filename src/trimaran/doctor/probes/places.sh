@@ -5,6 +5,7 @@
 
 fact clock date +%s
 file_fact mountinfo /proc/self/mountinfo
+value temporary "${TMPDIR:-/tmp}"
 
 # places_folder NAME PATH: print PATH, then four lines about the folder, or about the nearest folder
 # above it that exists: its path, `writable` or `read-only`, df's columns, and the device.
