@@ -23,6 +23,7 @@ from trimaran.publishing import choose, needs, pins, smoke
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 
 DIGESTS: dict[Architecture, str] = {
@@ -200,12 +201,12 @@ def test_the_training_is_a_smoke_recipe_with_two_ranks() -> None:
 def test_a_training_that_fails_stops_the_publication(
     project: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
-    asked: list[pipeline.Request] = []
+    asked: list[Request] = []
 
     class Judged:
         verdict = type("Verdict", (), {"outcome": outcome})
 
-    def execute(request: pipeline.Request, reporter: Silent) -> Path:
+    def execute(request: Request, reporter: Silent) -> Path:
         asked.append(request)
         return Path("runs/one")
 
@@ -243,12 +244,12 @@ def test_an_image_above_its_size_limit_is_not_published(
         publishing.publish(image, [architectures.native()], order, Silent())
 
 
-def request_for(engine: Any, wanted: Sequence[Architecture]) -> pipeline.Request:
+def request_for(engine: Any, wanted: Sequence[Architecture]) -> Request:
     recipe = library.load(tinyapp.RECIPE)
     choice = recipe.recipe.image.model_copy(
         update={"digest": {one: DIGESTS[one] for one in wanted}})
     recipe.recipe.__dict__["image"] = choice
-    return pipeline.Request(recipe, engine, {})
+    return Request(recipe, engine, {})
 
 
 def test_a_run_uses_the_digest_for_its_architecture_and_format(project: Path) -> None:

@@ -16,6 +16,7 @@ from trimaran.errors import UsageError
 from trimaran.inventory import catalog
 from trimaran.recipes import library, recipe
 from trimaran.run import pipeline
+from trimaran.run.request import Request
 
 MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
             "image_digest": None}
@@ -179,7 +180,7 @@ def test_a_variant_stands_between_the_whole_target_and_the_purpose(
 
 
 def test_a_run_on_several_nodes_is_refused_before_anything_is_made() -> None:
-    request = pipeline.Request(
+    request = Request(
         recipe=library.load("resnet-imagenet/skx8160-convergence"), engine=Host(), changes={}
     )
     with pytest.raises(UsageError, match=r"448 nodes .*srun"):

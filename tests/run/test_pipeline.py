@@ -11,6 +11,8 @@ from trimaran.engines.host import Host
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
+from trimaran.run.image import prepare_image
+from trimaran.run.request import Request
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -23,7 +25,7 @@ def test_a_run_on_the_host_says_what_it_costs_to_be_without_tcmalloc(
     planned = pipeline.BuiltImage("x", "host", "/venv", None, "0" * 64, 0)
     monkeypatch.setattr(Host, "build", lambda *_, **__: planned)
     told = Silent()
-    pipeline.prepare_image(pipeline.Request(recipe, Host(), {}), told)
+    prepare_image(Request(recipe, Host(), {}), told)
     said = "\n".join(told.warnings)
     assert ("3.0 img/s, with it 3.6" in said) is not here
     assert ("libtcmalloc-minimal4" in said) is not here

@@ -45,7 +45,7 @@ def bundle(
     from trimaran.cluster import submission
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
-    from trimaran.run.pipeline import Request
+    from trimaran.run.request import Request
     from trimaran.site_file import Cluster
 
     file = library.load(recipe)

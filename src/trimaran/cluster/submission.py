@@ -21,8 +21,9 @@ from trimaran.recipes.recipe import Recipe
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, pipeline, run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run.image import foreign_image
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 STEPS = 3
@@ -103,7 +104,7 @@ def check_recipe(request: Request) -> None:
             " in the site file; for a bundle, give --arch",
         )
     if request.pinned is None:  # before the data are prepared, which may take hours
-        pipeline.foreign_image(request, Silent(), thorough=False)
+        foreign_image(request, Silent(), thorough=False)
 
 
 def check_place(out: Path | None, cluster: Cluster) -> None:

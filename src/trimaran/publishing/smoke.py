@@ -11,6 +11,7 @@ from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
 from trimaran.run import pipeline
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 from trimaran.verdict import run_verdict
 
@@ -49,7 +50,7 @@ def train(
         return "not trained, because no smoke recipe for one node uses the image"
     choice = file.recipe.image.model_copy(update={"digest": built.digest})
     recipe = replace(file, recipe=file.recipe.model_copy(update={"image": choice}))
-    directory = pipeline.execute(pipeline.Request(
+    directory = pipeline.execute(Request(
         recipe=recipe, engine=engine, changes={}, site=site, architecture=image.architecture,
     ), reporter)
     outcome = run_verdict.judge(directory).verdict.outcome
