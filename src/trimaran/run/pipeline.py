@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import architectures, process
-from trimaran.architectures import native
 from trimaran.engines import BuiltImage
 from trimaran.errors import UsageError
 from trimaran.images import definition
@@ -184,7 +183,9 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
         check_horovod(request, built)
-    emulated = image.architecture != native() and not request.queued
+    # Other machines run the queued tasks, and the host engine has no image to emulate.
+    here = request.engine.container and not request.queued
+    emulated = here and architectures.is_emulated(image.architecture)
     used = ImageRecord(**vars(built), signature=signature, emulated=emulated)
     return Ready(request, data, built, used)
 
