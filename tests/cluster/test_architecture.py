@@ -26,6 +26,8 @@ from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 TWO_NODES, GRACE = "resnet-imagenet/cpu-2node-smoke", "resnet-imagenet/gh200x4-scaling@8"
+ONE_GRACE = "resnet-imagenet/gh200x4-scaling@1"
+"""A recipe that `run` would start on this machine, too."""
 POWER, PASCAL = "resnet-imagenet/summit-v100x6-throughput", "resnet-imagenet/gtx1080ti-x4-scaling@4"
 ARM = Cluster(architecture="arm64")
 
@@ -42,6 +44,7 @@ def request(name: str) -> Request:
 
 @pytest.mark.parametrize(("name", "cluster", "machine"), [
     (TWO_NODES, Cluster(), "x86_64"), (TWO_NODES, ARM, "aarch64"), (GRACE, Cluster(), "aarch64"),
+    (ONE_GRACE, Cluster(), "aarch64"),
 ])
 def test_the_site_file_and_else_the_target_determine_the_image(
     name: str, cluster: Cluster, machine: str, own_place: Path

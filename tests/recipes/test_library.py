@@ -54,6 +54,26 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
     assert "resnet-imagenet/cpu-smoke" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["c", "a", "b"]])
+def test_recipes_that_start_from_each_other_are_refused(checkout: Path, names: list[str]) -> None:
+    """The last recipe starts from `a`; the recipe `c` is not part of the cycle, but leads there."""
+    full = [f"resnet-imagenet/cpu-2core-{name}-smoke" for name in names]
+    for own, before in zip(full, [*full[1:], "resnet-imagenet/cpu-2core-a-smoke"], strict=True):
+        content = {**GOOD, "initial": {"recipe": before, "step": 1}}
+        write(checkout, content, own.partition("/")[2])
+    cycle = " -> ".join([*full, "resnet-imagenet/cpu-2core-a-smoke"])
+    with refused("file-invalid", f"{names[0]}-smoke.yaml", "initial", cycle, kind=UsageError):
+        library.load(full[0])
+
+
+def test_recipes_may_start_from_each_other_in_a_line(checkout: Path) -> None:
+    write(checkout, GOOD)
+    for own, before in (("b", "cpu"), ("c", "cpu-2core-b"), ("d", "cpu-2core-c")):
+        initial = {"recipe": f"resnet-imagenet/{before}-smoke", "step": 1}
+        write(checkout, {**GOOD, "initial": initial}, f"cpu-2core-{own}-smoke")
+    assert library.load("resnet-imagenet/cpu-2core-d-smoke").recipe.initial is not None
+
+
 def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: Path) -> None:
     write(checkout, {**GOOD, "expected": []})
     assert library.load("resnet-imagenet/cpu-smoke").recipe.expected == []

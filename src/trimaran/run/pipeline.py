@@ -13,9 +13,8 @@ from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import cards
-from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
-from trimaran.run import app_process, inputs, launch_spec, run_directory
+from trimaran.run import app_process, inputs, launch_spec, machines, run_directory
 from trimaran.run.image import (
     accepted_keys,
     check_architecture,
@@ -190,11 +189,6 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     return Ready(request, data, built, used)
 
 
-def needs_batch_system(recipe: Recipe) -> bool:
-    """Return whether only a batch system can start a recipe, so that `trimaran run` refuses it."""
-    return recipe.resources.nodes > 1 or recipe.launcher == "srun"
-
-
 def check(request: Request, *, to_print: bool = False) -> None:
     """Check the request before any file is created or any command is printed.
 
@@ -210,7 +204,7 @@ def check(request: Request, *, to_print: bool = False) -> None:
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
                          code="argument-invalid")
-    if not request.queued and needs_batch_system(recipe):
+    if not request.queued and machines.needs_batch_system(recipe):
         raise UsageError(
             f"{request.recipe.name} needs {recipe.resources.nodes} nodes and {recipe.launcher}:"
             " `run` starts the tasks of one node",

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from trimaran.architectures import Architecture
 from trimaran.engines import Engine
-from trimaran.errors import UsageError
 from trimaran.images import definition
 from trimaran.images.definition import Image
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.library import RecipeFile
+from trimaran.run import machines
 from trimaran.run.additions import Extension
 from trimaran.site_file import Site
 
@@ -72,17 +72,12 @@ class Request:
         Raises:
             UsageError: The recipe pins images for other architectures only.
         """
-        choice, architecture = self.recipe.recipe.image, self.image.architecture
-        if self.engine.form is None or choice.digest is None:
+        choice = self.recipe.recipe.image
+        if self.engine.form is None:
             return None
-        digest = choice.digest_for(architecture)
+        digest = machines.pinned(self.recipe.name, choice, self.image.architecture)
         if digest is None:
-            raise UsageError(
-                f"{self.recipe.name} pins {choice.name} for {', '.join(choice.digest)}, not for"
-                f" {architecture}", code="architecture-mismatch",
-                hint="run it on a machine of that architecture, or copy the recipe and set"
-                " image.digest to null",
-            )
+            return None
         from trimaran.provenance import digests  # only for recipes with a digest
 
         return digests.counterpart(choice.name, digest, self.engine.form)
