@@ -19,7 +19,7 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.images import content_hash, definition
 from trimaran.recipes import library
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 
 NAME = "resnet-imagenet/cpu-smoke"
 SIF = b"a SIF" * 1000

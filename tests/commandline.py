@@ -8,6 +8,7 @@ from pathlib import Path
 from trimaran.engines import BuiltImage, Engine, selection
 from trimaran.launch.specification import Command, LaunchSpec, Mount
 from trimaran.run import launch_spec, pipeline
+from trimaran.run.request import Request
 
 
 def command(
@@ -24,7 +25,7 @@ def command(
 
 
 def of_run(
-    request: pipeline.Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
+    request: Request, built: BuiltImage, folders: Mapping[str, Path], directory: Path
 ) -> Command:
     """Return the command of a run, as `trimaran run` executes it."""
     return launch_spec.command(pipeline.specification(request, built, folders, directory))

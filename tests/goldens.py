@@ -26,8 +26,8 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
 from trimaran.reporting import Silent
-from trimaran.run.pipeline import Request
 from trimaran.run.record import GitRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, FabricName, Site
 
 FOLDER = Path(__file__).parent / "golden"

@@ -21,8 +21,8 @@ from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
 from trimaran.recipes.recipe import Resources
 from trimaran.run import job_chain, run_directory
-from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 RECIPE = "resnet-imagenet/cpu-2node-smoke"

@@ -115,6 +115,16 @@ def test_an_emulator_that_was_upgraded_must_be_registered_again(
     assert ("apt-get install" in str(caught.value.hint)) is install
 
 
+def test_an_emulator_that_does_not_answer_in_time_is_not_too_old(
+    register: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emulation, "ANSWER_SECONDS", 0.2)
+    write_program(tmp_path / "qemu", "#!/bin/sh\nsleep 30\necho qemu-aarch64 version 7.2.22\n")
+    register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", str(tmp_path / "qemu")))
+    image = definition.on(TINY.model_copy(update={"qemu": "10.0"}), "arm64")
+    assert emulation.require_for(image) is True
+
+
 def test_an_emulator_that_cannot_be_started_is_not_too_old(register: Path) -> None:
     register.write_text(REGISTERED.format("PF").replace("/usr/bin/qemu", "/missing/qemu"))
     image = definition.on(TINY.model_copy(update={"qemu": "10.0"}), "arm64")
@@ -173,6 +183,17 @@ def test_a_self_test_needs_the_emulator_too(register: Path) -> None:
     pulled = BuiltImage("tiny", "apptainer", "tiny.sif", "sha256:" + "a" * 64, "b" * 64, 1)
     with refused("emulation-missing", "arm64", kind=BuildError):
         Apptainer("/opt/apptainer/bin/apptainer").test(image, pulled, Silent())
+
+
+def test_a_build_needs_the_emulator_too(register: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, image = sifs.engine(monkeypatch), definition.on(TINY, "arm64")
+    with refused("emulation-missing", "arm64", kind=BuildError):
+        engine.build(image, base=None, offline=True, reporter=Silent())
+    with (
+        refused("emulation-missing", "arm64", kind=BuildError),
+        engine.again(image, base=None, reporter=Silent()),
+    ):
+        pytest.fail("built again")
 
 
 def test_a_program_in_an_image_needs_the_emulator_too(register: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import subprocess
 from importlib import resources
@@ -51,6 +52,23 @@ def test_the_script_of_a_bundle_finds_the_same(machine: str) -> None:
 def test_the_shell_has_the_same_names(numbers: str) -> None:
     said = _shell(f"{FUNCTIONS.read_text(encoding='utf-8')}\narm_processor '{numbers}'\n")
     assert said == f"{hostfacts.arm_processor(numbers)}\n"
+
+
+@pytest.mark.parametrize("machine", hostfacts.FLAGS)
+def test_the_shell_records_the_same_instruction_sets(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processor is made up: it has every instruction set, and others with similar names."""
+    known, file = hostfacts.FLAGS[machine], tmp_path / "cpuinfo"
+    similar = [f"{name}x" for name in known] + [f"x{name}" for name in known]
+    key = "Features" if machine == "aarch64" else "flags"
+    listed = " ".join([*similar, "fp", *reversed(known)])
+    file.write_text(f"model name\t: A processor\n{key}\t: {listed}\n")
+    monkeypatch.setattr(hostfacts, "Path", lambda path: file if "cpuinfo" in path else Path(path))
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    text = FUNCTIONS.read_text(encoding="utf-8").replace("/proc/cpuinfo", str(file))
+    said = json.loads(_shell(f'{text}\nhost_facts\nprintf "%s\\n" "$cpu_flags"\n'))
+    assert said == hostfacts.host_facts.__wrapped__().cpu_flags == list(known)
 
 
 def test_an_unlisted_processor_is_named_by_its_numbers() -> None:

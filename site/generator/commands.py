@@ -15,7 +15,7 @@ from trimaran.launch import apptainer
 from trimaran.launch.specification import LaunchSpec, Mount, Node, Variable, join, shell_source
 from trimaran.run import inputs, pipeline
 from trimaran.run.launch_spec import Places
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 WIDTH = 96

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from generator import markdown
 from generator.pages import Page, fill
 from generator.sources import Sources
-from trimaran.architectures import ARCHITECTURES, MACHINES, Architecture
+from trimaran.architectures import ARCHITECTURES, Architecture, of_machine
 from trimaran.doctor import image_facts, versions
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -74,7 +74,7 @@ def nodes() -> Iterator[list[str]]:
             machine = target.node.architecture
             images = sorted({library.definition(one).image.name for one in recipes[name]})
             yield [
-                f"`{name}`", target.summary, _debian(machine) or machine,
+                f"`{name}`", target.summary, of_machine(machine) or machine,
                 "; ".join(_offer(image, machine) for image in images),
                 ", ".join(_link(one) for one in recipes[name]),
             ]
@@ -82,18 +82,13 @@ def nodes() -> Iterator[list[str]]:
 
 def _offer(name: str, machine: str) -> str:
     """Return the name of an image; if it is not built for the machine, also the reason."""
-    architecture = _debian(machine)
+    architecture = of_machine(machine)
     if architecture is None:
         return f"`{name}` has no image for {machine}"
     framework = definition.chain(definition.load(name))[0]
     if architecture in framework.architectures:
         return f"`{name}`"
     return f"`{name}` has no image for {architecture}: {framework.lacks[architecture]}"
-
-
-def _debian(machine: str) -> Architecture | None:
-    """Return Debian's name of the kernel's architecture `machine`; None if no image has it."""
-    return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
 def _link(recipe: str) -> str:

@@ -24,6 +24,16 @@ def native() -> Architecture:
     return of_machine(platform.machine()) or "amd64"
 
 
+def is_emulated(architecture: Architecture, machine: str | None = None) -> bool:
+    """Return whether a machine can run programs of `architecture` only by an emulator.
+
+    Args:
+        architecture: the architecture of the programs.
+        machine: name of the machine's architecture in the kernel; None: that of this machine.
+    """
+    return (machine or platform.machine()) != MACHINES[architecture]
+
+
 def option(architecture: Architecture) -> str:
     """Return the option of a command that names `architecture`; empty for that of this machine."""
     return "" if architecture == native() else f" --arch {architecture}"

@@ -22,7 +22,7 @@ from trimaran.data import cache, contracts, dataset_json
 from trimaran.engines.host import Host
 from trimaran.reporting import Silent
 from trimaran.run import run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 
 ALWAYS = ["README.txt", "bundle.json", "run.sh", "recipe.yaml", "app.yaml", "target.yaml",
           "contract.yaml", "data.sha256", "data/dataset.json"]
@@ -101,7 +101,7 @@ def test_a_damaged_bundle_leaves_nothing(request_: Request, own_place: Path) -> 
 def test_an_image_that_changed_in_the_cache_is_not_packed(
     request_: Request, own_place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trimaran.run.pipeline.prepare_image", spoil(request_))
+    monkeypatch.setattr("trimaran.bundles.pack.prepare_image", spoil(request_))
     with refused("file-changed", "tiny-0.sif"):
         bundled(request_, own_place / "b.tar")
     assert list(own_place.iterdir()) == []

@@ -27,8 +27,9 @@ from trimaran.files import sha256
 from trimaran.hostfacts import host_facts
 from trimaran.recipes import library
 from trimaran.recipes.cards import Argument
-from trimaran.run import node_scripts, pipeline, run_directory
+from trimaran.run import node_scripts, run_directory
 from trimaran.run.record import RunRecord
+from trimaran.run.request import Request
 
 GOLDEN = FOLDER / "run.sh"
 DATA = "fashion-mnist"
@@ -130,7 +131,7 @@ def test_it_runs_what_trimaran_run_would(place: Place, monkeypatch: pytest.Monke
     engine = Apptainer(str(place.engine))
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
     exact = of_run(
-        pipeline.Request(given.recipe, engine, ODD), image, {DATA: place.data}, out
+        Request(given.recipe, engine, ODD), image, {DATA: place.data}, out
     )
     # Equal to the byte because these paths need quotes in CSV; run.sh always has them.
     assert place.recorded("argv") == list(exact.argv[1:])
@@ -156,7 +157,7 @@ def test_an_image_for_gpus_sees_those_of_the_other_machine(
         device.touch()
     assert place.run("--data", place.data.name, "--out", "o,ut").returncode == 0
     image = replace(given.built, reference=str(place.bundle / "image.sif"))
-    request = pipeline.Request(given.recipe, Apptainer(str(place.engine)), {})
+    request = Request(given.recipe, Apptainer(str(place.engine)), {})
     exact = of_run(request, image, {DATA: place.data}, place.root / "o,ut")
     assert place.recorded("argv") == list(exact.argv[1:])
     assert ("--nv" in exact.argv) is driver

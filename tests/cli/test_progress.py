@@ -138,7 +138,7 @@ LONG = {
     "process.py": ["stream"],
     "images/bases.py": ["_pull"],
     "images/resolve.py": ["_resolve"],
-    "run/pipeline.py": ["_pinned_image"],
+    "run/image.py": ["_pinned_image", "foreign_image"],
     "provenance/rebuild.py": ["check"],
     "run/resume.py": ["_launch"],
     "engines/build_steps.py": ["_intact", "_build_one"],

@@ -21,10 +21,13 @@ from trimaran.images import content_hash, definition
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
-from trimaran.run.pipeline import Request
+from trimaran.run.image import prepare_image
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 TWO_NODES, GRACE = "resnet-imagenet/cpu-2node-smoke", "resnet-imagenet/gh200x4-scaling@8"
+ONE_GRACE = "resnet-imagenet/gh200x4-scaling@1"
+"""A recipe that `run` would start on this machine, too."""
 POWER, PASCAL = "resnet-imagenet/summit-v100x6-throughput", "resnet-imagenet/gtx1080ti-x4-scaling@4"
 ARM = Cluster(architecture="arm64")
 
@@ -41,6 +44,7 @@ def request(name: str) -> Request:
 
 @pytest.mark.parametrize(("name", "cluster", "machine"), [
     (TWO_NODES, Cluster(), "x86_64"), (TWO_NODES, ARM, "aarch64"), (GRACE, Cluster(), "aarch64"),
+    (ONE_GRACE, Cluster(), "aarch64"),
 ])
 def test_the_site_file_and_else_the_target_determine_the_image(
     name: str, cluster: Cluster, machine: str, own_place: Path
@@ -85,7 +89,7 @@ def test_an_image_for_other_nodes_is_not_built_unasked(
 ) -> None:
     monkeypatch.setattr(Apptainer, "build", lambda *_, **__: pytest.fail("built"))
     with refused("image-missing", "tiny", "arm64", "only for amd64", kind=BuildError) as caught:
-        pipeline.prepare_image(request_, Silent())
+        prepare_image(request_, Silent())
     assert "trimaran build tiny --arch arm64" in str(caught.value.hint)
     monkeypatch.setattr(pipeline, "prepare", lambda *_: pytest.fail("prepared data"))
     with refused("image-missing", "tiny", "arm64", kind=BuildError):
@@ -96,7 +100,7 @@ def test_an_image_of_an_older_definition_does_not_count(request_: Request) -> No
     old = rebuilt_for_arm64(request_)
     store.save(replace(old, content="0" * 64))
     with refused("image-missing", "tiny", "arm64", kind=BuildError) as caught:
-        pipeline.prepare_image(request_, Silent())
+        prepare_image(request_, Silent())
     assert "only for" not in caught.value.message
 
 
@@ -110,14 +114,28 @@ def test_an_image_for_other_nodes_is_bundled(request_: Request, own_place: Path)
         assert b"aarch64" in readme.read()
 
 
-def test_a_pinned_image_of_another_architecture_is_refused(request_: Request) -> None:
-    digest = store.all_records(bundles.image(), "apptainer")[0].digest
-    recipe = request_.recipe.recipe
+def pinning(request: Request, digest: object) -> Request:
+    """Return the request with `digest` as the value of `image.digest` in its recipe."""
+    recipe = request.recipe.recipe
     pinned = recipe.model_copy(update={
         "image": recipe.image.model_copy(update={"digest": digest})})
-    other = replace(request_, recipe=replace(request_.recipe, recipe=pinned))
+    return replace(request, recipe=replace(request.recipe, recipe=pinned))
+
+
+def test_a_pinned_image_for_other_nodes_is_pulled_and_not_built(request_: Request) -> None:
+    digest = "sha256:" + "2" * 64
+    request = replace(pinning(request_, {"arm64": digest}), offline=True)
+    with refused("image-missing", "tiny", "arm64", kind=BuildError) as caught:
+        prepare_image(request, Silent())
+    assert f"trimaran pull tiny --arch arm64 --digest {digest}" in str(caught.value.hint)
+    assert "build" not in str(caught.value.hint)
+
+
+def test_a_pinned_image_of_another_architecture_is_refused(request_: Request) -> None:
+    digest = store.all_records(bundles.image(), "apptainer")[0].digest
+    other = pinning(request_, digest)
     with refused("architecture-mismatch", digest, "amd64", "arm64", kind=RunError):
-        pipeline.prepare_image(other, Silent())
+        prepare_image(other, Silent())
     with refused("architecture-mismatch", digest, kind=RunError):
         pipeline.plan(other)
 

@@ -14,7 +14,7 @@ from trimaran.cluster import submission
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 
 SITE = site_file.load(paths.repository() / "site/docs/tutorials/example-site.yaml")
 

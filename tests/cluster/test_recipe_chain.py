@@ -20,7 +20,7 @@ from trimaran.engines.apptainer import Apptainer
 from trimaran.files import sha256
 from trimaran.recipes import library
 from trimaran.run import job_chain, run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 from trimaran.verdict import run_verdict
 

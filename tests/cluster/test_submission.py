@@ -14,7 +14,7 @@ from trimaran.cluster import docker, submission
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import UsageError
 from trimaran.recipes import library
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 TWO_NODES, SERIES = "resnet-imagenet/cpu-2node-smoke", "resnet-imagenet/gtx1080ti-x4-scaling"

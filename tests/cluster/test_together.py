@@ -23,7 +23,7 @@ from trimaran.recipes import library
 from trimaran.recipes.recipe import Resources
 from trimaran.reporting import Silent
 from trimaran.run import job_chain, run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 Trainings = Callable[..., tuple[Place, list[Path]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,18 @@ import sifs
 from hosts import caused, facts_of
 from refusals import refused
 from situations import by_id, situation, with_facts
+from trimaran.architectures import Architecture
+from trimaran.cluster import submission
 from trimaran.doctor import examination, node_architecture
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.situation import ImageFacts
+from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import RunError, UsageError
 from trimaran.images import definition
 from trimaran.recipes import library
+from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 NODES = {"kinds-of-nodes": "Arch=aarch64 AvailableFeatures=a Partitions=grace,both\n"
@@ -96,10 +102,39 @@ def test_an_image_for_the_login_node_only(monkeypatch: pytest.MonkeyPatch) -> No
     assert by_id(node_architecture.check(about))["image-architecture"].level == "ok"
 
 
+def submit_refuses(file: RecipeFile, cluster: Cluster) -> UsageError:
+    """Return the error of `submit` for a recipe."""
+    request = Request(file, Apptainer("apptainer"), {}, queued=True)
+    with pytest.raises(UsageError) as caught:
+        submission.check_recipe(submission.at_home(request, cluster))
+    return caught.value
+
+
 def test_nodes_that_no_image_supports() -> None:
-    file = library.load("resnet-imagenet/summit-v100x6-throughput")
-    about = examination.situation(Site(), Cluster(scheduler="lsf"), file)
-    assert caused("node-architecture", node_architecture.check(about)).level == "fail"
+    file, cluster = library.load("resnet-imagenet/summit-v100x6-throughput"), Cluster()
+    about = examination.situation(Site(), cluster, file)
+    found = caused("node-architecture", node_architecture.check(about), "fail")
+    assert found.cause == submit_refuses(file, cluster).message
+
+
+@pytest.mark.parametrize(("pinned", "cluster", "level"), [
+    ("amd64", "arm64", "fail"), ("arm64", "amd64", "fail"), ("arm64", "arm64", None),
+])
+def test_an_image_that_is_pinned_for_other_nodes_only(
+    pinned: Architecture, cluster: Architecture, level: str | None
+) -> None:
+    file, nodes = library.load("resnet-imagenet/cpu-2node-smoke"), Cluster(architecture=cluster)
+    choice = file.recipe.image.model_copy(update={"digest": {pinned: sifs.DIGEST}})
+    file = replace(file, recipe=file.recipe.model_copy(update={"image": choice}))
+    found = node_architecture.check(examination.situation(Site(), nodes, file))
+    if level is None:
+        assert found == []
+        return
+    one = caused("image-architecture", found, level)
+    fault = submit_refuses(file, nodes)
+    assert fault.code == "architecture-mismatch"
+    assert (one.cause, one.remedy) == (fault.message, fault.hint)
+    assert [finding.id for finding in found] == ["image-architecture"]
 
 
 def test_submit_refuses_a_partition_of_another_architecture(

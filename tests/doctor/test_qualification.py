@@ -22,7 +22,7 @@ from trimaran.errors import RunError
 from trimaran.recipes import library, targets
 from trimaran.recipes.targets import Limit
 from trimaran.reporting import Silent
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=timezone.utc)

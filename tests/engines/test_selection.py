@@ -33,6 +33,7 @@ from trimaran.reporting import Silent
 from trimaran.run import pipeline, run_directory
 from trimaran.run.additions import VENV_INSIDE
 from trimaran.run.record import ImageRecord
+from trimaran.run.request import Request
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
@@ -104,7 +105,7 @@ def test_a_new_engine_is_looked_at_offered_and_cleared_up_after(engine: barge.Ba
 
 def test_a_dry_run_shows_the_words_of_a_new_engine(engine: barge.Barge) -> None:
     recipe = library.load("resnet-imagenet/cpu-quickstart")
-    planned = pipeline.plan(pipeline.Request(recipe, engine, {}))
+    planned = pipeline.plan(Request(recipe, engine, {}))
     assert planned.command.argv[:2] == ("/opt/barge/bin/barge", "run")
     assert f"--engine {engine.name}" in planned.missing[-1]
     assert "barge" in pipeline.script(planned)
@@ -162,7 +163,7 @@ def test_what_an_engine_cannot_is_told_by_what_it_says_of_itself(
     packed = tmp_path / "data.squashfs"
     packed.write_bytes(b"hsqs")
     with refused("engine-unsuitable", packed, "barge"):
-        pipeline.check(pipeline.Request(
+        pipeline.check(Request(
             library.load(recipe.name), engine, {}, folders={"fashion-mnist": packed}
         ))
     assert Apptainer.mounts_images

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trimaran import paths
-from trimaran.images import compiled, definition
+from trimaran.images import compiled, content_hash, definition
 
 COMPILER = """#!/bin/sh
 # A stand-in for a compiler: `-c SOURCE -o OBJECT`, which counts its calls.
@@ -151,12 +151,13 @@ def test_everything_that_enters_the_stage_is_in_the_key(monkeypatch: pytest.Monk
     ]
     keys = {compiled.key(TORCH.model_copy(update={"build": other})) for other in others}
     assert len({first, *keys}) == 4
-    real = compiled.sha256
-    for name in definition.locks(TORCH):
+    whole, real = content_hash.content_of(TORCH), content_hash.sha256
+    for name in (*definition.locks(TORCH), *build.files):
         monkeypatch.setattr(
-            compiled, "sha256", lambda path, name=name: real(path) + name * (path.name == name)
+            content_hash, "sha256", lambda path, name=name: real(path) + name * (path.name == name)
         )
         assert compiled.key(TORCH) != first
+        assert content_hash.content_of(TORCH) != whole, "the image has the same inputs"
 
 
 def test_what_enters_only_the_image_is_not_in_the_key() -> None:

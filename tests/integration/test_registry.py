@@ -30,7 +30,8 @@ from trimaran.images import definition
 from trimaran.provenance import digests, registry
 from trimaran.recipes import cards, library
 from trimaran.reporting import Advance, Silent
-from trimaran.run import pipeline
+from trimaran.run.image import prepare_image
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 
 pytestmark = [pytest.mark.engine("registry"), pytest.mark.timeout(280)]
@@ -308,11 +309,11 @@ class TestPinned:
 
     def request(
         self, folder: Path, digest: str, namespace: str | None
-    ) -> pipeline.Request:
+    ) -> Request:
         path = folder / "pinned.yaml"
         content = yaml.safe_load((RECIPES / "resnet-imagenet/cpu-quickstart.yaml").read_text())
         path.write_text(yaml.safe_dump({**content, "image": {"name": "tiny", "digest": digest}}))
-        return pipeline.Request(
+        return Request(
             recipe=library.load_copy(path, "pinned", cards.load("resnet-imagenet")),
             engine=Apptainer(), changes={}, site=Site(registry=namespace),
         )
@@ -324,13 +325,13 @@ class TestPinned:
         push(harbour)
         monkeypatch.setenv("TRIMARAN_CACHE", str(away))
         known = self.request(tmp_path, str(sif.digest), None)  # by digests.yaml
-        assert pipeline.prepare_image(known, Silent()).digest == sif.digest
+        assert prepare_image(known, Silent()).digest == sif.digest
         shutil.rmtree(away)
         told = self.request(tmp_path, str(sif.digest), harbour.namespace)
         digests.own_path().unlink()
-        assert pipeline.prepare_image(told, Silent()).digest == sif.digest
+        assert prepare_image(told, Silent()).digest == sif.digest
         offline = replace(told, offline=True, site=Site())
-        assert pipeline.prepare_image(offline, Silent()).digest == sif.digest
+        assert prepare_image(offline, Silent()).digest == sif.digest
 
     def test_another_image_is_an_error(
         self, sif: BuiltImage, tiny: definition.Image, tmp_path: Path
@@ -338,7 +339,7 @@ class TestPinned:
         wrong = "sha256:" + "0" * 64
         request = self.request(tmp_path, wrong, None)  # nobody knows it, so what is built counts
         with refused("digest-mismatch", wrong, sif.digest):
-            pipeline.prepare_image(request, Silent())
+            prepare_image(request, Silent())
 
 
 def pull(tiny: definition.Image, namespace: str, reporter: Silent) -> BuiltImage:

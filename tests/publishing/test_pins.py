@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import tinyapp
 from refusals import refused
+from samples import GOOD
 from trimaran import architectures, publishing
 from trimaran.architectures import Architecture
+from trimaran.cli import app
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.errors import BuildError, UsageError
@@ -23,7 +27,8 @@ from trimaran.publishing import choose, needs, pins, smoke
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
-from trimaran.site_file import Site
+from trimaran.run.request import Request
+from trimaran.site_file import Cluster, Site
 
 DIGESTS: dict[Architecture, str] = {
     "amd64": "sha256:" + "1" * 64, "arm64": "sha256:" + "2" * 64,
@@ -39,6 +44,12 @@ def project(checkout: Path, tmp_path: Path) -> Path:
     """Return a checkout with the small app, its images and its recipe."""
     tinyapp.write(checkout, tmp_path / "sources")
     return checkout
+
+
+@pytest.fixture
+def on_amd64(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this machine have an x86-64 processor."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
 def record(architecture: Architecture, form: digests.Form = "sif", **other: str) -> None:
@@ -147,14 +158,53 @@ def test_the_committed_recipes_can_be_pinned() -> None:
         assert written == {**content, "image": {**content["image"], "digest": DIGESTS}}
 
 
-def test_a_recipe_needs_its_image_for_the_nodes_of_its_target(project: Path) -> None:
-    [(image, digest)] = needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)
-    assert (image.name, image.architecture, digest) == (tinyapp.APP_IMAGE, "amd64", None)
-    [(image, _)] = needs.of_recipe(tinyapp.RECIPE, "arm64", APPTAINER)
-    assert image.architecture == "arm64"
+TWO_NODES = {"resources": {**GOOD["resources"], "nodes": 2}, "launcher": "srun"}
+
+
+@pytest.mark.parametrize(("more", "machine", "stated", "wanted"), [
+    ({}, "x86_64", None, "amd64"), ({}, "aarch64", None, "arm64"),
+    ({}, "x86_64", "arm64", "arm64"), (TWO_NODES, "aarch64", None, "amd64"),
+    (TWO_NODES, "x86_64", "arm64", "arm64"),
+])
+def test_a_recipe_needs_its_image_for_the_machine_that_runs_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any], machine: str,
+    stated: Architecture | None, wanted: Architecture,
+) -> None:
+    """The nodes of the target are amd64; only they run a recipe that needs a batch system."""
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    tinyapp.write_recipe(project, **more)
+    [(image, digest)] = needs.of_recipe(tinyapp.RECIPE, stated, APPTAINER)
+    assert (image.name, image.architecture, digest) == (tinyapp.APP_IMAGE, wanted, None)
     assert [one.name for one in needs.images_of(tinyapp.RECIPE)] == ["tiny", tinyapp.APP_IMAGE]
 
 
+@pytest.mark.parametrize(("machine", "site", "words", "wanted"), [
+    ("x86_64", Site(), [], "amd64"), ("aarch64", Site(), [], "arm64"),
+    ("x86_64", Site(clusters={"a": Cluster(architecture="arm64"), "b": Cluster()}), [], "arm64"),
+    ("x86_64", Site(clusters={"a": Cluster(architecture="arm64")}), ["--arch", "amd64"], "amd64"),
+])
+def test_pull_takes_the_images_that_run_and_submit_need(
+    project: Path, monkeypatch: pytest.MonkeyPatch, machine: str, site: Site, words: list[str],
+    wanted: Architecture,
+) -> None:
+    pulled: list[Architecture] = []
+
+    def pull(image: definition.Image, *_: object, **__: object) -> pipeline.BuiltImage:
+        pulled.append(image.architecture)
+        return pipeline.BuiltImage(image.name, "apptainer", "x.sif", "sha256:1", "0" * 64, 1)
+
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(publishing.registry, "pull", pull)
+    monkeypatch.setattr(publishing.selection, "select", lambda _: APPTAINER)
+    monkeypatch.setattr("trimaran.site_file.load", lambda _: site)
+    done = CliRunner().invoke(
+        app, ["pull", "--all-of", tinyapp.RECIPE, *words], catch_exceptions=False)
+    assert pulled == [wanted]
+    told = f"{tinyapp.APP_IMAGE} for {wanted}" in done.stderr
+    assert told is (wanted != architectures.native())
+
+
+@pytest.mark.usefixtures("on_amd64")
 def test_the_digest_of_a_recipe_is_that_for_the_architecture(project: Path) -> None:
     tinyapp.write_recipe(project, image={"name": tinyapp.APP_IMAGE, "digest": {
         "amd64": DIGESTS["amd64"]}})
@@ -168,6 +218,7 @@ def test_nodes_for_which_no_image_is_made_are_refused(project: Path) -> None:
     content = yaml.safe_load(target.read_text())
     content["node"] = {**content["node"], "architecture": "ppc64le", "cpu_flags": []}
     target.write_text(yaml.safe_dump(content))
+    tinyapp.write_recipe(project, **TWO_NODES)
     with refused("architecture-unsupported", "ppc64le"):
         needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)
 
@@ -175,8 +226,27 @@ def test_nodes_for_which_no_image_is_made_are_refused(project: Path) -> None:
 def test_images_of_earlier_recipes_are_needed_too(project: Path) -> None:
     tinyapp.write_recipe(project, name="hello/cpu-2core-before-smoke")
     tinyapp.write_recipe(project, initial={"recipe": "hello/cpu-2core-before-smoke", "step": 1})
-    assert len(list(needs.recipes_of(tinyapp.RECIPE))) == 2
+    names = [name for name, _ in needs.recipes_of(tinyapp.RECIPE)]
+    assert names == [tinyapp.RECIPE, "hello/cpu-2core-before-smoke"]
     assert len(needs.of_recipe(tinyapp.RECIPE, None, APPTAINER)) == 1
+
+
+@pytest.mark.parametrize("name", [
+    "resnet-imagenet/gh200x4-scaling@99999", "resnet-imagenet/cpu-quickstart@7",
+])
+def test_a_point_that_does_not_exist_has_no_images(name: str) -> None:
+    with refused("point-unknown", name.partition("@")[0], kind=UsageError):
+        needs.images_of(name)
+
+
+@pytest.mark.parametrize(("point", "wanted"), [("", "arm64"), ("@1", "amd64"), ("@4", "arm64")])
+@pytest.mark.usefixtures("on_amd64")
+def test_a_series_needs_a_batch_system_if_one_of_its_points_does(
+    point: str, wanted: Architecture
+) -> None:
+    """`run` starts the point with one rank; srun starts the others."""
+    [(image, _)] = needs.of_recipe(f"resnet-imagenet/gh200x4-scaling{point}", None, APPTAINER)
+    assert image.architecture == wanted
 
 
 def test_all_architectures_of_the_image_are_published_unless_some_are_named() -> None:
@@ -200,12 +270,12 @@ def test_the_training_is_a_smoke_recipe_with_two_ranks() -> None:
 def test_a_training_that_fails_stops_the_publication(
     project: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
 ) -> None:
-    asked: list[pipeline.Request] = []
+    asked: list[Request] = []
 
     class Judged:
         verdict = type("Verdict", (), {"outcome": outcome})
 
-    def execute(request: pipeline.Request, reporter: Silent) -> Path:
+    def execute(request: Request, reporter: Silent) -> Path:
         asked.append(request)
         return Path("runs/one")
 
@@ -244,12 +314,12 @@ def test_an_image_above_its_size_limit_is_not_published(
         publishing.publish(image, [architectures.native()], order, Silent())
 
 
-def request_for(engine: Any, wanted: Sequence[Architecture]) -> pipeline.Request:
+def request_for(engine: Any, wanted: Sequence[Architecture]) -> Request:
     recipe = library.load(tinyapp.RECIPE)
     choice = recipe.recipe.image.model_copy(
         update={"digest": {one: DIGESTS[one] for one in wanted}})
     recipe.recipe.__dict__["image"] = choice
-    return pipeline.Request(recipe, engine, {})
+    return Request(recipe, engine, {})
 
 
 def test_a_run_uses_the_digest_for_its_architecture_and_format(project: Path) -> None:

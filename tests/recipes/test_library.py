@@ -16,6 +16,7 @@ from trimaran.errors import UsageError
 from trimaran.inventory import catalog
 from trimaran.recipes import library, recipe
 from trimaran.run import pipeline
+from trimaran.run.request import Request
 
 MEASURED = {"date": "2026-01-01", "host": "a machine", "command": "trimaran run it",
             "image_digest": None}
@@ -51,6 +52,26 @@ def test_unknown_recipe_names_the_nearest(checkout: Path) -> None:
     with refused("name-unknown", "resnet-imagenet/cpu-smok", kind=UsageError) as caught:
         library.load("resnet-imagenet/cpu-smok")
     assert "resnet-imagenet/cpu-smoke" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["c", "a", "b"]])
+def test_recipes_that_start_from_each_other_are_refused(checkout: Path, names: list[str]) -> None:
+    """The last recipe starts from `a`; the recipe `c` is not part of the cycle, but leads there."""
+    full = [f"resnet-imagenet/cpu-2core-{name}-smoke" for name in names]
+    for own, before in zip(full, [*full[1:], "resnet-imagenet/cpu-2core-a-smoke"], strict=True):
+        content = {**GOOD, "initial": {"recipe": before, "step": 1}}
+        write(checkout, content, own.partition("/")[2])
+    cycle = " -> ".join([*full, "resnet-imagenet/cpu-2core-a-smoke"])
+    with refused("file-invalid", f"{names[0]}-smoke.yaml", "initial", cycle, kind=UsageError):
+        library.load(full[0])
+
+
+def test_recipes_may_start_from_each_other_in_a_line(checkout: Path) -> None:
+    write(checkout, GOOD)
+    for own, before in (("b", "cpu"), ("c", "cpu-2core-b"), ("d", "cpu-2core-c")):
+        initial = {"recipe": f"resnet-imagenet/{before}-smoke", "step": 1}
+        write(checkout, {**GOOD, "initial": initial}, f"cpu-2core-{own}-smoke")
+    assert library.load("resnet-imagenet/cpu-2core-d-smoke").recipe.initial is not None
 
 
 def test_a_recipe_says_what_it_expects_if_only_that_it_is_nothing_yet(checkout: Path) -> None:
@@ -179,7 +200,7 @@ def test_a_variant_stands_between_the_whole_target_and_the_purpose(
 
 
 def test_a_run_on_several_nodes_is_refused_before_anything_is_made() -> None:
-    request = pipeline.Request(
+    request = Request(
         recipe=library.load("resnet-imagenet/skx8160-convergence"), engine=Host(), changes={}
     )
     with pytest.raises(UsageError, match=r"448 nodes .*srun"):

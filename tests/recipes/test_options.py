@@ -17,6 +17,7 @@ from trimaran.errors import UsageError
 from trimaran.recipes import cards, library
 from trimaran.reporting import Silent
 from trimaran.run import inputs, pipeline
+from trimaran.run.request import Request
 
 APP = "resnet-imagenet"
 
@@ -85,7 +86,7 @@ def test_a_wrong_change_is_refused_before_data_and_image(
 ) -> None:
     recipe = write(described, {"model": "resnet20"})
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: pytest.fail("got data"))
-    request = pipeline.Request(recipe, Host(), {"modle": "resnet18", "epochs": -1})
+    request = Request(recipe, Host(), {"modle": "resnet18", "epochs": -1})
     with pytest.raises(UsageError) as caught:
         pipeline.execute(request, Silent())
     unknown, negative = str(caught.value).splitlines()
@@ -96,7 +97,7 @@ def test_a_wrong_change_is_refused_before_data_and_image(
 
 
 def test_an_app_that_says_nothing_is_unchecked_and_that_is_said(checkout: Path) -> None:
-    request, reporter = pipeline.Request(write(checkout, {"modle": 1}), Host(), {}), Silent()
+    request, reporter = Request(write(checkout, {"modle": 1}), Host(), {}), Silent()
     with refused("name-unknown", "image", kind=UsageError):  # this checkout has none
         pipeline.execute(request, reporter)
     assert "options.json" in reporter.warnings[0]

@@ -18,6 +18,7 @@ from trimaran.launch.specification import Mount
 from trimaran.recipes import library
 from trimaran.run import additions, pipeline
 from trimaran.run.additions import Extension
+from trimaran.run.request import Request
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
 
@@ -114,13 +115,13 @@ def test_wrong_folders_and_engines_are_refused(tmp_path: Path, venv: Path) -> No
     assert ask(venv=venv, engine=Podman).packages is not None
 
 
-def request_with(checkout: Path, engine: Any, **more: Any) -> pipeline.Request:
+def request_with(checkout: Path, engine: Any, **more: Any) -> Request:
     path = checkout / "recipes/resnet-imagenet/cpu-smoke.yaml"
     path.parent.mkdir()
     image = {**GOOD["image"], "signed_by": more.pop("signed_by", [])}
     path.write_text(yaml.safe_dump({**GOOD, "image": image}))
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    return pipeline.Request(recipe=recipe, engine=engine, changes={}, **more)
+    return Request(recipe=recipe, engine=engine, changes={}, **more)
 
 
 def test_an_engine_without_signatures_is_refused_where_one_is_asked(checkout: Path) -> None:

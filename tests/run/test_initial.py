@@ -21,6 +21,7 @@ from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.run import inputs, pipeline
+from trimaran.run.request import Request
 
 FIRST, SECOND = "resnet-imagenet/cpu-smoke", "resnet-imagenet/cpu-2core-collapsed-smoke"
 FILE = "step-00007638.npz"
@@ -49,7 +50,7 @@ def test_the_checkpoint_is_bound_read_only_and_given_to_the_app(
     second: RecipeFile, checkpoint: Path, tmp_path: Path
 ) -> None:
     engine = Apptainer("/usr/bin/apptainer")
-    request = pipeline.Request(second, engine, {}, initial=checkpoint)
+    request = Request(second, engine, {}, initial=checkpoint)
     pipeline.check(request)
     built = BuiltImage("tiny", "apptainer", "/tiny.sif", "sha256:0", "0", 1)
     exact = of_run(request, built, {"fashion-mnist": tmp_path}, tmp_path / "run")
@@ -148,6 +149,6 @@ def test_a_recipe_without_a_first_stage_takes_no_checkpoint(
 
 
 def test_a_second_stage_is_not_bundled(second: RecipeFile, tmp_path: Path) -> None:
-    request = pipeline.Request(second, Apptainer("/usr/bin/apptainer"), {})
+    request = Request(second, Apptainer("/usr/bin/apptainer"), {})
     with refused("bundle-unsupported", second.name):
         pack.pack(request, tmp_path / "b.tar", with_data=False, reporter=Silent())

@@ -23,6 +23,7 @@ from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import inputs, launch_spec, pipeline, run_directory
 from trimaran.run.record import GitRecord
+from trimaran.run.request import Request
 
 NAME = "resnet-imagenet/cpu-smoke"
 USE = {"format": "webdataset", "samples": dict(datasets.COUNTS)}
@@ -80,7 +81,7 @@ def test_each_is_bound_read_only(
     recipe = write(checkout, names, "several" if names else "zero")
     folders = {name: Path("/here", name) for name in names}
     exact = of_run(
-        pipeline.Request(recipe, APPTAINER, {}), built(), folders, Path("/run")
+        Request(recipe, APPTAINER, {}), built(), folders, Path("/run")
     )
     assert [word for word in exact.argv if word.startswith("--data=")] == argument
     shown = [word for word in exact.argv if "destination=/data" in word]
@@ -94,7 +95,7 @@ def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: P
     for name in ("a.sqsh", "b.sqsh"):
         (own_place / name).write_bytes(b"hsqs")
     folders = inputs.given(recipe, ["b=b.sqsh", "a=a.sqsh"])
-    request = pipeline.Request(recipe, APPTAINER, {}, folders=folders)
+    request = Request(recipe, APPTAINER, {}, folders=folders)
     exact = of_run(request, built(), inputs.places(recipe, folders), Path("/run"))
     shown = [word for word in exact.argv if "destination=/data" in word]
     assert [("image-src=/" in word, f"{name}.sqsh" in word, f"/data/{name}" in word)
@@ -105,7 +106,7 @@ def test_several_images_are_bound_each_at_its_place(checkout: Path, own_place: P
 
 def test_the_host_shows_one_folder(checkout: Path) -> None:
     with refused("engine-unsuitable", NAME, "host"):
-        pipeline.check(pipeline.Request(write(checkout, ["a", "b"], "several"), Host(), {}))
+        pipeline.check(Request(write(checkout, ["a", "b"], "several"), Host(), {}))
     assert launch_spec.data_argument({}, container=False) is None
 
 

@@ -27,6 +27,7 @@ from trimaran.reporting import Silent
 from trimaran.run import additions, app_process, inputs, launch_spec, pipeline, run_directory
 from trimaran.run import resume as resumption
 from trimaran.run.record import DataRecord, ImageRecord, RunRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 
 IMAGE = "resnet-imagenet-torch-cpu"
@@ -91,7 +92,7 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
     """Start a run in `directory`, which stops at once with a checkpoint."""
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    request = pipeline.Request(recipe, engine, {"epochs": 2})  # type: ignore[arg-type]
+    request = Request(recipe, engine, {"epochs": 2})  # type: ignore[arg-type]
     built = engine.find("image")  # type: ignore[arg-type]
     assert built is not None
     used = ImageRecord(

@@ -16,6 +16,7 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Silent
 from trimaran.run import inputs, launch_spec, pipeline, run_directory
 from trimaran.run.record import ImageRecord, Status
+from trimaran.run.request import Request
 
 
 def test_a_new_run_never_takes_an_existing_folder(recipe: RecipeFile, own_place: Path) -> None:
@@ -188,7 +189,7 @@ def test_a_place_that_cannot_be_made_is_refused_before_data_and_image(
 ) -> None:
     (own_place / "file").touch()
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: pytest.fail("got data"))
-    request = pipeline.Request(recipe, Host(), {}, out=own_place / place)
+    request = Request(recipe, Host(), {}, out=own_place / place)
     with pytest.raises(RunError, match=str(own_place / place)) as caught:
         pipeline.execute(request, Silent())
     assert caught.value.hint == "choose another --out"

@@ -12,6 +12,7 @@ from served import KINDS, Open, darken
 from trimaran.engines.apptainer import Apptainer
 from trimaran.recipes import library
 from trimaran.run import pipeline
+from trimaran.run.request import Request
 
 
 @pytest.mark.parametrize("place", KINDS)
@@ -309,7 +310,7 @@ def test_the_commands_are_those_that_run(visit: Open) -> None:
     """The copied command for Apptainer contains the words that `trimaran run` executes."""
     page = visit("recipes/resnet-imagenet/cpu-quickstart/")
     shown = page.locator(".highlight", has_text="apptainer --quiet run").inner_text()
-    request = pipeline.Request(
+    request = Request(
         library.load("resnet-imagenet/cpu-quickstart"), Apptainer("apptainer"), {})
     for word in pipeline.plan(request).command.argv:
         if word.startswith("--") and "source=" not in word and word != "--userns":

@@ -24,7 +24,7 @@ from trimaran.errors import Interrupted, RunError
 from trimaran.recipes import library
 from trimaran.report import report
 from trimaran.reporting import Silent
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.tune import record, tuning
 from trimaran.tune import session as sessions
 from trimaran.tune.record import TuningRecord

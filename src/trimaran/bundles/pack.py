@@ -29,7 +29,7 @@ from trimaran.files import sha256
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run.image import check_signature, prepare_image
 from trimaran.run.record import (
     DataRecord,
     GitRecord,
@@ -38,6 +38,7 @@ from trimaran.run.record import (
     SignatureRecord,
     as_list,
 )
+from trimaran.run.request import Request
 from trimaran.strict import Sha256
 
 MANIFEST = "bundle.json"
@@ -115,8 +116,8 @@ def pack(request: Request, output: Path, *, with_data: bool, reporter: Reporter)
     with reporter.step(1, STEPS, inputs.title(recipe)):
         data = inputs.prepare(recipe, request.folders, offline=request.offline, reporter=reporter)
     with reporter.step(2, STEPS, f"image: {request.image.name}"):
-        built = pipeline.prepare_image(request, reporter)
-        signature = pipeline.check_signature(request, built)
+        built = prepare_image(request, reporter)
+        signature = check_signature(request, built)
     with reporter.step(3, STEPS, f"bundle: {output}"):
         manifest = Manifest(
             folder=folder,

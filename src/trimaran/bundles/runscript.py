@@ -31,6 +31,7 @@ from trimaran.recipes.library import RecipeFile
 from trimaran.run import inputs, node_scripts, pipeline, run_directory
 from trimaran.run.launch_spec import Places
 from trimaran.run.record import DataRecord, GitRecord, ImageRecord, SignatureRecord
+from trimaran.run.request import Request
 from trimaran.run.run_directory import CARD, COMPILED, LOCK, RECIPE
 
 IMAGE = "image.sif"
@@ -115,7 +116,7 @@ def _launch(contents: Contents) -> LaunchSpec:
         name: inputs.mount(recipe, name, join(Variable("data"), inputs.below(recipe, name)))
         for name in contents.datasets
     }
-    request = pipeline.Request(contents.recipe, Apptainer("apptainer"), dict(contents.changes))
+    request = Request(contents.recipe, Apptainer("apptainer"), dict(contents.changes))
     node = node_scripts.node(contents.built.name)
     return pipeline.specify(request, contents.built, node, Places(data, Variable("out")))
 

@@ -45,14 +45,14 @@ def bundle(
     from trimaran.cluster import submission
     from trimaran.engines.apptainer import Apptainer
     from trimaran.recipes import library
-    from trimaran.run.pipeline import Request
-    from trimaran.site_file import Cluster
+    from trimaran.run import machines
+    from trimaran.run.request import Request
 
     file = library.load(recipe)
     request = Request(
         recipe=file, engine=Apptainer(), base=base, offline=offline, site=site,
         changes=library.parse_changes(settings or []),
-        architecture=submission.architecture(Cluster(architecture=arch), file.recipe),
+        architecture=machines.architecture(file.recipe, arch, here=False),
     )
     submission.check_recipe(request)
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())

@@ -26,7 +26,7 @@ from trimaran.cli.submissions import Ways, folders
 from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from trimaran.run.pipeline import Request
+    from trimaran.run.request import Request
     from trimaran.site_file import Cluster, Site
 
 LAST = 50
@@ -163,7 +163,7 @@ def submit(
     from trimaran.doctor import examination
     from trimaran.engines import apptainer
     from trimaran.recipes import library
-    from trimaran.run.pipeline import Request
+    from trimaran.run.request import Request
 
     ways = Ways(nodes, seeds, together, chain, form)
     ways.check(named, dry_run=dry_run)

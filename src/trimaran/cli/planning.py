@@ -143,7 +143,7 @@ def _can_run_here(situation: Situation) -> bool:
     It refuses a whole series, and a recipe that needs a batch system.
     """
     from trimaran.recipes import library
-    from trimaran.run.pipeline import needs_batch_system
+    from trimaran.run.machines import needs_batch_system
 
     stem, _, point = situation.recipe_name.partition("@")
     whole = library.definition(stem).series is not None and not point

@@ -87,9 +87,10 @@ def run(
     """
     from trimaran.recipes import library
     from trimaran.run import additions, inputs, pipeline
+    from trimaran.run.request import Request
 
     chosen, file = selection.select(engine), library.load(recipe)
-    request = pipeline.Request(
+    request = Request(
         recipe=file, engine=chosen, changes=library.parse_changes(settings or []),
         folders=inputs.given(file, data or []), initial=initial, out=out, base=base,
         offline=offline, site=site,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from trimaran.recipes.cards import Argument
     from trimaran.recipes.library import RecipeFile
     from trimaran.reporting import Reporter
-    from trimaran.run.pipeline import Request
+    from trimaran.run.request import Request
     from trimaran.site_file import Cluster
 
 LARGEST = 100_000

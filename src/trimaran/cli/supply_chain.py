@@ -179,14 +179,18 @@ def pull(
 ) -> None:
     """Download a published image by its digest.
 
-    With --all-of, the images are those of the recipe and of the recipes from which it starts, for
-    the nodes of its target. An interrupted download is resumed. The image is used only after its
-    digest was verified.
+    With --all-of, the images are those of the recipe and of the recipes from which it starts. They
+    are for the cluster's nodes if the site file states their architecture. Otherwise, they are for
+    this machine if `trimaran run` starts the recipe, and for the nodes of its target if only a
+    batch system can. An interrupted download is resumed. The image is used only after its digest
+    was verified.
 
     Example: trimaran pull torch-cpu --registry ghcr.io/OWNER/trimaran
 
     Example: trimaran pull --all-of resnet-imagenet/cpu-quickstart
     """
+    from trimaran import architectures
+    from trimaran.cluster import submission
     from trimaran.provenance import registry
     from trimaran.publishing import needs
 
@@ -195,11 +199,15 @@ def pull(
         raise UsageError("--digest is for one image, not for --all-of", code="arguments-conflict",
                          hint="leave out --digest: the digests of recipes are used")
     where, chosen = registry.configured(place, site), selection.select(engine)
+    _, cluster = submission.choose(site, None)
     wanted = (
-        needs.of_recipe(all_of, arch, chosen) if all_of
+        needs.of_recipe(all_of, arch or cluster.architecture, chosen) if all_of
         else [(load_image(str(image), arch), digest)]
     )
     for model, pinned in wanted:
+        if arch is None and model.architecture != architectures.native():
+            say(f"{model.name} for {model.architecture}; --arch names another architecture",
+                err=True)
         built = registry.pull(
             model, chosen, registry=where, digest=pinned, insecure=insecure, reporter=terminal(),
         )

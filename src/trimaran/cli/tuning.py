@@ -62,7 +62,8 @@ def tune(
     Example: trimaran tune resnet-imagenet/cpu-quickstart --minutes 8
     """
     from trimaran.recipes import library
-    from trimaran.run import inputs, pipeline
+    from trimaran.run import inputs
+    from trimaran.run.request import Request
     from trimaran.tune import tuning
 
     if not 0 < minutes <= LONGEST_MINUTES:
@@ -72,7 +73,7 @@ def tune(
         raise UsageError(f"--plot {plot}: not a file in an existing folder",
                          code="argument-invalid")
     chosen, file = selection.select(engine), library.load(recipe)
-    request = pipeline.Request(
+    request = Request(
         recipe=file, engine=chosen, changes={}, folders=inputs.given(file, data or []),
         initial=initial, out=out, base=base, offline=offline, site=site,
     )

@@ -14,7 +14,7 @@ from trimaran.launch.specification import LaunchSpec, Mount, Node
 from trimaran.process import shell_line
 from trimaran.run import inputs, pipeline, run_directory
 from trimaran.run.launch_spec import Places
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 FORM = "docker"

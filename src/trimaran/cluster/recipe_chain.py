@@ -20,7 +20,7 @@ from trimaran.cluster.submission import STEPS
 from trimaran.errors import UsageError
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 

@@ -36,8 +36,8 @@ from trimaran.recipes import cards, targets
 from trimaran.recipes.recipe import Recipe
 from trimaran.run import inputs, job_chain, node_scripts, pipeline
 from trimaran.run.launch_spec import Places
-from trimaran.run.pipeline import Request
 from trimaran.run.record import DataRecord
+from trimaran.run.request import Request
 from trimaran.run.resume import OPTION
 from trimaran.run.site_settings import SiteSettings
 from trimaran.site_file import Cluster

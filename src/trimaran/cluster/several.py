@@ -16,8 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 from trimaran.errors import UsageError
 from trimaran.files import read_plain, write_atomic
 from trimaran.run import job_chain, run_directory
-from trimaran.run.pipeline import Request
 from trimaran.run.record import RunRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 from trimaran.strict import Sha256
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from shards.description import DATASET
-from trimaran.architectures import ARCHITECTURES, Architecture, of_machine
 from trimaran.cluster import jobs, script
 from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
@@ -16,13 +15,12 @@ from trimaran.errors import UsageError
 from trimaran.files import sha256, touch_plain, write_atomic
 from trimaran.images import definition
 from trimaran.launch.specification import quote
-from trimaran.recipes import targets
-from trimaran.recipes.recipe import Recipe
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
-from trimaran.run import inputs, job_chain, pipeline, run_directory
-from trimaran.run.pipeline import Request
+from trimaran.run import inputs, job_chain, machines, pipeline, run_directory
+from trimaran.run.image import foreign_image
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 STEPS = 3
@@ -48,14 +46,6 @@ def choose(site: Site, name: str | None) -> tuple[str, Cluster]:
     return name, site.clusters[name]
 
 
-def architecture(cluster: Cluster, recipe: Recipe) -> Architecture | None:
-    """Return the architecture of the nodes that run `recipe`; None if no image supports them.
-
-    It is the architecture in the site file, or else that of the recipe's target.
-    """
-    return cluster.architecture or of_machine(targets.load(recipe.target).node.architecture)
-
-
 def at_home(request: Request, cluster: Cluster) -> Request:
     """Add the data sets, the scratch folder and the architecture of the cluster to the request.
 
@@ -69,8 +59,10 @@ def at_home(request: Request, cluster: Cluster) -> Request:
     out = request.out
     if out is None and cluster.scratch is not None:
         out = run_directory.new_directory(request.recipe, None, cluster.scratch)
-    return replace(request, folders={**known, **request.folders}, out=out,
-                   architecture=architecture(cluster, request.recipe.recipe))
+    nodes_have = machines.architecture(
+        request.recipe.recipe, cluster.architecture, here=False
+    )
+    return replace(request, folders={**known, **request.folders}, out=out, architecture=nodes_have)
 
 
 def check(request: Request, cluster: Cluster) -> None:
@@ -94,16 +86,9 @@ def check_recipe(request: Request) -> None:
     pipeline.check(request)
     definition.require_architecture(request.image)
     if request.architecture is None:
-        target = request.recipe.recipe.target
-        raise UsageError(
-            f"{request.recipe.name} is for {target}, whose nodes are"
-            f" {targets.load(target).node.architecture}: no image supports them",
-            code="architecture-unsupported",
-            hint=f"on other nodes ({' or '.join(ARCHITECTURES)}), set architecture of the cluster"
-            " in the site file; for a bundle, give --arch",
-        )
+        raise machines.unsupported(request.recipe.name, request.recipe.recipe)
     if request.pinned is None:  # before the data are prepared, which may take hours
-        pipeline.foreign_image(request, Silent(), thorough=False)
+        foreign_image(request, Silent(), thorough=False)
 
 
 def check_place(out: Path | None, cluster: Cluster) -> None:
@@ -148,8 +133,8 @@ def plan(request: Request, cluster: Cluster) -> tuple[Job, tuple[str, ...]]:
     ]
     missing = planned.missing
     if request.architecture is None:
-        missing = (*missing, f"no image supports the nodes of {request.recipe.recipe.target}: for"
-                             " other nodes, set architecture of the cluster in the site file")
+        fault = machines.unsupported(request.recipe.name, request.recipe.recipe)
+        missing = (*missing, f"{fault.message}; {fault.hint}")
     return Job(request, cluster, planned.built, data, planned.directory), missing
 
 

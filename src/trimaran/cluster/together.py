@@ -18,7 +18,7 @@ from trimaran.errors import UsageError
 from trimaran.launch.specification import quote
 from trimaran.recipes import targets
 from trimaran.reporting import Reporter
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
 

@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran import paths
-from trimaran.cluster import submission
 from trimaran.doctor import checks, facts, image_facts, machine, nodes
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Finding, Level, worst
@@ -21,7 +20,7 @@ from trimaran.images import definition
 from trimaran.recipes import targets
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
-from trimaran.run import inputs
+from trimaran.run import inputs, machines
 from trimaran.site_file import Cluster, Site
 
 
@@ -86,8 +85,10 @@ def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) ->
     target = None
     if recipe is not None:
         defined = definition.load(recipe.recipe.image.name)
-        if cluster is not None and (nodes_have := submission.architecture(cluster, recipe.recipe)):
-            defined = definition.on(defined, nodes_have)
+        if cluster is not None and (wanted := machines.architecture(
+            recipe.recipe, cluster.architecture, here=False
+        )):
+            defined = definition.on(defined, wanted)
         image = image_facts.of_image(defined)
         image = replace(image, values={**image.values, **image_facts.horovod(defined)})
         target = targets.load(recipe.recipe.target)

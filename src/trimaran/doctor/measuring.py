@@ -32,7 +32,7 @@ from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
 from trimaran.run import job_chain, pipeline, run_directory
 from trimaran.run.app_process import LOG
-from trimaran.run.pipeline import Request
+from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
 
 APP, VERB = "collectives", "qualify"

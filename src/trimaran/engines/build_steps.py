@@ -213,6 +213,7 @@ class Container(Engine):
     @contextmanager
     def again(self, image: Image, *, base: str | None, reporter: Reporter) -> Iterator[BuiltImage]:
         """Build `image` again, offline, and delete the second image after the `with` block."""
+        emulation.require_for(image)
         below = self.find(definition.chain(image)[0]) if image.kind == "app" else None
         job = self._job(image, below, base, True, reporter)
         if job.compiled is None:

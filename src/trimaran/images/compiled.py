@@ -21,8 +21,8 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from trimaran import paths, strict
-from trimaran.files import read_plain, sha256
-from trimaran.images import definition, render
+from trimaran.files import read_plain
+from trimaran.images import content_hash, definition, render
 from trimaran.images.definition import Image
 
 MOST = 50
@@ -69,14 +69,9 @@ def key(image: Image) -> str:
     The inputs do not include the content of the base image.
     """
     stage, _, _ = render.text(image, "Dockerfile").partition(" AS final")
-    parts = {"stage": stage, "architecture": image.architecture}
-    for name in definition.locks(image):
-        path = image.folder / name
-        parts[name] = sha256(path) if path.is_file() else "absent"
-    for path in definition.build_files(image):
-        parts[f"build/{path.name}"] = sha256(path)
-    for source in definition.build_sources(image):
-        parts[source.url] = source.sha256
+    parts = {
+        "stage": stage, "architecture": image.architecture, **content_hash.inputs_of(image),
+    }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

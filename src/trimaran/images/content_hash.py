@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 from trimaran.architectures import Architecture
 from trimaran.files import sha256
@@ -23,16 +24,28 @@ def content_of(image: Image) -> str:
     """
     parts: dict[str, str] = {"architecture": image.architecture}
     for part in definition.chain(image):
-        for name in ("image.def", *definition.locks(part), *part.files):
-            path = definition.file_of(part, name)
-            parts[f"{part.name}/{name}"] = sha256(path) if path.is_file() else "absent"
-        for path in definition.build_files(part):
-            parts[f"{part.name}/build/{path.name}"] = sha256(path)
-        for source in definition.build_sources(part):
-            parts[f"{part.name}/{source.url}"] = source.sha256
+        files = {name: _hash_of(definition.file_of(part, name))
+                 for name in ("image.def", *part.files)}
+        parts |= {f"{part.name}/{name}": found for name, found in (files | inputs_of(part)).items()}
         for package in part.app.packages if part.app else ():
             parts |= _sources(package)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def inputs_of(part: Image) -> dict[str, str]:
+    """Return the SHA-256 of each input that the first build stage of an image can have.
+
+    The keys are the file names of the locks, `build/NAME` of the files in `containers/build`, and
+    the addresses of the downloaded sources.
+
+    Args:
+        part: an app image or a framework image; the inputs of the other one are not included.
+    """
+    return {
+        **{name: _hash_of(part.folder / name) for name in definition.locks(part)},
+        **{f"build/{path.name}": sha256(path) for path in definition.build_files(part)},
+        **{source.url: source.sha256 for source in definition.build_sources(part)},
+    }
 
 
 def contents(image: Image) -> dict[Architecture, str]:
@@ -53,6 +66,11 @@ def index_tag(image: Image) -> str:
     """Return the tag that names the images for all architectures of `image` by their content."""
     together = json.dumps(contents(image), sort_keys=True)
     return hashlib.sha256(together.encode()).hexdigest()[:TAG_DIGITS]
+
+
+def _hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file, or "absent" if there is none."""
+    return sha256(path) if path.is_file() else "absent"
 
 
 def _sources(package: str) -> dict[str, str]:

@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 
 from trimaran import process
-from trimaran.architectures import MACHINES, Architecture
+from trimaran.architectures import MACHINES, Architecture, is_emulated
 from trimaran.errors import BuildError, TrimaranError
 from trimaran.images import definition
 from trimaran.images.definition import Image
+
+ANSWER_SECONDS = 10.0
+"""Maximum time in which an emulator prints its version."""
 
 BINFMT = Path("/proc/sys/fs/binfmt_misc")
 """The folder in which the kernel lists the emulators that it starts for foreign programs."""
@@ -22,15 +25,14 @@ def require_processor(architecture: Architecture) -> bool:
     Raises:
         BuildError: they are neither native nor emulated; the hint says how to register an emulator.
     """
-    machine = platform.machine()
-    if machine == MACHINES[architecture]:
+    if not is_emulated(architecture):
         return False
     reason = _unusable(_registration(architecture))
     if reason is None:
         return True
     raise BuildError(
-        f"this machine is {machine} and cannot run programs for {architecture}: {reason}",
-        code="emulation-missing",
+        f"this machine is {platform.machine()} and cannot run programs for {architecture}:"
+        f" {reason}", code="emulation-missing",
         hint="build on a machine of this architecture, or register an emulator as root: apt-get"
              " install qemu-user-static binfmt-support (and mount binfmt_misc on"
              f" {BINFMT} if it is not mounted)",
@@ -78,7 +80,8 @@ def _emulator(registration: Path) -> tuple[str, bool] | None:
     """Return the version of the registered QEMU, and whether the kernel runs an older program.
 
     With the flag F, the kernel keeps the program open that was registered, even if an upgrade of
-    the package replaces its file. Return None if the version is unknown.
+    the package replaces its file. Return None if the version is unknown, such as that of a program
+    that does not end.
     """
     known = re.search(r"(?m)^interpreter (.+)$", registration.read_text(encoding="utf-8"))
     if known is None:
@@ -86,7 +89,7 @@ def _emulator(registration: Path) -> tuple[str, bool] | None:
     # The kernel may have registered a link, under whose name QEMU prints no version.
     program = Path(known[1]).resolve()
     try:
-        printed = process.run([str(program), "--version"]).stdout
+        printed = process.ask([str(program), "--version"], ANSWER_SECONDS).stdout
         replaced = program.stat().st_ctime > registration.stat().st_mtime
     except (TrimaranError, OSError):
         return None

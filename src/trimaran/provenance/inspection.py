@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from trimaran import __version__, architectures, files, strict
-from trimaran.architectures import MACHINES, Architecture
+from trimaran.architectures import Architecture
 from trimaran.engines import Engine, image_contents, require
 from trimaran.engines.image_contents import Item
 from trimaran.hostfacts import HostFacts, host_facts
@@ -78,7 +78,7 @@ class Examination(strict.Model):
     @property
     def emulated(self) -> bool:
         """Whether the image was examined on a machine of another architecture, by an emulator."""
-        return self.host.architecture != MACHINES[self.architecture]
+        return architectures.is_emulated(self.architecture, self.host.architecture)
 
 
 def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
@@ -90,7 +90,7 @@ def examine(engine: Engine, image: Image, *, test: bool = False) -> Examination:
     """
     built = require(engine, image)
     module, host = starts.framework(definition.chain(image)[0]), host_facts()
-    timed = host.architecture == MACHINES[image.architecture]
+    timed = not architectures.is_emulated(image.architecture, host.architecture)
     contents, listener = image_contents.of(engine, built), Silent()
     if test:
         engine.test(image, built, listener)

@@ -10,7 +10,8 @@ from trimaran.images.definition import Image
 from trimaran.recipes import library
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
-from trimaran.run import pipeline
+from trimaran.run import machines, pipeline
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 from trimaran.verdict import run_verdict
 
@@ -29,7 +30,7 @@ def recipe_of(image: Image) -> RecipeFile | None:
         recipe = library.definition(name)
         if (
             recipe.image.name == image.name and recipe.purpose == "smoke" and recipe.series is None
-            and not pipeline.needs_batch_system(recipe)
+            and not machines.needs_batch_system(recipe)
         ):
             fitting.append((recipe.resources.tasks_per_node != RANKS, len(name), name))
     return library.load(min(fitting)[-1]) if fitting else None
@@ -49,7 +50,7 @@ def train(
         return "not trained, because no smoke recipe for one node uses the image"
     choice = file.recipe.image.model_copy(update={"digest": built.digest})
     recipe = replace(file, recipe=file.recipe.model_copy(update={"image": choice}))
-    directory = pipeline.execute(pipeline.Request(
+    directory = pipeline.execute(Request(
         recipe=recipe, engine=engine, changes={}, site=site, architecture=image.architecture,
     ), reporter)
     outcome = run_verdict.judge(directory).verdict.outcome

@@ -68,7 +68,7 @@ def definition(name: str) -> Recipe:
     recipe = strict.load(Recipe, path)
     _check_identity(path, recipe)
     strict.refuse(path, _recipe_faults(recipe, cards.load(recipe.app).card))
-    _check_initial(path, recipe)
+    _check_initial(name, path, recipe)
     return recipe
 
 
@@ -165,12 +165,12 @@ def _check_identity(path: Path, recipe: Recipe) -> None:
                          hint="move the file: recipes/APP/TARGET[-VARIANT]-PURPOSE.yaml")
 
 
-def _check_initial(path: Path, recipe: Recipe) -> None:
-    """Raise UsageError if the recipe's key `initial` (initial weights) has a fault.
+def _check_initial(name: str, path: Path, recipe: Recipe) -> None:
+    """Raise UsageError if the key `initial` (initial weights) of the recipe `name` has a fault.
 
-    Faults are unknown weights, an unknown recipe (which writes the checkpoint), and a key that does
-    not fit that recipe: a series needs `steps` with one step for each of its points, and any other
-    recipe needs one `step`.
+    Faults are unknown weights, an unknown recipe (which writes the checkpoint), recipes that start
+    from each other, and a key that does not fit that recipe: a series needs `steps` with one step
+    for each of its points, and any other recipe needs one `step`.
     """
     before = recipe.initial
     try:
@@ -178,6 +178,7 @@ def _check_initial(path: Path, recipe: Recipe) -> None:
             weights.file_of(before.weights)
         elif before is not None and before.recipe is not None:
             _check_points(before, strict.load(Recipe, _DEFINED.file_of(before.recipe)))
+            _check_cycle(name, before.recipe)
     except UsageError as error:
         raise UsageError(f"{path}: initial: {error.message}", code=error.code,
                          hint=error.hint) from None
@@ -192,6 +193,28 @@ def _check_points(before: Initial, other: Recipe) -> None:
             if points else f"{before.recipe} is not a series: give one 'step'",
             code="file-invalid",
         )
+
+
+def _check_cycle(name: str, before: str) -> None:
+    """Raise UsageError if recipes start from each other.
+
+    Args:
+        name: name of the recipe whose file is checked.
+        before: name of the recipe from which it starts.
+    """
+    chain, following = [name], before
+    while following not in chain:
+        chain.append(following)
+        path = files().get(following)
+        # The file that names an unknown recipe is refused when it is loaded itself.
+        initial = None if path is None else strict.load(Recipe, path).initial
+        if initial is None or initial.recipe is None:
+            return
+        following = initial.recipe
+    raise UsageError(
+        f"recipes start from each other: {' -> '.join([*chain, following])}", code="file-invalid",
+        hint="let the first recipe start without `initial`, or from published weights",
+    )
 
 
 Faults = Mapping[Location, str]

@@ -3,105 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from trimaran import architectures, process
-from trimaran.architectures import Architecture, native
-from trimaran.engines import BuiltImage, Engine, store
-from trimaran.errors import BuildError, RunError, UsageError
+from trimaran.engines import BuiltImage
+from trimaran.errors import UsageError
 from trimaran.images import definition
-from trimaran.images.definition import Image
 from trimaran.launch.specification import Command, LaunchSpec, Node
 from trimaran.recipes import cards
-from trimaran.recipes.cards import Argument
-from trimaran.recipes.library import RecipeFile
-from trimaran.recipes.recipe import Recipe
 from trimaran.reporting import Reporter
-from trimaran.run import app_process, horovod, inputs, launch_spec, run_directory
-from trimaran.run.additions import Extension
+from trimaran.run import app_process, inputs, launch_spec, machines, run_directory
+from trimaran.run.image import (
+    accepted_keys,
+    check_architecture,
+    check_horovod,
+    check_signature,
+    prepare_image,
+)
 from trimaran.run.launch_spec import Places
-from trimaran.run.record import DataRecord, ImageRecord, SignatureRecord
+from trimaran.run.record import DataRecord, ImageRecord
+from trimaran.run.request import Request
 from trimaran.run.site_settings import SiteSettings
-from trimaran.site_file import Site
 
 STEPS = 4
 """Number of steps that a run shows: data, image, training and verdict.
 
 This module shows the first three, its caller shows the verdict.
 """
-
-
-@dataclass(frozen=True)
-class Request:
-    """A run that the user requests.
-
-    Attributes:
-        recipe: the recipe to run.
-        engine: the engine of the image.
-        changes: arguments from `--set`, which replace those of the recipe.
-        folders: packed data sets to use instead of those in the cache, by name.
-        initial: checkpoint that the run starts from.
-        out: run directory to create; None: a new folder below `runs`.
-        base: base image to build on instead of the pinned base image.
-        offline: do not use the network.
-        site: the site file: registry, accepted signers, binds.
-        extension: additions to the image.
-        queued: whether a batch system starts the tasks on the nodes that the recipe requests.
-        to_come: whether another run writes `initial` before this run starts.
-        architecture: architecture of the machine that runs the image; None: this machine's.
-    """
-
-    recipe: RecipeFile
-    engine: Engine
-    changes: dict[str, Argument]
-    folders: Mapping[str, Path] = field(default_factory=dict)
-    initial: Path | None = None
-    out: Path | None = None
-    base: str | None = None
-    offline: bool = False
-    site: Site = field(default_factory=Site)
-    extension: Extension = field(default_factory=Extension)
-    queued: bool = False
-    to_come: bool = False
-    architecture: Architecture | None = None
-
-    @cached_property
-    def image(self) -> Image:
-        """The definition of the recipe's image, for the architecture of the run.
-
-        Raises:
-            UsageError: no image is made for the architecture; the message gives the reason.
-        """
-        image = definition.load(self.recipe.recipe.image.name)
-        return image if self.architecture is None else definition.on(image, self.architecture)
-
-    @cached_property
-    def pinned(self) -> str | None:
-        """The digest of the pinned image; None if the recipe pins none, or for a run on the host.
-
-        Recipes pin the digest of a SIF. For another engine, this is the digest of the image that
-        was published with that SIF.
-
-        Raises:
-            UsageError: The recipe pins images for other architectures only.
-        """
-        choice, architecture = self.recipe.recipe.image, self.image.architecture
-        if self.engine.form is None or choice.digest is None:
-            return None
-        digest = choice.digest_for(architecture)
-        if digest is None:
-            raise UsageError(
-                f"{self.recipe.name} pins {choice.name} for {', '.join(choice.digest)}, not for"
-                f" {architecture}", code="architecture-mismatch",
-                hint="run it on a machine of that architecture, or copy the recipe and set"
-                " image.digest to null",
-            )
-        from trimaran.provenance import digests  # only for recipes with a digest
-
-        return digests.counterpart(choice.name, digest, self.engine.form)
 
 
 @dataclass(frozen=True)
@@ -154,7 +84,7 @@ def plan(request: Request) -> Plan:
         )
     else:
         check_architecture(request, built)
-        _check_horovod(request, built)
+        check_horovod(request, built)
     exact = launch_spec.command(specification(request, built, folders, directory))
     return Plan(exact, built, directory, tuple(missing),
                 cards.unchecked_options(request.recipe.recipe.app), first)
@@ -232,8 +162,11 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
         the image; and the entry of the image in `run.json`.
 
     Raises:
+        UsageError: no image is made for the architecture of the run, the recipe pins images for
+            other architectures only, or it needs Horovod, which the image lacks.
         BuildError: the image could not be built or pulled.
-        RunError: the data or the checkpoint could not be prepared, or the image is not signed.
+        RunError: the data or the checkpoint could not be prepared, the image differs from the
+            pinned digest or is for another architecture, or it is not signed.
     """
     if unchecked := cards.unchecked_options(request.recipe.recipe.app):
         reporter.warn(unchecked)
@@ -248,148 +181,12 @@ def prepare(request: Request, steps: int, reporter: Reporter) -> Ready:
     with reporter.step(2, steps, f"image: {image.name} ({request.engine.name})"):
         built = prepare_image(request, reporter)
         signature = check_signature(request, built)
-        _check_horovod(request, built)
-    emulated = image.architecture != native() and not request.queued
+        check_horovod(request, built)
+    # Other machines run the queued tasks, and the host engine has no image to emulate.
+    here = request.engine.container and not request.queued
+    emulated = here and architectures.is_emulated(image.architecture)
     used = ImageRecord(**vars(built), signature=signature, emulated=emulated)
     return Ready(request, data, built, used)
-
-
-def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
-    """Return the image that the recipe pins, and pull it if needed; without a pin, build the image.
-
-    Raises:
-        BuildError: the image cannot be built or pulled.
-        RunError: the image differs from the pinned digest, or is for another architecture.
-    """
-    image = request.image
-    built = (
-        _pinned_image(request, reporter) or foreign_image(request, reporter)
-        or request.engine.build(image, base=request.base, offline=request.offline,
-                                reporter=reporter)
-    )
-    check_architecture(request, built)
-    if request.pinned is not None and built.digest != request.pinned:
-        raise RunError(
-            f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
-            code="digest-mismatch",
-            hint="pull the published image (trimaran pull --registry …), or run a recipe whose"
-            " image.digest is null",
-        )
-    reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
-    if not request.engine.container:
-        reporter.warn("the run is not in a container, so it cannot be published as evidence")
-        if (here := request.engine.condition()).status == "warn":
-            reporter.warn(f"{request.engine.name} engine: {here.detail}; {here.hint}")
-    return built
-
-
-def _pinned_image(request: Request, reporter: Reporter) -> BuiltImage | None:
-    """Return the pinned image from this machine or a registry, or None if it was not found."""
-    if request.pinned is None or request.base is not None:
-        return None
-    image = request.image
-    with reporter.bar(f"verifying {image.name}", None):
-        found = request.engine.find(image, request.pinned)
-    if found is not None or request.offline:
-        return found
-    from trimaran.provenance import registry  # the registry client is slow to import
-
-    place = registry.configured(None, request.site)
-    if not registry.knows(image, request.engine, request.pinned, place):
-        return None
-    return registry.pull(
-        image, request.engine, registry=place, digest=request.pinned, insecure=False,
-        reporter=reporter,
-    )
-
-
-def foreign_image(
-    request: Request, reporter: Reporter, *, thorough: bool = True
-) -> BuiltImage | None:
-    """Return the image for another architecture than this machine's, which is never built unasked.
-
-    Building under emulation can take hours. Return None for an image that `build` has to make: for
-    this machine, or with a base image that the user names.
-
-    Args:
-        request: the request.
-        reporter: shows that the image is verified.
-        thorough: as in `Engine.find`.
-
-    Raises:
-        BuildError: the image is not on this machine.
-    """
-    image = request.image
-    if image.architecture == native() or request.base is not None:
-        return None
-    with reporter.bar(f"verifying {image.name}", None):
-        found = request.engine.find(image, thorough=thorough)
-    if found is not None:
-        return found
-    others = store.built_for(image, request.engine.name) - {image.architecture}
-    only = f", only for {', '.join(sorted(others))}" if others else ""
-    raise BuildError(
-        f"the nodes of the run are {image.architecture}, and {image.name} is not built here for"
-        f" {image.architecture}{only}", code="image-missing",
-        hint=f"trimaran build {image.name} --arch {image.architecture}, or trimaran pull; if the"
-        f" nodes really are {native()}, set `architecture` of the cluster in the site file, or"
-        f" give --arch {native()} to `trimaran bundle`",
-    )
-
-
-def check_architecture(request: Request, built: BuiltImage) -> None:
-    """Check that an image, which the recipe may pin by its digest, is for the run's architecture.
-
-    Raises:
-        RunError: the image is for another architecture.
-    """
-    found = store.architecture_of(built)
-    if found is not None and found != (wanted := request.image.architecture):
-        raise RunError(
-            f"the image {built.digest} of {built.name} is for {found}, and the machine of the run"
-            f" is {wanted}", code="architecture-mismatch",
-            hint="take a recipe whose image.digest is null or the digest of the image for"
-            f" {wanted}",
-        )
-
-
-def _check_horovod(request: Request, built: BuiltImage) -> None:
-    recipe = request.recipe.recipe
-    values = {**recipe.args, **request.changes}.values()
-    horovod.check(recipe, values, request.engine, request.image, built)
-
-
-def check_signature(request: Request, built: BuiltImage) -> SignatureRecord | None:
-    """Verify the signature of the image, and return a record of it.
-
-    The result is None if the image needs no signature: the recipe and the site file demand none.
-
-    Raises:
-        RunError: the image is not signed, changed after it was signed, or signed by another key.
-    """
-    accepted = _accepted(request)
-    if not accepted:
-        return None
-    from trimaran.provenance import signing  # imported only where a signature is demanded
-
-    signer = signing.require(Path(built.reference), accepted)
-    return SignatureRecord(fingerprint=signer.fingerprint)
-
-
-def _accepted(request: Request) -> list[list[str]]:
-    """Return lists of accepted keys: the image needs a signature by one key of each list.
-
-    The recipe has one list. The site file has another, if it requires signatures. Empty lists are
-    left out.
-    """
-    site = request.site.signatures
-    asked = [request.recipe.recipe.image.signed_by, site.keys if site.required else []]
-    return [keys for keys in asked if keys]
-
-
-def needs_batch_system(recipe: Recipe) -> bool:
-    """Return whether only a batch system can start a recipe, so that `trimaran run` refuses it."""
-    return recipe.resources.nodes > 1 or recipe.launcher == "srun"
 
 
 def check(request: Request, *, to_print: bool = False) -> None:
@@ -407,7 +204,7 @@ def check(request: Request, *, to_print: bool = False) -> None:
     if faults:
         raise UsageError("\n".join(f"--set {key}: {fault}" for key, fault in faults.items()),
                          code="argument-invalid")
-    if not request.queued and needs_batch_system(recipe):
+    if not request.queued and machines.needs_batch_system(recipe):
         raise UsageError(
             f"{request.recipe.name} needs {recipe.resources.nodes} nodes and {recipe.launcher}:"
             " `run` starts the tasks of one node",
@@ -415,7 +212,7 @@ def check(request: Request, *, to_print: bool = False) -> None:
             hint=f"on a cluster: trimaran submit {request.recipe.name}; for one node:"
             " trimaran list recipes",
         )
-    if _accepted(request) and request.engine.form != "sif":
+    if accepted_keys(request) and request.engine.form != "sif":
         raise UsageError(
             f"the image must be signed, and the engine {request.engine.name} has no signatures",
             code="engine-unsuitable",

@@ -15,8 +15,10 @@ from trimaran.recipes import cards
 from trimaran.reporting import Reporter
 from trimaran.run import app_process, inputs, launch_spec, pipeline, run_directory
 from trimaran.run.additions import Extension
-from trimaran.run.pipeline import STEPS, Request
+from trimaran.run.image import check_architecture
+from trimaran.run.pipeline import STEPS
 from trimaran.run.record import RunRecord
+from trimaran.run.request import Request
 from trimaran.site_file import Site
 
 OPTION = "--resume=auto"
@@ -127,5 +129,5 @@ def _image(request: Request, record: RunRecord) -> BuiltImage:
         raise RunError(f"the image of the run is not on this machine any more: {used.name}"
                        f" ({used.digest or 'inputs ' + used.inputs})", code="image-missing",
                        hint=back)
-    pipeline.check_architecture(request, built)
+    check_architecture(request, built)
     return built

@@ -18,7 +18,8 @@ from trimaran.recipes.cards import Tuning
 from trimaran.recipes.recipe import Tuned
 from trimaran.reporting import Reporter
 from trimaran.run import pipeline, run_directory
-from trimaran.run.pipeline import Ready, Request
+from trimaran.run.pipeline import Ready
+from trimaran.run.request import Request
 from trimaran.tune import derive, space, trial
 from trimaran.tune.record import TuningRecord, host_words
 from trimaran.tune.search import load_optuna
