@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimaran import __version__, process
-from trimaran.architectures import Architecture
+from trimaran.architectures import Architecture, native
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import Interrupted, TrimaranError
 
@@ -111,7 +111,9 @@ def _options(
 
 
 def load_image(name: str, architecture: Architecture | None = None) -> Image:
-    """Return the definition of the image called `name`.
+    """Return the definition of the image called `name`, for one architecture.
+
+    Commands that concern the images for all architectures, such as `lock`, call `definition.load`.
 
     Args:
         name: name of the image.
@@ -123,8 +125,7 @@ def load_image(name: str, architecture: Architecture | None = None) -> Image:
     """
     from trimaran.images import definition
 
-    image = definition.load(name)
-    return image if architecture is None else definition.on(image, architecture)
+    return definition.on(definition.load(name), architecture or native())
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:

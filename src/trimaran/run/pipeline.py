@@ -76,7 +76,7 @@ class Request:
             UsageError: no image is made for the architecture; the message gives the reason.
         """
         image = definition.load(self.recipe.recipe.image.name)
-        return image if self.architecture is None else definition.on(image, self.architecture)
+        return definition.on(image, self.architecture or native())
 
     @cached_property
     def pinned(self) -> str | None:
