@@ -213,6 +213,22 @@ def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:
         definition.Image.model_validate(content, strict=False)
 
 
+@pytest.mark.parametrize(("words", "sentence"), [
+    ("build torch-cpu --arch aarch64", "aarch64 is called arm64 here."),
+    ("publish torch-cpu --arch x86_64", "x86_64 is called amd64 here."),
+    ("build torch-cpu --arch riscv64", None),
+    ("list x86_64", None), ("publish torch-cpu --name never", None),
+])
+def test_the_error_about_an_option_names_the_architecture_as_it_is_called_here(
+    words: str, sentence: str | None
+) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2
+    assert "Value error" not in done.output, "this is pydantic's"
+    assert (" is called " in done.output) is (sentence is not None)
+    assert sentence is None or sentence in " ".join(done.output.split())
+
+
 def said_by(*words: str) -> str:
     """Return what `trimaran WORDS` writes to standard error."""
     program = [sys.executable, "-c", "from trimaran.cli import main; main()"]
