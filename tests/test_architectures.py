@@ -14,14 +14,15 @@ from typer.testing import CliRunner
 import sifs
 from jobplaces import write_program
 from refusals import refused
-from trimaran import architectures, engines
+from trimaran import architectures, engines, publishing
 from trimaran.architectures import Architecture
 from trimaran.cli import app
 from trimaran.engines import BuiltImage, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import content_hash, definition, emulation, lock, wheelhouse
+from trimaran.images import content_hash, definition, emulation, lock, resolve, wheelhouse
 from trimaran.reporting import Silent
+from trimaran.run import inputs
 
 TINY = definition.read(Path(__file__).parent / "images/tiny/image.yaml")
 REGISTERED = "enabled\ninterpreter /usr/bin/qemu\nflags: {}\noffset 0\nmagic 7f45\n"
@@ -233,6 +234,22 @@ def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:
         definition.Image.model_validate(content, strict=False)
 
 
+@pytest.mark.parametrize(("words", "sentence"), [
+    ("build torch-cpu --arch aarch64", "aarch64 is called arm64 here."),
+    ("publish torch-cpu --arch x86_64", "x86_64 is called amd64 here."),
+    ("build torch-cpu --arch riscv64", None),
+    ("list x86_64", None), ("publish torch-cpu --name never", None),
+])
+def test_the_error_about_an_option_names_the_architecture_as_it_is_called_here(
+    words: str, sentence: str | None
+) -> None:
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 2
+    assert "Value error" not in done.output, "this is pydantic's"
+    assert (" is called " in done.output) is (sentence is not None)
+    assert sentence is None or sentence in " ".join(done.output.split())
+
+
 def said_by(*words: str) -> str:
     """Return what `trimaran WORDS` writes to standard error."""
     program = [sys.executable, "-c", "from trimaran.cli import main; main()"]
@@ -249,6 +266,49 @@ def said_by(*words: str) -> str:
 ])
 def test_the_command_line_refuses_an_architecture(words: tuple[str, ...], code: str) -> None:
     assert f"error[{code}]" in said_by(*words)
+
+
+@pytest.mark.parametrize("words", [
+    "run resnet-imagenet/v100x1-throughput", "run resnet-imagenet/v100x1-throughput --dry-run",
+    "doctor resnet-imagenet/v100x1-throughput", "tune resnet-imagenet/v100x1-throughput",
+    "build torch-cuda12", "test-image torch-cuda12", "inspect torch-cuda12", "fetch torch-cuda12",
+    "extend torch-cuda12 --pip einops", "sbom torch-cuda12 -o new.json", "audit torch-cuda12",
+    "sign torch-cuda12", "verify torch-cuda12", "pull torch-cuda12 --registry localhost:1/none",
+    "push torch-cuda12 --registry localhost:1/none",
+])
+def test_an_image_that_this_machine_cannot_run_is_refused_before_anything_is_done(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing listens at port 1, so a command that asks the registry fails with another code."""
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(inputs, "prepare", lambda *_, **__: pytest.fail("prepared data"))
+    with refused("architecture-unsupported", "torch-cuda12", "arm64", kind=UsageError):
+        CliRunner().invoke(app, words.split(), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("words", [
+    "render torch-cuda12 --check", "show images torch-cuda12", "list images",
+])
+def test_a_command_about_all_architectures_works_on_each_machine(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.exception
+
+
+def test_an_image_for_another_architecture_is_locked_and_published_on_each_machine(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    asked: list[str] = []
+    monkeypatch.setattr(resolve, "write_locks", lambda image, _: asked.append(image.name))
+    monkeypatch.setattr(publishing, "publish", lambda image, *_: asked.append(image.name) or [])
+    monkeypatch.setattr(publishing, "name", lambda *_: None)
+    for words in ("lock torch-cuda12",
+                  "publish torch-cuda12 --no-sign --registry localhost:1/none"):
+        CliRunner().invoke(app, words.split(), catch_exceptions=False)
+    assert asked == ["torch-cuda12", "torch-cuda12"]
 
 
 def test_the_host_engine_does_not_emulate() -> None:

@@ -62,6 +62,8 @@ binds: {{~/licences: /mnt/licences}}
         ("clusters: {a: {env: {SLURM_JOB_ID: x}}}", "SLURM_JOB_ID is set by the batch system"),
         ("clusters: {a: {local_storage: tmp}}", "not an absolute path"),
         ("clusters: {a: {scheduler: x}}", "clusters.a.scheduler: Input should be 'slurm', 'pbs'"),
+        ("clusters: {a: {architecture: aarch64}}", "aarch64 is called arm64 here"),
+        ("clusters: {a: {architecture: x86_64}}", "x86_64 is called amd64 here"),
         ("clusters: {a: {stage_data: true}}", "stage_data needs local_storage"),
         ("clusters: {a: {flags: ['$(id)']}}", "2: clusters.a.flags.0: String should match"),
         ("registry: https://a.org/b", "2: registry: String should match"),

@@ -19,6 +19,16 @@ def of_machine(machine: str) -> Architecture | None:
     return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
+def renamed(word: object, choices: str) -> str:
+    """Return a sentence for the error message about the wrong value `word`, or "".
+
+    Other tools print the names of the kernel, such as aarch64. The sentence gives the name that
+    Trimaran uses, if it is one of the accepted values, which the text `choices` quotes.
+    """
+    own = of_machine(word) if isinstance(word, str) else None
+    return f"{word} is called {own} here" if own is not None and f"'{own}'" in choices else ""
+
+
 def native() -> Architecture:
     """Return the architecture of this machine; "amd64" if images do not support its processor."""
     return of_machine(platform.machine()) or "amd64"

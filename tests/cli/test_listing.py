@@ -43,3 +43,21 @@ def test_json_has_more_than_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = json.loads(listed(monkeypatch, "recipes", "--json"))
     [row] = [row for row in rows if row["name"] == "resnet-imagenet/cpu-quickstart"]
     assert (row["purpose"], row["target"]) == ("quickstart", "cpu-2core")
+
+
+def test_the_table_of_images_names_the_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = listed(monkeypatch, "images").splitlines()
+    for name, architectures in (
+        ("torch-cpu", "amd64, arm64"), ("resnet-imagenet-torch-cpu", "amd64, arm64"),
+        ("torch-cuda12", "amd64"), ("resnet-imagenet-torch-cuda12", "amd64"),
+    ):
+        [line] = [line for line in lines if f"│ {name} " in line]
+        assert line.split("│")[2].strip() == architectures
+
+
+def test_an_app_image_is_shown_with_the_architectures_of_its_framework_image() -> None:
+    framework = catalog.details("images", "torch-cuda12")
+    app = catalog.details("images", "resnet-imagenet-torch-cuda12")
+    assert (app["architectures"], app["lacks"].keys()) == (["amd64"], {"arm64"})
+    for key in ("architectures", "lacks"):
+        assert app[key] == framework[key]

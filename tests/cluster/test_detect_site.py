@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from refusals import refused
 from trimaran import site_file
+from trimaran.cli import app
 from trimaran.cluster import detect_site
 from trimaran.errors import UsageError
 
@@ -57,7 +59,45 @@ def test_slurm_tells_the_architecture_of_the_partition(
     other = "NodeName=o Arch=riscv64 Partitions=other"
     stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol=f"{nodes}\n{other}")
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
-    assert detect_site.detect().get("architecture") == known
+    found = {} if known is None else {"architecture": known}
+    assert detect_site.architecture({"scheduler": "slurm", "partition": "main"}) == found
+    assert detect_site.architecture({"scheduler": "slurm", "partition": None}) == found
+    assert detect_site.architecture({"scheduler": "pbs", "partition": "main"}) == {}
+
+
+TWO_KINDS = """NodeName=x Arch=x86_64 AvailableFeatures=ib Partitions=main,both
+NodeName=g Arch=aarch64 AvailableFeatures=gh200 Partitions=gh,both
+"""
+
+
+@pytest.mark.parametrize(("answers", "known"), [
+    ({}, "amd64"), ({"partition": "gh"}, "arm64"), ({"partition": "both"}, None),
+    ({"partition": "both", "constraint": "gh200"}, "arm64"),
+    ({"partition": "gh", "architecture": "amd64"}, "amd64"),
+])
+def test_the_architecture_is_that_of_the_nodes_that_the_user_chose(
+    answers: dict[str, str], known: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol=TWO_KINDS)
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
+    site = tmp_path / "site.yaml"
+    keys = (*detect_site.QUESTIONS, *detect_site.LAST_QUESTIONS)
+    done = ask(site, "".join(f"{answers.get(key, '')}\n" for key in keys))
+    assert done.returncode == 0, done.stderr
+    assert site_file.load(site).clusters["here"].architecture == known
+    if "architecture" in answers:
+        assert "[arm64]" in done.stderr, "the detected value is shown first"
+
+
+def test_without_questions_the_architecture_is_that_of_the_default_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol=TWO_KINDS)
+    (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
+    site = tmp_path / "site.yaml"
+    done = CliRunner().invoke(app, ["site", "init", "--yes", "--site", str(site)])
+    assert done.exit_code == 0, done.output
+    assert site_file.load(site).clusters["here"].architecture == "amd64"
 
 
 def test_a_cluster_without_partitions_for_this_user_leaves_the_key_out(
@@ -99,7 +139,7 @@ def test_enter_takes_what_is_shown_and_leaves_out_the_rest(
     stand_in(tmp_path / "bin", monkeypatch, **SLURM, scontrol="MaxTime=2:00:00")
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\necho 'main*'\n")
     site = tmp_path / "site.yaml"
-    done = ask(site, "\n" * len(detect_site.QUESTIONS), LOADEDMODULES="gcc/12:apptainer/1.4")
+    done = ask(site, "\n" * (len(detect_site.QUESTIONS) + 1), LOADEDMODULES="gcc/12:apptainer/1.4")
     assert done.returncode == 0, done.stderr
     assert any("main" in line and "2:00:00" in line for line in done.stderr.splitlines())
     cluster = site_file.load(site).clusters["here"]
@@ -121,6 +161,7 @@ NCCL_SOCKET_IFNAME=ib0 UCX_NET_DEVICES=mlx5_0:1
 /project/data
 /scratch/me
 /local
+arm64
 """
 
 
@@ -135,6 +176,7 @@ def test_answers_are_the_keys_of_the_site_file(
     assert (cluster.partition, cluster.account, cluster.qos) == ("gpu", "other", "high")
     assert (cluster.constraint, cluster.modules) == ("ib&a100", ("gcc/12", "apptainer/1.4"))
     assert (cluster.mpi, cluster.gres, cluster.flags) == ("pmi2", "gpu:h100", ("--userns",))
+    assert cluster.architecture == "arm64"
     assert cluster.env == {"NCCL_SOCKET_IFNAME": "ib0", "UCX_NET_DEVICES": "mlx5_0:1"}
     assert [str(path) for path in (cluster.apptainer, cluster.data, cluster.scratch,
                                    cluster.local_storage)] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 import hosts
+import situations
 from trimaran import cli
 from trimaran.doctor import checks, facts, measuring
+from trimaran.doctor.facts import NodeFacts
 from trimaran.errors import RunError
 
 SMOKE = "resnet-imagenet/cpu-2node-smoke"
@@ -95,6 +98,27 @@ def test_submit_refuses_what_cannot_work(host: Path, tmp_path: Path) -> None:
     fine = call("submit", SMOKE, "--offline", site=site(tmp_path, mpi="pmix"))
     assert getattr(fine.exception, "code", None) == getattr(forced.exception, "code", None)
     assert call("submit", SMOKE, "--dry-run", site=own).exit_code == 0
+
+
+@pytest.mark.parametrize(("partition", "options", "code"), [
+    ("x", [], "node-unsuitable"), ("x", ["--force"], "image-missing"),
+    ("grace", [], "image-missing"), ("x", ["--set", "no-such=1"], "argument-invalid"),
+])
+def test_submit_demands_an_image_only_for_the_architecture_of_the_partition(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    partition: str, options: list[str], code: str,
+) -> None:
+    """The site file says that the nodes are arm64, and no image is here."""
+    known = situations.with_facts(NodeFacts("login"), {
+        "kinds-of-nodes": "Arch=aarch64 AvailableFeatures=a Partitions=grace\n"
+                          "Arch=x86_64 AvailableFeatures=b Partitions=x"})
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(facts, "of_this_host", lambda *_, **__: known)
+    own = site(tmp_path, partition=partition, architecture="arm64")
+    done = call("submit", SMOKE, "--offline", *options, site=own)
+    assert getattr(done.exception, "code", None) == code
+    if code == "node-unsuitable":
+        assert "node-architecture" in str(done.exception)
 
 
 def test_submit_names_force_if_the_checks_hang(

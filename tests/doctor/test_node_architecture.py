@@ -137,6 +137,24 @@ def test_an_image_that_is_pinned_for_other_nodes_only(
     assert [finding.id for finding in found] == ["image-architecture"]
 
 
+def test_nodes_that_no_image_supports_are_a_finding_on_each_login_node(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other checks read an image that exists, although this machine could not run it."""
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    test_nodes_that_no_image_supports()
+
+
+def test_without_a_cluster_the_image_is_that_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = library.load("resnet-imagenet/v100x1-throughput")
+    assert examination.situation(Site(), None, file).image is not None
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with refused("architecture-unsupported", "torch-cuda12", "arm64", kind=UsageError):
+        examination.situation(Site(), None, file)
+
+
 def test_submit_refuses_a_partition_of_another_architecture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

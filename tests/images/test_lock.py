@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from refusals import refused
 from trimaran.architectures import MACHINES
 from trimaran.errors import BuildError, UsageError
+from trimaran.files import sha256
 from trimaran.images import definition, lock, resolve
 from trimaran.images.parts import PYTHONS, Source
 from trimaran.process import Result
@@ -151,21 +152,22 @@ def app(tmp_path: Path) -> definition.Image:
 
 
 def make_wheel(
-    index: Path, name: str, requires: str | None = None, version: str = "1.0"
+    index: Path, name: str, requires: str | None = None, version: str = "1.0",
+    tag: str = "py3-none-any",
 ) -> None:
     """Write the wheel of an empty package into a simple index."""
-    file = f"{name}-{version}-py3-none-any.whl"
+    file = f"{name}-{version}-{tag}.whl"
     (index / name).mkdir(parents=True, exist_ok=True)
-    with (index / name / "index.html").open("a") as page:
-        page.write(f'<a href="{file}">{file}</a>\n')
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     if requires:
         metadata += f"Requires-Dist: {requires}\n"
     with zipfile.ZipFile(index / name / file, "w") as wheel:
         about = f"{name}-{version}.dist-info"
         wheel.writestr(f"{about}/METADATA", metadata)
-        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/WHEEL", f"Wheel-Version: 1.0\nTag: {tag}\n")
         wheel.writestr(f"{about}/RECORD", "")
+    with (index / name / "index.html").open("a") as page:
+        page.write(f'<a href="{file}#sha256={sha256(index / name / file)}">{file}</a>\n')
 
 
 def test_the_debian_lock_is_read_as_it_is_written() -> None:
@@ -220,6 +222,36 @@ def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
     resolve.write_locks(app, Silent())
     assert [entry.name for entry in lock.read(app.folder / "requirements.lock")] == ["brought"]
+
+
+X86 = "cp311-cp311-manylinux_2_28_x86_64"
+
+
+def test_a_package_without_a_wheel_for_each_architecture_is_not_locked(
+    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "brought", tag=X86)
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    place = tmp_path / "images/tiny/image.yaml"
+    with refused("wheel-missing", "app", "brought==1.0 for arm64", place) as caught:
+        resolve.write_locks(app, Silent())
+    assert "brought==1.0 for amd64" not in caught.value.message
+    assert "requirements.in" in str(caught.value.hint)
+    assert not (app.folder / "requirements.lock").exists()
+
+
+def test_a_marker_leaves_the_package_out_for_the_architecture_without_a_wheel(
+    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    make_wheel(index, "brought", tag=X86)
+    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+    (app.folder / "requirements.in").write_text("brought ; platform_machine == 'x86_64'\n")
+    resolve.write_locks(app, Silent())
+    [entry] = lock.read(app.folder / "requirements.lock")
+    assert entry.applies_to("3.11", "amd64")
+    assert not entry.applies_to("3.11", "arm64")
 
 
 def test_what_contradicts_the_image_below_cannot_be_locked(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from refusals import refused
 from trimaran import paths
 from trimaran.architectures import Architecture
 from trimaran.errors import BuildError
-from trimaran.images import definition, indexes, lock, wheelhouse
+from trimaran.images import definition, indexes, lock, wheel_choice, wheelhouse
 from trimaran.reporting import Silent
 
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
@@ -32,10 +33,11 @@ def offered(*names: str) -> list[indexes.File]:
 def choose(
     files: list[indexes.File], locked: list[indexes.File] | None = None,
     architecture: Architecture = "amd64",
-) -> wheelhouse.Item:
+) -> str | None:
+    """Return the file name of the wheel that is chosen, or None."""
     entry = lock.Locked("some-thing", "1.0", None, tuple(f.sha256 for f in locked or files))
-    tags = wheelhouse.supported_tags("3.11", architecture)
-    return wheelhouse.best(entry, files, tags, indexes.Sources((), ()))
+    chosen = wheel_choice.best(entry, files, wheel_choice.supported_tags("3.11", architecture))
+    return chosen[0].filename if chosen else None
 
 
 def test_the_most_specific_wheel_for_the_image_is_chosen() -> None:
@@ -48,21 +50,33 @@ def test_the_most_specific_wheel_for_the_image_is_chosen() -> None:
         "some_thing-1.0-cp311-cp311-macosx_11_0_arm64.whl",
         "some_thing-1.0-cp310-abi3-manylinux_2_28_x86_64.whl",
     )
-    assert choose(files).filename == "some_thing-1.0-cp311-cp311-manylinux2014_x86_64.whl"
+    assert choose(files) == "some_thing-1.0-cp311-cp311-manylinux2014_x86_64.whl"
     files += offered("some_thing-1.0-cp311-cp311-manylinux_2_28_aarch64.whl")
-    assert choose(files, architecture="arm64").filename == files[-1].filename
+    assert choose(files, architecture="arm64") == files[-1].filename
 
 
 def test_a_wheel_whose_hash_is_not_locked_does_not_count() -> None:
     files = offered(
         "some_thing-1.0-py3-none-any.whl", "some_thing-1.0-cp311-cp311-linux_x86_64.whl"
     )
-    assert choose(files, files[:1]).filename == "some_thing-1.0-py3-none-any.whl"
-    with refused("wheel-missing", "some-thing==1.0", kind=BuildError):
-        choose(files, offered("another"))
+    assert choose(files, files[:1]) == "some_thing-1.0-py3-none-any.whl"
+    assert choose(files, offered("another")) is None
     only = offered("some_thing-1.0-cp311-cp311-linux_x86_64.whl")
-    with refused("wheel-missing", "some-thing==1.0", "aarch64", kind=BuildError):
-        choose(only, architecture="arm64")
+    assert choose(only, architecture="arm64") is None
+
+
+def test_a_locked_package_without_a_wheel_is_refused_with_its_lock_and_architecture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", tmp_path.as_uri())
+    shutil.copytree(TINY.folder, tmp_path / "tiny")
+    image = definition.on(definition.read(tmp_path / "tiny/image.yaml"), "arm64")
+    lock_file = image.folder / "requirements.lock"
+    lock_file.write_text(f"only-x86==1.0 --hash=sha256:{digest('x')}\n")
+    with refused("wheel-missing", lock_file, "only-x86==1.0", "arm64", kind=BuildError) as caught:
+        wheelhouse.locked(image, definition.interpreter(image), False, Silent())
+    assert "`trimaran lock tiny`" in str(caught.value.hint)
+    assert "overrides.txt" in str(caught.value.hint)
 
 
 def place_everything(cache_content: bytes = b"content") -> list[wheelhouse.Item]:

@@ -48,6 +48,21 @@ def test_a_recipe_without_a_digest_for_its_target_is_refused(checkout: Path) -> 
         library.load(NAME)
 
 
+@pytest.mark.parametrize(("digest", "key", "named"), [
+    ("sha256:12", "image.digest: ", "64 hexadecimal digits (found: 'sha256:12')"),
+    ({"amd64": ONE, "arm64": "sha256:12"}, "image.digest.arm64: ", "64 hexadecimal digits"),
+    ({"aarch64": ONE}, "image.digest.aarch64: ", "aarch64 is called arm64 here"),
+    ({"riscv64": ONE}, "image.digest.riscv64: ", "'amd64' or 'arm64'"), ({}, "image.digest: ", "1"),
+])
+def test_a_wrong_digest_is_one_line_with_its_key(
+    checkout: Path, digest: Any, key: str, named: str
+) -> None:
+    write(checkout, digest)
+    with refused("file-invalid", f": {key}", named) as caught:
+        library.load(NAME)
+    assert "\n" not in caught.value.message
+
+
 @pytest.mark.parametrize("digest", [{}, {"x86_64": ONE}, {"amd64": "sha256:1"}, {"amd64": None}, 5])
 def test_other_values_are_refused(checkout: Path, digest: Any) -> None:
     write(checkout, digest)

@@ -84,6 +84,7 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made = Engine(own_place)
     monkeypatch.setattr(resumption, "select", lambda name: made)
     monkeypatch.setattr(definition, "load", lambda name: name)
+    monkeypatch.setattr(definition, "on", lambda image, architecture: image)
     monkeypatch.setattr(definition, "entry", lambda image: None)
     monkeypatch.setattr(inputs, "prepare", lambda *_, **__: [data(own_place)])
     return made

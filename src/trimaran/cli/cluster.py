@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +23,7 @@ from trimaran.cli.common import (
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder, refuse_folder
 from trimaran.cli.submissions import Ways, folders
-from trimaran.errors import ExitCode, UsageError
+from trimaran.errors import BuildError, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from trimaran.run.request import Request
@@ -77,7 +77,6 @@ def init_site(
     """
     from trimaran import site_file
     from trimaran.cluster import detect_site
-    from trimaran.terminal_safety import visible
 
     place = file or site_file.default_path()
     if place is None:
@@ -85,16 +84,32 @@ def init_site(
                          code="home-unknown", hint="set HOME, or name a file: --site FILE")
     detect_site.refuse_old(place, name)
     facts = detect_site.detect(terminal())
-    if not yes and sys.stdin.isatty():
-        for key, (question, taken) in detect_site.questions(facts).items():
-            answer = typer.prompt(question, default=visible(taken), show_default=bool(taken),
-                                  err=True)
-            facts = {**facts, key: detect_site.answered(key, answer)}
+    asks = not yes and sys.stdin.isatty()
+    if asks:
+        facts |= _answers(detect_site.questions(facts))
+    facts |= detect_site.architecture(facts, terminal())
+    if asks:
+        facts |= _answers(detect_site.questions(facts, detect_site.LAST_QUESTIONS))
     if most := detect_site.limit(facts, terminal()):
         terminal().note(f"time limit of partition {facts['partition']}: {most}")
     detect_site.write(place, name, facts)
     say(place)
     say(place.read_text(encoding="utf-8").rstrip())
+
+
+def _answers(questions: Mapping[str, tuple[str, str]]) -> dict[str, object]:
+    """Ask the user each question on the terminal; return the values for the site file by key.
+
+    `questions` has the text and the default answer of each question.
+    """
+    from trimaran.cluster import detect_site
+    from trimaran.terminal_safety import visible
+
+    return {
+        key: detect_site.answered(key, typer.prompt(
+            question, default=visible(taken), show_default=bool(taken), err=True))
+        for key, (question, taken) in questions.items()
+    }
 
 
 @command(site_app, "show")
@@ -183,11 +198,21 @@ def submit(
     if dry_run:
         _preview(ways, requests, facts)
         return
-    ways.check_requests(requests, facts)
-    if not force:
-        examination.refuse([
-            examination.situation(site, facts, request.recipe) for request in requests
-        ])
+
+    def examine() -> None:
+        if not force:
+            examination.refuse([
+                examination.situation(site, facts, request.recipe) for request in requests
+            ])
+
+    try:
+        ways.check_requests(requests, facts)
+    except BuildError:
+        # The image for the nodes is missing. If the nodes of the partition have another
+        # architecture, that is the fault to report, and the image is not needed.
+        examine()
+        raise
+    examine()
     say(ways.submit(requests, name, facts, terminal()))
 
 

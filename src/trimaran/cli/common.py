@@ -6,6 +6,7 @@ import functools
 import inspect
 import json
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from trimaran import __version__, process
-from trimaran.architectures import Architecture
+from trimaran.architectures import Architecture, native, renamed
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import Interrupted, TrimaranError
 
@@ -60,7 +61,10 @@ class TopLevel(TyperGroup):
                 formatter.write_dl(summaries, col_max=12)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; if a signal stops it, raise an error after its cleanup."""
+        """Run the command; if a signal stops it, raise an error after its cleanup.
+
+        The message about a wrong argument is completed.
+        """
         try:
             with process.handling(process.interrupt):
                 return super().invoke(ctx)
@@ -70,6 +74,20 @@ class TopLevel(TyperGroup):
                 hint="finished work is kept, and no file is left half-written; the same command"
                 " continues from there",
             ) from None
+        except typer.BadParameter as error:
+            error.message = _about_argument(error.message)
+            raise
+
+
+def _about_argument(message: str) -> str:
+    """Return Typer's message about a wrong argument without the prefix that pydantic gives it.
+
+    A sentence is added if the argument is another name of an architecture.
+    """
+    message = message.removeprefix("Value error, ")
+    value = re.match(r"'([^']*)' is not one of ", message)
+    name = renamed(value[1], message) if value else ""
+    return f"{message} {name}." if name else message
 
 
 app = typer.Typer(
@@ -111,7 +129,9 @@ def _options(
 
 
 def load_image(name: str, architecture: Architecture | None = None) -> Image:
-    """Return the definition of the image called `name`.
+    """Return the definition of the image called `name`, for one architecture.
+
+    Commands that concern the images for all architectures, such as `lock`, call `definition.load`.
 
     Args:
         name: name of the image.
@@ -123,8 +143,7 @@ def load_image(name: str, architecture: Architecture | None = None) -> Image:
     """
     from trimaran.images import definition
 
-    image = definition.load(name)
-    return image if architecture is None else definition.on(image, architecture)
+    return definition.on(definition.load(name), architecture or native())
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:

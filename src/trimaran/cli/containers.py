@@ -33,9 +33,9 @@ def lock_image(image: ImageName) -> None:
 
     Example: trimaran lock torch-cpu
     """
-    from trimaran.images import resolve
+    from trimaran.images import definition, resolve
 
-    resolve.write_locks(load_image(image), terminal())
+    resolve.write_locks(definition.load(image), terminal())
 
 
 @command(app, "render")
@@ -52,7 +52,7 @@ def render_images(
     """
     from trimaran.images import definition, render
 
-    for model in [load_image(image)] if image else definition.every():
+    for model in [definition.load(image)] if image else definition.every():
         if check:
             render.check(model)
         else:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from trimaran.architectures import Architecture
-from trimaran.cli.common import app, command, load_image, say, terminal
+from trimaran.cli.common import app, command, say, terminal
 from trimaran.cli.supply_chain import (
     AllOf,
     Insecure,
@@ -83,12 +83,13 @@ def publish(
     Example: trimaran publish torch-cpu --registry ghcr.io/OWNER/trimaran
     """
     from trimaran import paths, publishing
+    from trimaran.images import definition
     from trimaran.provenance import registry, signing
     from trimaran.publishing import needs, pins
 
     one_of(image, all_of)
     paths.refuse_installed(paths.repository())
-    models = needs.images_of(all_of) if all_of else [load_image(str(image))]
+    models = needs.images_of(all_of) if all_of else [definition.load(str(image))]
     wanted = cast("list[Architecture]", [one.value for one in arch or []])
     plans = [(model, publishing.choose(model, wanted)) for model in models]
     forms = list(dict.fromkeys(one.value for one in form or Format))

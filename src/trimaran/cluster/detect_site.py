@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from trimaran import site_file
-from trimaran.architectures import of_machine
+from trimaran.architectures import Architecture, of_machine
 from trimaran.cluster import scheduler, slurm
 from trimaran.cluster.script import SCHEDULERS
 from trimaran.errors import RunError, UsageError
@@ -40,11 +40,19 @@ QUESTIONS = {
 }
 """Key of the site file -> question for the user."""
 
+LAST_QUESTIONS = {
+    "architecture": "Processors of the nodes: amd64 or arm64 (empty: as in the recipe's target)",
+}
+"""Like `QUESTIONS`, for what depends on the answers to these: partition and constraint."""
+
 _WORDS = {"qos": ("slurm", "lsf"), "mpi": ("slurm",), "gres": ("slurm",)}
 """Key of the site file -> batch systems that support this key.
 
 All batch systems support the keys that are not listed here.
 """
+
+PARTITIONS = ["sinfo", "--noheader", "--format=%P"]
+"""Command that lists the partitions of Slurm; it marks the default one with an asterisk."""
 
 SECONDS = 10.0
 """Time limit, in seconds, for a command that detects one fact."""
@@ -52,15 +60,22 @@ SECONDS = 10.0
 NETWORK = Path("/sys/class/net")
 
 
-def questions(facts: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return the questions about a cluster by key, each with its text and its default answer."""
+def questions(
+    facts: Mapping[str, Any], asked: Mapping[str, str] = QUESTIONS
+) -> dict[str, tuple[str, str]]:
+    """Return the questions about a cluster by key, each with its text and its default answer.
+
+    Args:
+        facts: the values that are known, which are the default answers.
+        asked: the questions: `QUESTIONS` or `LAST_QUESTIONS`.
+    """
     loaded = os.environ.get("LOADEDMODULES", "").split(":")
     modules = [name for name in loaded if name.startswith(("apptainer", "singularity"))]
     fast = sorted(path.name for path in NETWORK.glob("ib*"))
     taken = {"modules": " ".join(modules), "env": f"NCCL_SOCKET_IFNAME={fast[0]}" if fast else ""}
     return {
         key: (question, str(facts.get(key, taken.get(key, ""))))
-        for key, question in QUESTIONS.items()
+        for key, question in asked.items()
         if facts["scheduler"] in _WORDS.get(key, SCHEDULERS)
     }
 
@@ -97,9 +112,29 @@ def limit(facts: Mapping[str, Any], reporter: Reporter | None = None) -> str | N
     return most[1] if most and most[1] != "UNLIMITED" else None
 
 
+def architecture(
+    facts: Mapping[str, Any], reporter: Reporter | None = None
+) -> dict[str, Architecture]:
+    """Return the processor architecture of the nodes as a value for the site file.
+
+    They are the nodes of the partition in `facts`, or else of Slurm's default partition, that have
+    the features in `constraint`. Return {} if they differ, if no image supports them, or if Slurm
+    reports no architecture; other batch systems are not asked.
+    """
+    if facts["scheduler"] != "slurm":
+        return {}
+    reporter = reporter or Silent()
+    partition = facts.get("partition") or _default(_output(PARTITIONS, reporter))
+    nodes = _output(["scontrol", "--oneliner", "show", "node"], reporter)
+    machines = slurm.architectures(nodes, partition, facts.get("constraint"))
+    known = of_machine(machines.pop()) if len(machines) == 1 else None
+    return {"architecture": known} if known is not None else {}
+
+
 def detect(reporter: Reporter | None = None) -> dict[str, Any]:
     """Return the values for the site file that the batch system of this cluster reports.
 
+    `architecture` returns that of the nodes, which depends on the partition that the user chooses.
     If a command does not answer in time, its values are left out, with a warning.
 
     Raises:
@@ -119,13 +154,12 @@ def detect(reporter: Reporter | None = None) -> dict[str, Any]:
 
 def _slurm(reporter: Reporter) -> dict[str, Any]:
     with reporter.bar("running sinfo", None):
-        done = scheduler.ask(["sinfo", "--noheader", "--format=%P"], SECONDS)
+        done = scheduler.ask(PARTITIONS, SECONDS)
     if done.returncode != 0:
         raise RunError(f"sinfo failed: {scheduler.words(done)}", code="scheduler-failed",
                        hint="check here that `sinfo` lists the partitions of the cluster")
-    partitions = _alone(done.stdout)
-    default = next((name for name in partitions if name.endswith("*")), "".join(partitions[:1]))
-    facts: dict[str, Any] = {"partition": default.rstrip("*")} if default else {}
+    default = _default(done.stdout)
+    facts: dict[str, Any] = {"partition": default} if default else {}
     user = str(os.environ.get("USER") or os.getuid())
     words = ["sacctmgr", "-nP", "show", "user", user, "format=DefaultAccount"]
     if accounts := _alone(_output(words, reporter)):
@@ -135,11 +169,17 @@ def _slurm(reporter: Reporter) -> dict[str, Any]:
     resources = _output(["sinfo", "--noheader", "--format=%G"], reporter)
     if gpus := re.search(r"\b(gpu(?::[A-Za-z][\w.-]*)?):\d", resources):
         facts["gres"] = gpus[1]
-    nodes = _output(["scontrol", "--oneliner", "show", "node"], reporter)
-    known = {of_machine(one) for one in slurm.architectures(nodes, facts.get("partition"))}
-    if len(known) == 1 and None not in known:
-        facts["architecture"] = known.pop()
     return facts
+
+
+def _default(listed: str) -> str | None:
+    """Return the partition that Slurm marks as the default one, or else the first one, if any.
+
+    `listed` is the output of the command `PARTITIONS`.
+    """
+    names = _alone(listed)
+    marked = next((name for name in names if name.endswith("*")), None)
+    return marked.rstrip("*") if marked else next(iter(names), None)
 
 
 def _alone(text: str) -> list[str]:

@@ -83,10 +83,9 @@ def check_recipe(request: Request) -> None:
         UsageError: the recipe cannot run, or no image is made for the processors of the nodes.
         BuildError: the image for nodes of another architecture is not on this machine.
     """
-    pipeline.check(request)
-    definition.require_architecture(request.image)
     if request.architecture is None:
         raise machines.unsupported(request.recipe.name, request.recipe.recipe)
+    pipeline.check(request)
     if request.pinned is None:  # before the data are prepared, which may take hours
         foreign_image(request, Silent(), thorough=False)
 

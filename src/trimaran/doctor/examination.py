@@ -10,6 +10,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from trimaran import paths
+from trimaran.architectures import native
 from trimaran.doctor import checks, facts, image_facts, machine, nodes
 from trimaran.doctor.facts import NodeFacts
 from trimaran.doctor.findings import Finding, Level, worst
@@ -17,6 +18,7 @@ from trimaran.doctor.situation import ImageFacts, Situation
 from trimaran.engines import apptainer
 from trimaran.errors import RunError
 from trimaran.images import definition
+from trimaran.images.definition import Image
 from trimaran.recipes import targets
 from trimaran.recipes.library import RecipeFile
 from trimaran.reporting import Reporter
@@ -79,20 +81,26 @@ def situation(site: Site, cluster: Cluster | None, recipe: RecipeFile | None) ->
 
     Raises:
         UsageError: the definition of the image, or one of its locks, has faults, or no image is
-            made for the architecture of the cluster's nodes.
+            made for the architecture of the cluster's nodes, or of this machine without a cluster.
     """
     image: ImageFacts | None = None
     target = None
     if recipe is not None:
-        defined = definition.load(recipe.recipe.image.name)
-        if cluster is not None and (wanted := machines.architecture(
-            recipe.recipe, cluster.architecture, here=False
-        )):
-            defined = definition.on(defined, wanted)
+        defined = _for_nodes(definition.load(recipe.recipe.image.name), cluster, recipe)
         image = image_facts.of_image(defined)
         image = replace(image, values={**image.values, **image_facts.horovod(defined)})
         target = targets.load(recipe.recipe.target)
     return Situation(NodeFacts("unknown"), site, None, cluster, recipe, target, image)
+
+
+def _for_nodes(image: Image, cluster: Cluster | None, recipe: RecipeFile) -> Image:
+    """Return `image` for the architecture of the cluster's nodes, or else of this machine."""
+    if cluster is None:
+        return definition.on(image, native())
+    nodes_have = machines.architecture(recipe.recipe, cluster.architecture, here=False)
+    # If no image supports the nodes, the finding `node-architecture` reports it; the other checks
+    # then examine an image that exists.
+    return definition.on(image, nodes_have or definition.chain(image)[0].architectures[0])
 
 
 def parameters(about: Situation) -> dict[str, str]:

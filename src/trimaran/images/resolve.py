@@ -33,7 +33,7 @@ from trimaran import paths, process
 from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, UsageError
 from trimaran.files import write_atomic
-from trimaran.images import definition, indexes, lock
+from trimaran.images import definition, indexes, lock, wheel_choice
 from trimaran.images.definition import Image
 from trimaran.images.lock import ARCHIVES, KEYRING, DebianPackage
 from trimaran.images.parts import PYTHONS, Source
@@ -60,7 +60,8 @@ def write_locks(image: Image, reporter: Reporter) -> None:
 
     Raises:
         UsageError: `image` is an app image that has all its packages from its framework image.
-        BuildError: The packages cannot be resolved, or a required program is missing.
+        BuildError: The packages cannot be resolved, a package has no wheel for an architecture of
+            the image, or a required program is missing. No lock is written.
     """
     if definition.wheels_lock(image) is None:
         raise UsageError(
@@ -74,6 +75,8 @@ def write_locks(image: Image, reporter: Reporter) -> None:
         debs |= _debian(definition.on(image, architecture), reporter)
     reporter.note(f"resolving wheels for Python {', '.join(PYTHONS)}")
     requirements = _resolve(image, reporter)
+    with reporter.bar("looking for a wheel of each package for each architecture", None):
+        wheel_choice.require_all(image, _entries(requirements))
     for name, text in debs.items():
         write_atomic(image.folder / name, text)
         reporter.note(f"{name}: {text.count(' pool/')} packages")
@@ -184,6 +187,11 @@ def _resolve(image: Image, reporter: Reporter) -> str:
     return header + _tidy(result.stdout, python.elsewhere, supported, _below(image))
 
 
+def _entries(text: str) -> list[lock.Locked]:
+    """Return the requirements in `text`, the output of uv or a lock that is made from it."""
+    return [lock.parse(Path("uv's output"), *each) for each in lock.blocks(text)]
+
+
 def _get(wheel: Source, folder: Path, sources: indexes.Sources, reporter: Reporter) -> None:
     """Download a wheel that is not on PyPI, and link it into `folder`, which uv reads."""
     name = lock.file_name(wheel)
@@ -205,8 +213,7 @@ def _tidy(
     needed for all of these combinations loses its marker.
     """
     kept = []
-    for number, block in lock.blocks(text):
-        locked = lock.parse(Path("uv's output"), number, block)
+    for (_, block), locked in zip(lock.blocks(text), _entries(text), strict=True):
         applies = [
             locked.applies_to(python, architecture)
             for python, architecture in itertools.product(PYTHONS, supported)

@@ -25,21 +25,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from trimaran import architectures, locks, paths, process
-from trimaran.architectures import MACHINES, Architecture
+from trimaran.architectures import Architecture
 from trimaran.errors import BuildError, Interrupted
 from trimaran.files import check_space, link_or_copy, make_folder, set_aside, write_atomic
-from trimaran.images import definition, indexes, lock
+from trimaran.images import definition, indexes, lock, wheel_choice
 from trimaran.images.definition import Image, package_folder
 from trimaran.images.parts import Python
+from trimaran.images.wheel_choice import PARALLEL
 from trimaran.net import download
 from trimaran.reporting import Advance, Reporter, Silent
 
-PARALLEL = 4
 EPOCH = "1577836800"
 """Time stamp in the wheels of this repository (2020-01-01), so that equal sources give equal
 files; SOURCE_DATE_EPOCH in the environment replaces it."""
@@ -214,11 +213,6 @@ def _sources(image: Image) -> list[Item]:
     ]
 
 
-# Debian 12 has glibc 2.36, which runs wheels for this version and for older ones.
-_GLIBC_MINOR = 36
-_OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-
-
 @with_config(ConfigDict(extra="forbid", strict=True))
 @dataclass(frozen=True)
 class Item:
@@ -266,7 +260,7 @@ def locked(image: Image, python: Python, offline: bool, reporter: Reporter) -> l
             hint=f"run `trimaran fetch {image.name}"
             f"{architectures.option(image.architecture)}` with a network",
         )
-    items = _select(wanted, python, image.architecture, reporter)
+    items = _select(image, wanted, python, reporter)
     make_folder(known.parent, reporter)
     write_atomic(known, json.dumps([asdict(item) for item in items], indent=1) + "\n")
     return items
@@ -312,19 +306,19 @@ def _choice(file: Path, python: Python, architecture: Architecture) -> Path:
 
 
 def _select(
-    wanted: list[lock.Locked], python: Python, architecture: Architecture, reporter: Reporter
+    image: Image, wanted: list[lock.Locked], python: Python, reporter: Reporter
 ) -> list[Item]:
     """Return for each requirement the best wheel with a locked hash, in the order of `wanted`."""
     sources = indexes.configured()
-    tags = supported_tags(python.version, architecture)
-    elsewhere = {
-        wheel.sha256: indexes.File(lock.file_name(wheel), wheel.url, wheel.sha256, None)
-        for wheel in python.elsewhere
-    }
+    tags = wheel_choice.supported_tags(python.version, image.architecture)
+
     def choose(entry: lock.Locked) -> Item:
-        own = [file for hash_, file in elsewhere.items() if hash_ in entry.hashes]
-        offered = own or sources.files(entry.name)
-        return best(entry, offered, tags, sources)
+        same = wheel_choice.best(entry, wheel_choice.offered(entry, python, sources), tags)
+        if not same:
+            raise _missing(image, entry, python, sources)
+        first = same[0]
+        urls = (*sources.local(first.filename), *dict.fromkeys(file.url for file in same))
+        return Item("wheels", first.filename, first.sha256, first.size, urls)
 
     with ThreadPoolExecutor(PARALLEL) as pool:
         items = list(pool.map(choose, wanted))
@@ -333,58 +327,15 @@ def _select(
     return items
 
 
-def best(
-    entry: lock.Locked, offered: Iterable[indexes.File], tags: dict[Tag, int],
-    sources: indexes.Sources,
-) -> Item:
-    """Return the most specific wheel among `offered` with a locked hash and a supported tag.
-
-    Args:
-        entry: the locked requirement.
-        offered: files of the package indexes.
-        tags: supported tag -> rank; the lowest rank is the most specific.
-        sources: indexes and folders, for addresses and messages.
-
-    Raises:
-        BuildError: No offered file is such a wheel.
-    """
-    ranked: list[tuple[int, indexes.File]] = []
-    for file in offered:
-        if file.sha256 not in entry.hashes:
-            continue
-        try:
-            name, _, _, wheel_tags = parse_wheel_filename(file.filename)
-        except InvalidWheelFilename:
-            continue  # a source archive; images install only wheels
-        ranks = [tags[tag] for tag in wheel_tags if tag in tags]
-        if ranks and name == canonicalize_name(entry.name):
-            ranked.append((min(ranks), file))
-    if not ranked:
-        silent = "".join(f"\n  {index}: {why}" for index, why in sources.silent.items())
-        wanted = min(tags, key=tags.__getitem__)
-        raise BuildError(
-            f"{entry.name}=={entry.version}: no package index offers a wheel for"
-            f" {wanted.interpreter} and {wanted.platform} whose hash is in the lock{silent}",
-            code="wheel-missing",
-            hint="if the lock lacks it: trimaran lock IMAGE; pip's configuration names the indexes:"
-            f" {', '.join(sources.indexes)}",
-        )
-    rank = min(rank for rank, _ in ranked)
-    same = [file for other, file in ranked if other == rank]
-    urls = (*sources.local(same[0].filename), *dict.fromkeys(file.url for file in same))
-    return Item("wheels", same[0].filename, same[0].sha256, same[0].size, urls)
-
-
-def supported_tags(python: str, architecture: Architecture) -> dict[Tag, int]:
-    """Return the rank of each supported wheel tag for CPython `python` ("3.11"); 0 is the best."""
-    machine = MACHINES[architecture]
-    version = [int(part) for part in python.split(".")]
-    platforms = []
-    for minor in range(_GLIBC_MINOR, 4, -1):
-        platforms.append(f"manylinux_2_{minor}_{machine}")
-        if minor in _OLD_NAMES:
-            platforms.append(f"{_OLD_NAMES[minor]}_{machine}")
-    platforms.append(f"linux_{machine}")
-    tags = [*cpython_tags(version, platforms=platforms),
-            *compatible_tags(version, platforms=platforms)]
-    return {tag: rank for rank, tag in reversed(list(enumerate(tags)))}
+def _missing(
+    image: Image, entry: lock.Locked, python: Python, sources: indexes.Sources
+) -> BuildError:
+    """Return the error for a requirement of which no index offers a usable wheel."""
+    return BuildError(
+        f"{definition.wheels_lock(image)}: {entry.name}=={entry.version}: no package index offers a"
+        f" wheel for {image.architecture} and Python {python.version} whose hash is in the"
+        f" lock{wheel_choice.silent(sources)}",
+        code="wheel-missing",
+        hint=f"pip's configuration names the indexes: {', '.join(sources.indexes)}; if the package"
+        f" has no such wheel, {wheel_choice.REMEDY}, then run `trimaran lock {image.name}`",
+    )

@@ -22,6 +22,9 @@ from trimaran.recipes.recipe import Recipe
 
 Row = dict[str, Any]
 
+IN_FRAMEWORKS = {"architectures", "lacks"}
+"""Keys of an image definition that an app image has from its framework image."""
+
 
 def names(kind: str) -> list[str]:
     """Return the names of `kind` (apps, images, targets, recipes, data), sorted."""
@@ -61,9 +64,12 @@ def details(kind: str, name: str) -> Row:
     if kind == "recipes":
         recipe = library.load(name).recipe if "@" in name else library.definition(name)
         return recipe.model_dump(mode="json", by_alias=True)
+    if kind == "images":
+        image = definition.load(name)
+        below = definition.chain(image)[0].model_dump(mode="json", include=IN_FRAMEWORKS)
+        return image.model_dump(mode="json", by_alias=True) | below
     load: dict[str, Callable[[str], strict.Model]] = {
-        "apps": lambda app: cards.load(app).card, "images": definition.load,
-        "targets": targets.load, "data": contracts.load,
+        "apps": lambda app: cards.load(app).card, "targets": targets.load, "data": contracts.load,
     }
     return load[kind](name).model_dump(mode="json", by_alias=True)
 
@@ -133,7 +139,8 @@ def _image_row(row: Row) -> Row:
         for one in usable
     ]
     return {
-        "name": row["name"], "state": "\n".join(states) or "not here",
+        "name": row["name"], "for": ", ".join(row["architectures"]),
+        "state": "\n".join(states) or "not here",
         "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
         "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
     }

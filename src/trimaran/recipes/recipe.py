@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Annotated, Literal
 
-from pydantic import Field, StrictInt, StrictStr, ValidationError, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from shards.kinds import FormatName
 from trimaran import strict
@@ -35,6 +44,23 @@ SYNTHETIC = "synthetic"
 """The option with which an app generates its samples and reads no data (app contract)."""
 
 
+Digests = Annotated[dict[Architecture, Digest], Field(min_length=1)]
+"""The digest of an image for each architecture."""
+
+_FORMS: dict[bool, TypeAdapter[str] | TypeAdapter[dict[Architecture, str]]] = {
+    False: TypeAdapter(Digest, config=ConfigDict(defer_build=True)),
+    True: TypeAdapter(Digests, config=ConfigDict(defer_build=True)),
+}
+
+
+def _of_one_form(value: object) -> object:
+    """Validate a digest, or a dictionary of digests, so that an error is about this form only.
+
+    A union would report the faults of the other form, too.
+    """
+    return value if value is None else _FORMS[isinstance(value, dict)].validate_python(value)
+
+
 class ImageChoice(strict.Model):
     """The app image of a recipe.
 
@@ -42,7 +68,7 @@ class ImageChoice(strict.Model):
     """
 
     name: Name
-    digest: Digest | Annotated[dict[Architecture, Digest], Field(min_length=1)] | None = Field(
+    digest: Annotated[Digest | Digests | None, BeforeValidator(_of_one_form)] = Field(
         default=None, description="one digest, or the digest of the image for each architecture;"
         " null: the image is built on the machine"
     )

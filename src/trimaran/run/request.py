@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from trimaran.architectures import Architecture
+from trimaran.architectures import Architecture, native
 from trimaran.engines import Engine
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -60,7 +60,7 @@ class Request:
             UsageError: no image is made for the architecture; the message gives the reason.
         """
         image = definition.load(self.recipe.recipe.image.name)
-        return image if self.architecture is None else definition.on(image, self.architecture)
+        return definition.on(image, self.architecture or native())
 
     @cached_property
     def pinned(self) -> str | None:
