@@ -18,10 +18,12 @@ from trimaran.engines import store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.errors import BuildError, RunError, UsageError
 from trimaran.images import content_hash, definition
+from trimaran.provenance import digests
+from trimaran.provenance.digests import Publication
 from trimaran.recipes import library
 from trimaran.reporting import Silent
 from trimaran.run import pipeline
-from trimaran.run.image import prepare_image
+from trimaran.run.image import check_pin, prepare_image
 from trimaran.run.request import Request
 from trimaran.site_file import Cluster
 
@@ -138,6 +140,26 @@ def test_a_pinned_image_of_another_architecture_is_refused(request_: Request) ->
         prepare_image(other, Silent())
     with refused("architecture-mismatch", digest, kind=RunError):
         pipeline.plan(other)
+    with refused("architecture-mismatch", digest, kind=RunError):
+        submission.check_recipe(other)
+
+
+def test_a_digest_that_is_published_for_another_architecture_is_refused_before_anything_is_done(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, own = "sha256:" + "3" * 64, request_.image.architecture
+    published = [
+        Publication(
+            image="tiny", form="sif", architecture=one, reference="registry.example/x/tiny:1-sif",
+            digest=digest, manifest="sha256:" + "4" * 64, size=1, content="5" * 64)
+        for one in (own, "amd64")
+    ]
+    assert own != "amd64"
+    monkeypatch.setattr(digests, "known", lambda: published[:1])
+    check_pin(pinning(request_, digest))
+    monkeypatch.setattr(digests, "known", lambda: published[1:])
+    with refused("architecture-mismatch", digest, "amd64", own, kind=RunError):
+        check_pin(pinning(request_, digest))
 
 
 def test_a_node_of_another_architecture_starts_no_rank(place: Place) -> None:

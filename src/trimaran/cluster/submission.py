@@ -13,12 +13,11 @@ from trimaran.cluster.jobs import Submitted
 from trimaran.cluster.script import FUNCTIONS, SCHEDULERS, SCRIPT, Job
 from trimaran.errors import UsageError
 from trimaran.files import sha256, touch_plain, write_atomic
-from trimaran.images import definition
 from trimaran.launch.specification import quote
 from trimaran.report import scaling
 from trimaran.reporting import Reporter, Silent
 from trimaran.run import inputs, job_chain, machines, pipeline, run_directory
-from trimaran.run.image import foreign_image
+from trimaran.run.image import check_pin, foreign_image
 from trimaran.run.record import DataRecord, ImageRecord, JobRecord
 from trimaran.run.request import Request
 from trimaran.site_file import Cluster, Site
@@ -82,10 +81,12 @@ def check_recipe(request: Request) -> None:
     Raises:
         UsageError: the recipe cannot run, or no image is made for the processors of the nodes.
         BuildError: the image for nodes of another architecture is not on this machine.
+        RunError: the digest that the recipe pins is that of an image for another architecture.
     """
     if request.architecture is None:
         raise machines.unsupported(request.recipe.name, request.recipe.recipe)
     pipeline.check(request)
+    check_pin(request)
     if request.pinned is None:  # before the data are prepared, which may take hours
         foreign_image(request, Silent(), thorough=False)
 

@@ -144,8 +144,8 @@ def counterpart(image: str, digest: str, form: Form) -> str:
     """Return the digest in the format `form` of a published image; `digest` is in any format.
 
     The two formats of one image have different digests. The counterpart is in the same registry.
-    The result is `digest` itself if it is the digest in this format, or if no counterpart is
-    recorded.
+    The digest of a recorded manifest gives that of its image. The result is `digest` itself if it
+    is the digest in this format, or if no counterpart is recorded.
     """
     published = [one for one in known() if one.image == image]
     same = [one for one in published if digest in (one.digest, one.manifest)]
@@ -154,7 +154,7 @@ def counterpart(image: str, digest: str, form: Form) -> str:
             if (other.form, other.architecture, other.content, other.place) == (
                 form, one.architecture, one.content, one.place
             ):
-                return digest if one.form == form else other.digest
+                return one.digest if one.form == form else other.digest
     return digest
 
 

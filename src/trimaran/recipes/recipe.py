@@ -69,8 +69,8 @@ class ImageChoice(strict.Model):
 
     name: Name
     digest: Annotated[Digest | Digests | None, BeforeValidator(_of_one_form)] = Field(
-        default=None, description="one digest, or the digest of the image for each architecture;"
-        " null: the image is built on the machine"
+        default=None, description="one digest, or the digest of the image for each architecture"
+        " (not of a manifest or an index); null: the image is built on the machine"
     )
     signed_by: list[Fingerprint] = Field(
         default_factory=list, description="PGP fingerprints; one of these keys must have signed it"
@@ -79,15 +79,15 @@ class ImageChoice(strict.Model):
     def digest_for(self, architecture: Architecture) -> Digest | None:
         """Return the digest of the image for an architecture, or None if the recipe has none.
 
-        A recipe can have a single digest for all architectures. It is returned for each of them;
-        `trimaran pull` then compares the architecture of the image with that of the machine.
+        A recipe can have a single digest without an architecture. It is returned for each of them;
+        the architecture of the image is then compared with that of the machine.
         """
         pinned = self.digest
         return pinned.get(architecture) if isinstance(pinned, dict) else pinned
 
     @property
     def digests(self) -> list[Digest]:
-        """The pinned digests of the image: one for each architecture, or one for all, or none."""
+        """The pinned digests of the image: one for each architecture, or a single one, or none."""
         if isinstance(self.digest, dict):
             return list(self.digest.values())
         return [self.digest] if self.digest else []

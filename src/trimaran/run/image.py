@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trimaran.architectures import native
+from trimaran.architectures import Architecture, native
 from trimaran.engines import BuiltImage, store
 from trimaran.errors import BuildError, RunError
+from trimaran.images.definition import Image
 from trimaran.reporting import Reporter
 from trimaran.run import horovod
 from trimaran.run.record import SignatureRecord
@@ -35,7 +36,8 @@ def prepare_image(request: Request, reporter: Reporter) -> BuiltImage:
             f"the recipe pins {image.name} to {request.pinned}, the image here is {built.digest}",
             code="digest-mismatch",
             hint="pull the published image (trimaran pull --registry …), or run a recipe whose"
-            " image.digest is null",
+            " image.digest is null; image.digest is the digest of the image itself, not that of its"
+            " manifest or of an index",
         )
     reporter.note(f"  {built.reference} {built.digest or ''}".rstrip())
     if not request.engine.container:
@@ -104,6 +106,30 @@ def foreign_image(
     )
 
 
+def check_pin(request: Request) -> None:
+    """Check, before data are prepared, that the pinned digest is for the run's architecture.
+
+    The architecture of a digest is known if the image is on this machine, or is recorded as
+    published.
+
+    Raises:
+        RunError: the image is for another architecture.
+    """
+    form = request.engine.form
+    if not request.recipe.recipe.image.digests or form is None or request.pinned is None:
+        return
+    image = request.image
+    here = request.engine.find(image, request.pinned, thorough=False)
+    if here is not None:
+        check_architecture(request, here)
+        return
+    from trimaran.provenance import digests  # only for recipes with a digest
+
+    published = digests.with_digest(image.name, form, request.pinned)
+    if published is not None:
+        _require(image, request.pinned, published.architecture)
+
+
 def check_architecture(request: Request, built: BuiltImage) -> None:
     """Check that an image, which the recipe may pin by its digest, is for the run's architecture.
 
@@ -111,12 +137,18 @@ def check_architecture(request: Request, built: BuiltImage) -> None:
         RunError: the image is for another architecture.
     """
     found = store.architecture_of(built)
-    if found is not None and found != (wanted := request.image.architecture):
+    if found is not None:
+        _require(request.image, str(built.digest), found)
+
+
+def _require(image: Image, digest: str, found: Architecture) -> None:
+    """Raise RunError unless `found`, the architecture of the image `digest`, is that of `image`."""
+    if found != image.architecture:
         raise RunError(
-            f"the image {built.digest} of {built.name} is for {found}, and the machine of the run"
-            f" is {wanted}", code="architecture-mismatch",
+            f"the image {digest} of {image.name} is for {found}, and the machine of the run is"
+            f" {image.architecture}", code="architecture-mismatch",
             hint="take a recipe whose image.digest is null or the digest of the image for"
-            f" {wanted}",
+            f" {image.architecture}",
         )
 
 

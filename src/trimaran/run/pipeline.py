@@ -19,6 +19,7 @@ from trimaran.run.image import (
     accepted_keys,
     check_architecture,
     check_horovod,
+    check_pin,
     check_signature,
     prepare_image,
 )
@@ -108,6 +109,7 @@ def execute(request: Request, reporter: Reporter, seconds: float | None = None) 
         Interrupted: the user stopped the run; `run.json` records it.
     """
     check(request)
+    check_pin(request)
     with run_directory.claim(request.recipe, request.out) as claimed:
         ready = prepare(request, STEPS, reporter)
         with reporter.step(3, STEPS, f"training: {request.recipe.name}"):
