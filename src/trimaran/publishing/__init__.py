@@ -19,7 +19,7 @@ from trimaran.images import definition, emulation
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, registry, sbom, signing, size_limit
 from trimaran.provenance.digests import Publication
-from trimaran.provenance.registry import forms
+from trimaran.provenance.registry import forms, pushing
 from trimaran.provenance.registry.api import Client
 from trimaran.publishing import smoke
 from trimaran.reporting import Reporter
@@ -90,7 +90,7 @@ def publish(
             size_limit.require(engine, model, built)
         _train(model, engines[0], ready[0], order.site, reporter)
         for engine, built in zip(engines, ready, strict=True):
-            one = registry.upload(forms.of(engine), client, model, built, reporter)
+            one = pushing.upload(forms.of(engine), client, model, built, reporter)
             digests.record(one, digests.project_path())
             published.append(one)
     return published
@@ -108,7 +108,7 @@ def name(
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for form in order.forms:
-        named = registry.publish_index(form, client, image, reporter, architectures)
+        named = pushing.publish_index(form, client, image, reporter, architectures)
         release = forms.names(form, image).release
         if named:
             reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
