@@ -130,6 +130,23 @@ def test_the_matrices_are_those_of_the_plan() -> None:
     assert "scripts/release_plan.py" in WORKFLOWS["images.yml"]
 
 
+def test_one_image_that_fails_stops_only_the_images_that_are_built_on_it() -> None:
+    jobs = yaml.safe_load(WORKFLOWS["images.yml"])["jobs"]
+    for name in ("apps", "names"):
+        # Without a status function, GitHub adds `success()`: of all jobs of each matrix.
+        assert "!cancelled() && needs.plan.result == 'success'" in jobs[name]["if"]
+    steps = yaml.safe_load(WORKFLOWS["image.yml"])["jobs"]["image"]["steps"]
+    [handed_on] = [
+        step["with"] for step in steps if "upload-artifact@" in step.get("uses", "")
+        and step["with"]["name"].startswith("digests-")]
+    [taken] = [step for step in steps if "download-artifact@" in step.get("uses", "")]
+    assert handed_on["name"] == "digests-${{ inputs.image }}-${{ inputs.architecture }}"
+    assert taken["with"]["name"] == "digests-${{ inputs.framework }}-${{ inputs.architecture }}"
+    assert taken["if"] == "inputs.framework != ''"
+    names = [step.get("name") for step in steps]
+    assert names.index(taken["name"]) < names.index("Test, train, sign and push")
+
+
 def test_images_yml_gives_what_image_yml_takes() -> None:
     called = yaml.safe_load(WORKFLOWS["image.yml"])
     takes = called[True]["workflow_call"]  # YAML 1.1 reads the key `on` so

@@ -113,7 +113,8 @@ CODES = {
     "image-unpublished": "The registry has no image under the digest or tag.",
     "tag-taken": "A tag that is made from the content of an image names another image already.",
     "architecture-unpublished": "The registry has the image, but not for this architecture.",
-    "smoke-failed": "The training of an image failed, so the image was not published.",
+    "smoke-failed": "The training of an image did not pass, so the image was not published.",
+    "origin-unknown": "An image was not built here from its definition, and no record lists it.",
     "image-other-engine": "The registry has the image in a format of another engine.",
     "audit-failed": "The vulnerability service gave no answer about the packages.",
     # recipes

@@ -145,6 +145,19 @@ def test_what_is_in_the_registry_is_tested_and_not_built(
     assert project.published[0]["digest"] == one["digest"]
 
 
+def test_what_is_in_the_registry_without_a_record_or_signature_is_not_published(
+    project: Project, tmp_path: Path
+) -> None:
+    assert project.publish("--name", "no").returncode == 0
+    (project.root / "containers/digests.yaml").unlink()
+    project.env["TRIMARAN_CACHE"] = str(tmp_path / "other")
+    again = project.publish()
+    assert again.returncode == 3
+    assert "[origin-unknown]" in again.stderr
+    assert "pulling" not in again.stderr
+    assert not (project.root / "containers/digests.yaml").exists()
+
+
 def test_other_bytes_never_take_a_tag_that_is_made_from_the_content(project: Project) -> None:
     assert project.publish().returncode == 0
     [one] = project.published

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cached_property
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +13,11 @@ from hypothesis import given
 
 import hostile
 import rawserver
+from harbours import BASIC, LAYER, Harbour, digest_of, index, manifest, serving
 from refusals import refused
+from trimaran import paths
 from trimaran.architectures import Architecture
-from trimaran.engines import store
+from trimaran.engines import BuiltImage, podman, store
 from trimaran.engines.apptainer import Apptainer
 from trimaran.engines.host import Host
 from trimaran.engines.podman import Podman
@@ -42,93 +39,9 @@ pytestmark = [
     pytest.mark.usefixtures("collected_sockets"),
 ]
 
-BASIC = base64.b64encode(b"sailor:secret").decode()
-LAYER = "sha256:" + "1" * 64
+SIF_FOR_ARM64 = bytes(32) + b"SIF_MAGIC\0" + b"01\0" + b"04\0" + bytes(80)
 PODMAN = forms.Oci(object.__new__(Podman))  # as much of it as is asked without the program
 TINY = definition.read(Path(__file__).parents[1] / "images" / "tiny" / "image.yaml")
-
-
-def manifest(layer_type: str = forms.SIF_LAYER, config: str = "application/x") -> bytes:
-    blob = {"digest": LAYER, "size": 5_000_000}
-    return json.dumps({
-        "config": {"mediaType": config, **blob, "size": 2},
-        "layers": [{"mediaType": layer_type, **blob}],
-    }).encode()
-
-
-class Harbour(ThreadingHTTPServer):
-    """A small registry server; `reply` maps a path to an answer."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.reply: dict[str, tuple[int, dict[str, str], bytes]] = {}
-        self.tokens: list[str] = []
-        self.scheme = ""
-        self.asked: list[tuple[str, str | None]] = []
-        self.put: list[tuple[str, bytes]] = []
-
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self.server_port}"
-
-    @cached_property
-    def client(self) -> Client:
-        return Client(Repository(self.host, "fleet/tiny"))
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing about clients that try TLS."""
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Harbour
-
-    def log_message(self, *args: object) -> None:
-        """Print no log lines."""
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.put.append((self.path, body))
-        self.server.reply[self.path] = (200, {}, body)
-        self._send(201, {}, b"")
-
-    def _answer(self) -> None:
-        server, given = self.server, self.headers.get("Authorization")
-        server.asked.append((self.path, given))
-        if self.path.startswith("/token"):
-            server.tokens.append(f"token{len(server.tokens)}")
-            return self._send(200, {}, json.dumps({"token": server.tokens[-1]}).encode())
-        wanted = {"basic": f"Basic {BASIC}", "bearer": f"Bearer {(server.tokens or [''])[-1]}"}
-        if server.scheme and given != wanted[server.scheme.split()[0].lower()]:
-            return self._send(401, {"WWW-Authenticate": server.scheme}, b"")
-        return self._send(*server.reply.get(self.path, (404, {}, b"{}")))
-
-    def _send(self, status: int, headers: dict[str, str], body: bytes) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-
-@contextmanager
-def serving() -> Iterator[Harbour]:
-    with Harbour() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture
@@ -464,19 +377,6 @@ def test_every_image_has_tags_that_registries_take(name: str) -> None:
     assert len(tags) == 6
 
 
-def index(**members: bytes) -> bytes:
-    """Return an index of manifests, by architecture."""
-    return json.dumps({"manifests": [
-        {"mediaType": "m", "digest": digest_of(content), "size": len(content),
-         "platform": {"os": "linux", "architecture": architecture}}
-        for architecture, content in members.items()
-    ]}).encode()
-
-
-def digest_of(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()}"
-
-
 def test_the_image_for_the_architecture_is_chosen_from_an_index(harbour: Harbour) -> None:
     here, there = manifest("here"), manifest("there")
     root = "/v2/fleet/tiny/manifests"
@@ -496,23 +396,8 @@ def test_the_architectures_of_an_index(harbour: Harbour) -> None:
     harbour.reply[f"{root}/1"] = (200, {}, index(arm64=b"x", amd64=b"y"))
     harbour.reply[f"{root}/2"] = (200, {}, manifest("one"))
     assert harbour.client.architectures("1") == {"amd64", "arm64"}
-    assert harbour.client.architectures("2") == set(), "it is the manifest of an image"
+    assert harbour.client.architectures("2") is None, "it is the manifest of an image"
     assert harbour.client.architectures("3") == set(), "there is none"
-
-
-def test_the_version_keeps_the_architectures_that_are_not_published_yet(
-    harbour: Harbour, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    image = definition.load("torch-cpu")
-    names = forms.names("sif", image)
-    own = forms.names("sif", definition.on(image, "amd64")).content
-    root = "/v2/fleet/tiny/manifests"
-    harbour.reply[f"{root}/{own}"] = (200, {}, manifest("new"))
-    harbour.reply[f"{root}/{names.release}"] = (200, {}, index(arm64=b"x", amd64=b"y"))
-    monkeypatch.setattr(Client, "put_index", lambda *_: pytest.fail("the tag was moved"))
-    told = Silent()
-    assert registry.publish_index("sif", harbour.client, image, told) == {}
-    assert "arm64" in " ".join(told.warnings)
 
 
 def test_an_index_that_lacks_the_architecture_names_those_it_has(harbour: Harbour) -> None:
@@ -571,6 +456,46 @@ def test_an_index_states_the_type_of_each_manifest(harbour: Harbour) -> None:
         harbour.client.put_index([f"as-{kind and 'docker'}"], {"amd64": one})
         [entry] = json.loads(harbour.put[-1][1])["manifests"]
         assert entry["mediaType"] == expected
+
+
+def kept(digest: str, architecture: Architecture) -> None:
+    """Record an image of Podman, whose storage keeps the content."""
+    store.save(store.Record(
+        name=TINY.name, engine="podman", reference="localhost/tiny:1", digest=digest,
+        inputs="0" * 64, size=5, content="0" * 64, built="2026", base_name="", base_digest="",
+        architecture=architecture,
+    ))
+
+
+def test_an_image_in_the_cache_of_another_architecture_is_refused(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(podman, "_stored", lambda reference: LAYER)
+    kept(LAYER, "amd64")
+
+    def pull(architecture: Architecture) -> BuiltImage:
+        return registry.pull(
+            definition.on(TINY, architecture), PODMAN.engine, registry="a.example/b",
+            digest=LAYER, insecure=False, reporter=Silent())
+
+    assert pull("amd64").digest == LAYER
+    with refused("architecture-mismatch", LAYER, "amd64", "arm64", kind=BuildError):
+        pull("arm64")
+
+
+@pytest.mark.parametrize(("content", "code"), [
+    (b"not a SIF", "image-invalid"), (SIF_FOR_ARM64, "architecture-mismatch"),
+])
+def test_a_download_that_is_no_image_for_this_architecture_does_not_stay_in_the_cache(
+    harbour: Harbour, content: bytes, code: str
+) -> None:
+    digest = digest_of(content)
+    harbour.reply[f"/v2/fleet/tiny/blobs/{digest}"] = (200, {}, content)
+    offer = forms.Offer(digest, None, len(content))
+    sif = forms.Sif(Apptainer("/opt/apptainer/bin/apptainer"))
+    with refused(code, kind=BuildError):
+        sif.pull(definition.on(TINY, "amd64"), harbour.client, offer, Silent())
+    assert list(paths.cache("images").iterdir()) == []
 
 
 def test_a_listing_says_what_is_here_without_reading_what_is_untouched(

@@ -99,21 +99,6 @@ def test_no_recipe_is_changed_if_one_cannot_be(project: Path) -> None:
     assert first.read_text() == before
 
 
-def test_only_an_image_of_the_same_repository_and_manifest_gets_the_tag_of_the_version(
-    project: Path,
-) -> None:
-    record("amd64")
-    name = definition.load(tinyapp.APP_IMAGE).name
-
-    def found(place: str, digit: str) -> Publication | None:
-        client: Any = type("Client", (), {"repository": f"{place}/{name}"})()
-        return publishing._recorded(client, "sif", "sha256:" + digit * 64)
-
-    assert found(PLACE, "b") is not None
-    assert found(PLACE, "c") is None
-    assert found("localhost:5000/me", "b") is None
-
-
 def test_an_older_definition_and_other_nodes_are_left_alone(project: Path) -> None:
     before = recipe_path(project).read_text()
     record("amd64", content="0" * 64)
@@ -264,37 +249,6 @@ def test_the_training_is_a_smoke_recipe_with_two_ranks() -> None:
     assert found is not None
     assert found.name == "resnet-imagenet/cpu-2core-2ranks-smoke"
     assert smoke.recipe_of(definition.load("torch-cpu")) is None
-
-
-@pytest.mark.parametrize("outcome", ["PASS", "NO REFERENCE", "FAIL"])
-def test_a_training_that_fails_stops_the_publication(
-    project: Path, monkeypatch: pytest.MonkeyPatch, outcome: str
-) -> None:
-    asked: list[Request] = []
-
-    class Judged:
-        verdict = type("Verdict", (), {"outcome": outcome})
-
-    def execute(request: Request, reporter: Silent) -> Path:
-        asked.append(request)
-        return Path("runs/one")
-
-    monkeypatch.setattr(pipeline, "execute", execute)
-    monkeypatch.setattr(smoke.run_verdict, "judge", lambda _: Judged)
-    image = definition.on(definition.load(tinyapp.APP_IMAGE), "arm64")
-    built = pipeline.BuiltImage(image.name, "apptainer", "x.sif", DIGESTS["arm64"], "0" * 64, 1)
-
-    def train() -> str:
-        return smoke.train(image, APPTAINER, built, Site(), Silent())
-
-    if outcome == "FAIL":
-        with refused("smoke-failed", "arm64", "runs/one", kind=BuildError):
-            train()
-    else:
-        assert outcome in train()
-    [request] = asked
-    assert request.image.architecture == "arm64"
-    assert request.pinned == built.digest, "the training is in this very image"
 
 
 def test_an_image_above_its_size_limit_is_not_published(

@@ -103,8 +103,8 @@ def publish(
         if name != "only":
             for one in publishing.publish(model, architectures, order, terminal()):
                 say(f"{one.reference}@{one.manifest}")
-    for model, architectures in plans if name != "no" else []:
-        publishing.name(model, architectures, order, terminal())
+    if name != "no":
+        publishing.name(plans, order, terminal())
     for model, _ in plans if pin else []:
         for path in pins.pin(model, str(order.registry)):
             say(path, err=True)

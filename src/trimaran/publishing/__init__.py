@@ -7,7 +7,8 @@ image that the registry has under the tag of its content is pulled and tested in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from trimaran.images import definition, emulation
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, registry, sbom, signing, size_limit
 from trimaran.provenance.digests import Publication
-from trimaran.provenance.registry import forms
+from trimaran.provenance.registry import forms, pushing
 from trimaran.provenance.registry.api import Client
-from trimaran.publishing import smoke
+from trimaran.provenance.registry.manifests import Manifest
+from trimaran.publishing import origin, smoke
 from trimaran.reporting import Reporter
 from trimaran.site_file import Site
 
@@ -69,19 +71,23 @@ def publish(
     """Build, test, sign and push the image for each architecture, and record it in the project.
 
     The images get only the tags of their content here. The function `name` adds the tag of the
-    version.
+    version. Only the image in the first format is trained in. The size limit, the signature and the
+    bill of materials are those of the SIF.
 
     Raises:
         UsageError: No registry is configured.
         RunError: A SIF that the registry has is not signed by the key of `order`.
-        BuildError: An architecture can be neither run nor emulated, an image or its self-test or
-            training fails, a SIF is larger than its limit, or the registry fails or has another
-            image under a tag.
+        BuildError: An architecture can be neither run nor emulated, the origin of an image is
+            unknown, an image or its self-test or training fails, a SIF is larger than its limit, or
+            the registry fails or has another image under a tag.
     """
     client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
     for architecture in architectures:
         emulation.require_for(definition.on(image, architecture))
     engines = [selection.select(ENGINES[form]) for form in order.forms]
+    if "sif" not in order.forms:
+        reporter.warn(f"{image.name}: an OCI image has no size limit, signature or bill of"
+                      " materials; --form sif publishes the SIF, too, which has them")
     published = []
     for architecture in architectures:
         model = definition.on(image, architecture)
@@ -90,38 +96,66 @@ def publish(
             size_limit.require(engine, model, built)
         _train(model, engines[0], ready[0], order.site, reporter)
         for engine, built in zip(engines, ready, strict=True):
-            one = registry.upload(forms.of(engine), client, model, built, reporter)
+            one = pushing.upload(forms.of(engine), client, model, built, reporter)
             digests.record(one, digests.project_path())
             published.append(one)
     return published
 
 
 def name(
-    image: Image, architectures: Sequence[Architecture], order: Order, reporter: Reporter
+    plans: Sequence[tuple[Image, Sequence[Architecture]]], order: Order, reporter: Reporter
 ) -> None:
-    """Point the tag of the version to the published images for all architectures.
+    """Point the tags of the versions to the published images for all architectures.
+
+    All images in all formats are checked before the first tag is moved.
+
+    Args:
+        plans: the images, each with the architectures that must be published.
+        order: registry and formats.
+        reporter: shows the tags.
 
     Raises:
         UsageError: No registry is configured.
-        BuildError: One of `architectures` is not published, an image is not in the project's file
+        BuildError: One of the architectures is not published, an image is not in the project's file
             of digests, or the registry fails.
     """
-    client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
-    for form in order.forms:
-        named = registry.publish_index(form, client, image, reporter, architectures)
+    steps: list[tuple[Image, Sequence[Architecture], Client, Form]] = []
+    for image, architectures in plans:
+        client = registry.connect(image, order.registry, "publish in", insecure=order.insecure)
+        steps += [(image, architectures, client, form) for form in order.forms]
+    for image, architectures, client, form in steps:
+        accept = functools.partial(_publications, client, form)
+        pushing.plan_index(form, client, image, architectures, accept)
+    for image, architectures, client, form in steps:
+        accept = functools.partial(_publications, client, form)
+        named = pushing.publish_index(form, client, image, reporter, architectures, accept)
         release = forms.names(form, image).release
         if named:
             reporter.note(f"  {client.repository}:{release} has images for {', '.join(named)}")
-        for architecture, manifest in named.items():
-            known = _recorded(client, form, manifest.digest)
-            if known is None:
-                raise BuildError(
-                    f"{client.repository}@{manifest.digest} ({architecture}) is not in"
-                    f" {digests.project_path()}", code="image-unpublished",
-                    hint="add the file of the machine that has published it"
-                    " (scripts/release_digests.py), or publish it again here",
-                )
+        for known in accept(named):
             digests.record(known.model_copy(update={"release": release}), digests.project_path())
+
+
+def _publications(
+    client: Client, form: Form, members: Mapping[Architecture, Manifest]
+) -> list[Publication]:
+    """Return the entries of published images in the project's file of digests.
+
+    Raises:
+        BuildError: An image is not in the file.
+    """
+    found = []
+    for architecture, manifest in members.items():
+        known = _recorded(client, form, manifest.digest)
+        if known is None:
+            raise BuildError(
+                f"{client.repository}@{manifest.digest} ({architecture}) is not in"
+                f" {digests.project_path()}", code="image-unpublished",
+                hint="add the file of the machine that has published it"
+                " (scripts/release_digests.py), or publish it again here",
+            )
+        found.append(known)
+    return found
 
 
 def _recorded(client: Client, form: Form, manifest: str) -> Publication | None:
@@ -147,13 +181,17 @@ def _tested(
     remote = form.offer(client, forms.names(form.name, model).content, model.architecture)
     built = engine.find(model, remote.digest) if remote else engine.find(model)
     if remote is not None and built is None:
+        if form.name != "sif" or order.key is None:  # no signature can show who published it
+            place = f"{client.repository}@{remote.pin}"
+            origin.require_published(model, engine, remote.digest, place)
         built = registry.pull(
             model, engine, registry=order.registry, digest=remote.pin, insecure=order.insecure,
             reporter=reporter,
         )
-    if built is None:  # a build ends with the self-test
-        built = engine.build(model, base=None, offline=False, reporter=reporter)
+    if built is None:
+        built = _built(model, engine, reporter)
     else:
+        origin.require(model, engine, built, order.key)
         engine.test(model, built, reporter)
     if form.name == "sif":
         if remote is None and order.key is not None:
@@ -163,6 +201,14 @@ def _tested(
             signing.require(Path(built.reference), [[order.key.fingerprint]])
         _describe(model, engine, built, order.materials)
     return built
+
+
+def _built(model: Image, engine: Engine, reporter: Reporter) -> BuiltImage:
+    """Return the image after building it, which ends with the self-test."""
+    for below in definition.chain(model)[:-1]:
+        if (framework := engine.find(below)) is not None:
+            origin.require(below, engine, framework, key=None)
+    return engine.build(model, base=None, offline=False, reporter=reporter)
 
 
 def _train(

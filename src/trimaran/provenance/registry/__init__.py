@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
 
-from trimaran import architectures, engines
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Engine, require, store
 from trimaran.errors import BuildError, UsageError
-from trimaran.images import content_hash, definition
+from trimaran.images import content_hash
 from trimaran.images.definition import Image
 from trimaran.provenance import digests
 from trimaran.provenance.digests import Publication
-from trimaran.provenance.registry import forms
+from trimaran.provenance.registry import forms, pushing
 from trimaran.provenance.registry.api import Client, Repository
-from trimaran.provenance.registry.manifests import Manifest, index_digest
 from trimaran.reporting import Reporter
 from trimaran.site_file import REGISTRY, Site
 from trimaran.strict import DIGEST
@@ -56,7 +53,8 @@ def push(
 ) -> Publication:
     """Push the built image, name it, and record the digest that the registry returns.
 
-    The user's own record is written, not that of the project.
+    The user's own record is written, not that of the project: first without the tag of the version,
+    and again when that tag points to the image.
 
     Args:
         image: image definition, for one architecture.
@@ -72,15 +70,18 @@ def push(
     """
     form = forms.of(engine)
     client = connect(image, registry, "push to", insecure=insecure)
-    published = upload(form, client, image, require(engine, image), reporter)
-    if image.architecture in publish_index(form.name, client, image, reporter):
-        release = forms.names(form.name, image).release
-        published = published.model_copy(update={"release": release})
-    if own := digests.own_path():
-        digests.record(published, own)
-    else:
+    published = pushing.upload(form, client, image, require(engine, image), reporter)
+    own = digests.own_path()
+    if own is None:
         reporter.warn("the push is not recorded, because the user has no home folder; pull the"
                       f" image by --digest {published.digest}")
+    else:  # already here, because the image stays in the registry if the next step fails
+        digests.record(published, own)
+    if image.architecture in pushing.publish_index(form.name, client, image, reporter):
+        release = forms.names(form.name, image).release
+        published = published.model_copy(update={"release": release})
+        if own is not None:
+            digests.record(published, own)
     return published
 
 
@@ -96,106 +97,6 @@ def connect(image: Image, registry: str | None, what: str, *, insecure: bool) ->
     client = Client(_repository(registry, image), insecure=insecure)
     client.check()
     return client
-
-
-def upload(
-    form: forms.Form, client: Client, image: Image, built: BuiltImage, reporter: Reporter
-) -> Publication:
-    """Push an image under the tag of its content, unless it is there already; return its record.
-
-    Raises:
-        BuildError: The tag has another image, or the push fails.
-    """
-    tag = forms.names(form.name, image).content
-    remote = form.offer(client, tag, image.architecture)
-    if remote is None:
-        reporter.note(f"  pushing {image.name} ({image.architecture}, {built.size / 1e6:,.0f} MB)"
-                      f" to {client.repository}")
-        form.push(built, client, tag, reporter)
-        remote = form.offer(client, tag, image.architecture)
-    if remote is None or remote.manifest is None or remote.digest != built.digest:
-        raise BuildError(
-            f"{client.repository}:{tag} is another image: expected {built.digest},"
-            f" found {remote.digest if remote else 'no image'}; this tag is made from the content"
-            " of the image and is never moved", code="tag-taken",
-            hint="another build from the same definition is published: get it with"
-            f" `trimaran pull {image.name} --engine {built.engine}"
-            f"{architectures.option(image.architecture)} --digest {remote.pin if remote else '…'}`",
-        )
-    return Publication(
-        image=image.name, form=form.name, architecture=image.architecture,
-        reference=f"{client.repository}:{tag}", digest=remote.digest,
-        manifest=remote.manifest.digest, size=remote.size, content=content_hash.content_of(image),
-    )
-
-
-def publish_index(
-    form: engines.Form, client: Client, image: Image, reporter: Reporter,
-    required: Collection[Architecture] = (),
-) -> dict[Architecture, Manifest]:
-    """Point the tag of the version to an index of the published images of this definition.
-
-    If the tag points to an image for an architecture for which this definition has no published
-    image yet, the tag is not moved, and a warning is shown.
-
-    If the images for all architectures of the definition are published, the index also has the tag
-    of their content, which is never moved.
-
-    Args:
-        form: format of the images.
-        client: client of the repository.
-        image: image definition.
-        reporter: shows warnings.
-        required: architectures that must be published.
-
-    Returns:
-        The images that the tag of the version points to now; empty if it was not moved.
-
-    Raises:
-        BuildError: An image of `required` is not published, or the tag of the content points to
-            another index.
-    """
-    members = _members(form, client, image, required)
-    names = forms.names(form, image)
-    tags = [names.release]
-    if len(members) == len(definition.chain(image)[0].architectures):
-        taken = client.digest_of(names.index)
-        if taken not in (None, index_digest(members)):
-            raise BuildError(
-                f"{client.repository}:{names.index} is another index: {taken}; this tag is made"
-                " from the content of the images and is never moved", code="tag-taken",
-                hint="remove the tag, if nobody uses it",
-            )
-        tags.insert(0, names.index)
-    elif lost := client.architectures(names.release) - set(members):
-        reporter.warn(
-            f"{client.repository}:{names.release} is not moved: it has an image for"
-            f" {', '.join(sorted(lost))}, which is not published for this definition yet"
-        )
-        return {}
-    before = client.digest_of(names.release)
-    digest = client.put_index(tags, members)
-    if before not in (None, digest):
-        reporter.warn(f"{client.repository}:{names.release} is moved from {before}")
-    return members
-
-
-def _members(
-    form: engines.Form, client: Client, image: Image, required: Collection[Architecture]
-) -> dict[Architecture, Manifest]:
-    """Return the published images of this definition, by architecture.
-
-    Raises:
-        BuildError: An image of `required` is not published.
-    """
-    members: dict[Architecture, Manifest] = {}
-    for architecture in definition.chain(image)[0].architectures:
-        tag = forms.names(form, definition.on(image, architecture)).content
-        if manifest := client.manifest(tag):
-            members[architecture] = manifest
-        elif architecture in required:
-            raise client.not_there(tag)
-    return members
 
 
 def pull(
@@ -221,7 +122,7 @@ def pull(
     Raises:
         UsageError: No registry is given or recorded, or `digest` is malformed.
         BuildError: The registry does not have the image, or has it for other architectures only, or
-            sends another image.
+            sends another image; or the image with this digest is for another architecture.
     """
     _check_digest(digest)
     form = forms.of(engine)
@@ -229,6 +130,7 @@ def pull(
     wanted = known.digest if known else digest
     local = engine.find(image, wanted) if wanted else None
     if local is not None:
+        _require_architecture(image, str(wanted), store.architecture_of(local))
         reporter.note(f"  {engine.name} has {image.name} already")
         return local
     place = registry or (known.place if known else None)
@@ -257,14 +159,19 @@ def _recorded(image: Image, form: forms.Form, digest: str | None) -> Publication
             release=forms.names(form.name, image).release,
         )
     known = digests.with_digest(image.name, form.name, digest)
-    if known is not None and known.architecture != image.architecture:
-        raise BuildError(
-            f"{image.name}: {digest} is the image for {known.architecture}, not for"
-            f" {image.architecture}", code="architecture-mismatch",
-            hint=f"choose --arch {known.architecture}, or the digest of the image for"
-            f" {image.architecture}",
-        )
+    if known is not None:
+        _require_architecture(image, digest, known.architecture)
     return known
+
+
+def _require_architecture(image: Image, digest: str, found: Architecture | None) -> None:
+    """Raise BuildError if the image with this digest is for another architecture than `image`."""
+    if found not in (None, image.architecture):
+        raise BuildError(
+            f"{image.name}: {digest} is the image for {found}, not for {image.architecture}",
+            code="architecture-mismatch",
+            hint=f"choose --arch {found}, or the digest of the image for {image.architecture}",
+        )
 
 
 def _check_digest(digest: str | None) -> None:

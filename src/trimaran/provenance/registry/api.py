@@ -45,6 +45,12 @@ Every SIF is larger, so a smaller blob is not a SIF.
 SHOWN_TAGS = 8
 """Maximum number of tags that an error message lists."""
 
+PART = "-part-"
+"""Part of the name of a tag under which an image is uploaded, before it gets its own tag."""
+
+UNKNOWN = "an unknown architecture"
+"""The architecture of an image for which neither a registry nor a record states it."""
+
 
 @dataclass(frozen=True)
 class Repository:
@@ -153,8 +159,10 @@ class Client:
         text = self._manifest_text(tag)
         return None if text is None else digest_of(text)
 
-    def architectures(self, tag: str) -> set[str]:
-        """Return the architectures in the index that has the tag; empty if it has no index.
+    def architectures(self, tag: str) -> set[str] | None:
+        """Return the architectures in the index that has the tag; empty if the tag is free.
+
+        Return None if the tag has a manifest of one image, which states no architecture.
 
         Raises:
             BuildError: The registry does not answer or refuses the request.
@@ -164,9 +172,9 @@ class Client:
             return set()
         try:
             members = Index.model_validate(parse_json(text)).manifests
-        except ValueError:  # a manifest of one image
-            return set()
-        return {one.platform.architecture for one in members if one.platform}
+        except ValueError:
+            return None
+        return {one.platform.architecture if one.platform else UNKNOWN for one in members}
 
     def put_index(self, tags: list[str], members: Mapping[Architecture, Manifest]) -> str:
         """Push an index of `members` (architecture -> manifest) under each of `tags`.
@@ -180,11 +188,36 @@ class Client:
         digest = digest_of(body)
         for tag in tags:
             if self.digest_of(tag) != digest:
-                self._refuse_errors(self._ask(
-                    "PUT", f"{self.repository.path}/manifests/{tag}",
-                    headers={"Content-Type": INDEXES[0]}, body=body,
-                ))
+                self._put(tag, INDEXES[0], body)
         return digest
+
+    def copy(self, manifest: Manifest, tag: str) -> None:
+        """Give the tag to a manifest that the repository has.
+
+        Raises:
+            BuildError: The registry does not answer, does not send the manifest, or refuses it.
+        """
+        body = self._manifest_text(manifest.digest) or b""
+        if (found := digest_of(body)) != manifest.digest:
+            raise BuildError(
+                f"{self.repository.host} sends a manifest with another digest:"
+                f" expected {manifest.digest}, found {found}", code="digest-mismatch",
+            )
+        self._put(tag, manifest.content.media_type or MANIFESTS[0], body)
+
+    def _put(self, tag: str, media_type: str, body: bytes) -> None:
+        self._refuse_errors(self._ask(
+            "PUT", f"{self.repository.path}/manifests/{tag}",
+            headers={"Content-Type": media_type}, body=body,
+        ))
+
+    def untag(self, tag: str) -> bool:
+        """Remove a tag, and not its manifest; return False if the registry refuses it."""
+        try:
+            answer = self._ask("DELETE", f"{self.repository.path}/manifests/{tag}")
+        except BuildError:
+            return False
+        return answer.status < 400
 
     def blob(self, digest: str) -> bytes:
         """Return the content of a small blob.
@@ -224,7 +257,7 @@ class Client:
 
     def not_there(self, reference: str) -> BuildError:
         """Return the error for a missing digest or tag; the message names the existing tags."""
-        tags = self.tags()
+        tags = [tag for tag in self.tags() if PART not in tag]
         has = ", ".join(tags[-SHOWN_TAGS:]) if tags else "no tags"
         more = f", and {len(tags) - SHOWN_TAGS} more" if len(tags) > SHOWN_TAGS else ""
         return BuildError(

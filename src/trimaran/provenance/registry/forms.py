@@ -171,7 +171,10 @@ class Sif(Form):
     def pull(
         self, image: Image, client: Client, offer: Offer, reporter: Reporter
     ) -> tuple[str, int]:
-        """Download the SIF; it gets its final name after its SHA-256 is verified."""
+        """Download the SIF; it gets its final name after its SHA-256 is verified.
+
+        It is removed again if it is not a SIF for the architecture of `image`.
+        """
         name = f"{image.name}-{offer.digest.removeprefix('sha256:')[:12]}.sif"
         destination = paths.cache("images", name)
         try:
@@ -189,11 +192,14 @@ class Sif(Form):
                 hint=f"{part} has {part.stat().st_size:,} of {offer.size:,} bytes;"
                 " repeat the command to resume the download",
             ) from error
-        found = apptainer.architecture_of(destination)
-        if found != image.architecture:
-            destination.unlink()
-            raise mismatch(client, offer.pin, found, image.architecture)
-        apptainer.make_executable(destination)
+        try:
+            found = apptainer.architecture_of(destination)
+            if found != image.architecture:
+                raise mismatch(client, offer.pin, found, image.architecture)
+            apptainer.make_executable(destination)
+        except (BuildError, OSError):
+            destination.unlink(missing_ok=True)  # it would stay in the cache without a record
+            raise
         return str(destination), offer.size
 
 
@@ -219,7 +225,7 @@ class Oci(Form):
                 code="image-other-engine", hint="--engine apptainer pulls a SIF",
             )
         content = manifest.content
-        found = _architecture(client.blob(content.config.digest))
+        found = stated_architecture(client, manifest)
         if found != architecture:
             raise mismatch(client, reference, found, architecture)
         size = sum(blob.size for blob in (content.config, *content.layers))
@@ -231,6 +237,16 @@ class Oci(Form):
         """Pull the image by the digest of its manifest."""
         source = f"{client.repository}@{offer.pin}"
         return self.engine.pull(source, image, offer.digest, reporter=reporter, **_access(client))
+
+
+def stated_architecture(client: Client, manifest: Manifest) -> str | None:
+    """Return the architecture in the configuration of an OCI image; None for a SIF.
+
+    Raises:
+        BuildError: The registry does not answer, or sends another configuration.
+    """
+    config = manifest.content.config
+    return _architecture(client.blob(config.digest)) if "image" in config.media_type else None
 
 
 class _Config(BaseModel):
