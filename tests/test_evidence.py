@@ -73,7 +73,7 @@ def fault(results: Path) -> str:
 @pytest.mark.parametrize(
     ("name", "break_it", "where", "reason"),
     [
-        (RUN, lambda c: c["run"]["image"].update(digest="sha256:12"), '"digest"', "pattern"),
+        (RUN, lambda c: c["run"]["image"].update(digest="sha256:12"), '"digest"', "hexadecimal"),
         (RUN, lambda c: c["run"]["image"].update(publishable=False), '"publishable"', "True"),
         (RUN, lambda c: c["run"].update(status="failed"), '"status"', "completed"),
         (RUN, lambda c: c["run"].update(surprise=1), '"surprise"', "unknown key"),
