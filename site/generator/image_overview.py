@@ -105,8 +105,8 @@ def evidence_cells(image: Image) -> tuple[str, str, str]:
 
 
 def start(seen: ImageEvidence) -> str:
-    """Return the warm start time of an image, or that it was emulated."""
-    return "emulated" if seen.start is None else f"{seen.start:.2f} s"
+    """Return the warm start time of an image, or "none" if it was emulated."""
+    return "none" if seen.start is None else f"{seen.start:.2f} s"
 
 
 def newest(image: Image) -> tuple[Path, ImageEvidence] | None:

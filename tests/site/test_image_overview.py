@@ -148,7 +148,7 @@ def test_each_architecture_has_a_row_with_its_own_evidence(checkout: Path) -> No
     amd64, arm64 = image_overview.on_each(ALL_BY_NAME["torch-cpu"])
     assert image_overview.evidence_cells(amd64)[1:] == ("0.31 s", "passed")
     size, start, _ = image_overview.evidence_cells(arm64)
-    assert (size.partition("]")[0], start) == ("[2 MB", "emulated")
+    assert (size.partition("]")[0], start) == ("[2 MB", "none")
 
 
 def test_what_is_generated_does_not_depend_on_the_processor(
