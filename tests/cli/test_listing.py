@@ -7,8 +7,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+import sifs
 from trimaran import cli
+from trimaran.engines import store
+from trimaran.images import definition
 from trimaran.inventory import catalog
+from trimaran.inventory.catalog import LocalImage
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
@@ -46,13 +50,30 @@ def test_json_has_more_than_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_of_images_names_the_architectures(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = listed(monkeypatch, "images").splitlines()
-    for name, architectures in (
-        ("torch-cpu", "amd64, arm64"), ("resnet-imagenet-torch-cpu", "amd64, arm64"),
-        ("torch-cuda12", "amd64"), ("resnet-imagenet-torch-cuda12", "amd64"),
-    ):
-        [line] = [line for line in lines if f"│ {name} " in line]
-        assert line.split("│")[2].strip() == architectures
+    found: dict[str, list[str]] = {}
+    for line in listed(monkeypatch, "images").splitlines():
+        if line.startswith("│"):
+            name, architecture = (cell.strip() for cell in line.split("│")[1:3])
+            found.setdefault(name or list(found)[-1], []).append(architecture)
+    assert found["torch-cpu"] == found["resnet-imagenet-torch-cpu"] == ["amd64", "arm64"]
+    assert found["torch-cuda12"] == found["resnet-imagenet-torch-cuda12"] == ["amd64"]
+
+
+def test_the_table_of_images_on_this_machine_has_whole_digests_on_eighty_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = max(definition.names(), key=len)
+    record = store.Record(
+        name=name, engine="apptainer", reference="/image.sif", digest=sifs.DIGEST,
+        content="c" * 64, inputs="a" * 64, built="2026-01-01T00:00:00Z", base_name="debian",
+        base_digest="sha256:1", size=5_432_000_000, architecture="arm64",
+    )
+    here = [LocalImage(record, "pulled", current=True)] * 2
+    monkeypatch.setattr(catalog, "local_images", lambda models: {
+        model.name: here if model.name == name else [] for model in models})
+    shown = listed(monkeypatch, "images")
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 80
+    assert shown.count(f"│ {sifs.DIGEST.removeprefix('sha256:')[:12]} ") == len(here)
 
 
 def test_an_app_image_is_shown_with_the_architectures_of_its_framework_image() -> None:

@@ -138,7 +138,7 @@ def show_table(
         table.add_column(column)
     for row in rows:
         table.add_row(*row)
-    _print_whole(Screen(), table, whole={"name"})
+    _print_whole(Screen(), table, whole={"name", "digest"})
 
 
 def _print_whole(screen: Screen, table: Table, whole: Collection[str]) -> None:

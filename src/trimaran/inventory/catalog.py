@@ -130,7 +130,8 @@ def _local_row(found: LocalImage) -> Row:
 def _image_row(row: Row) -> Row:
     """Return the row of an image definition for the table that `cli` prints.
 
-    The cells have one line for each image on this machine that a run can use.
+    The cells have one line for each image on this machine that a run can use; the column `for` has
+    one line for each architecture, because the columns fill a terminal of 80 characters.
     """
     usable = [one for one in row["here"] if one["current"] or one["origin"]]
     states = [
@@ -139,7 +140,7 @@ def _image_row(row: Row) -> Row:
         for one in usable
     ]
     return {
-        "name": row["name"], "for": ", ".join(row["architectures"]),
+        "name": row["name"], "for": "\n".join(row["architectures"]),
         "state": "\n".join(states) or "not here",
         "digest": "\n".join(one["digest"].removeprefix("sha256:")[:12] for one in usable),
         "size": "\n".join(f"{one['size'] / 1e6:,.0f} MB" for one in usable),
