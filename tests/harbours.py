@@ -5,12 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from serverthread import in_thread
 from trimaran.provenance.registry import forms
 from trimaran.provenance.registry.api import Client, Repository
 
@@ -115,16 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-@contextmanager
-def serving() -> Iterator[Harbour]:
-    with Harbour() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving() -> AbstractContextManager[Harbour]:
+    """Return a context in which a new server runs."""
+    return in_thread(Harbour())
 
 
 def index(**members: bytes) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import socketserver
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import repeat
+
+from serverthread import in_thread
 
 Reply = bytes | Callable[[str], "bytes | Iterator[bytes]"]
 """The bytes of a reply, or a function that returns them for the path of a request."""
@@ -49,16 +50,9 @@ class _Handler(socketserver.BaseRequestHandler):
             self.request.shutdown(socket.SHUT_WR)
 
 
-@contextmanager
-def serving() -> Iterator[RawServer]:
-    with RawServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def serving() -> AbstractContextManager[RawServer]:
+    """Return a context in which a new server runs."""
+    return in_thread(RawServer())
 
 
 def ok(body: bytes = b"", *headers: str, length: str | None = None) -> bytes:

@@ -7,14 +7,15 @@ import os
 import signal
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import yaml
+
+from serverthread import in_thread
 
 USER = "sailor"
 PASSWORD = "c0rrect-horse&\"quote"
@@ -161,14 +162,6 @@ class _Spoil(BaseHTTPRequestHandler):
         self.wfile.write(bytes(body))
 
 
-@contextmanager
-def relayed(registry: DockerRegistry) -> Iterator[Relay]:
-    """Run a `Relay` as the proxy of `registry`."""
-    with Relay(registry) as relay:
-        thread = threading.Thread(target=relay.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
-            yield relay
-        finally:
-            relay.shutdown()
-            thread.join()
+def relayed(registry: DockerRegistry) -> AbstractContextManager[Relay]:
+    """Return a context in which a `Relay` runs as the proxy of `registry`."""
+    return in_thread(Relay(registry))

@@ -235,8 +235,8 @@ def test_a_definition_names_the_kinds_of_gpu_for_each_architecture() -> None:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    ("build torch-cpu --arch aarch64", "aarch64 is called arm64 here."),
-    ("publish torch-cpu --arch x86_64", "x86_64 is called amd64 here."),
+    ("build torch-cpu --arch aarch64", "aarch64 is called arm64 here"),
+    ("publish torch-cpu --arch x86_64", "x86_64 is called amd64 here"),
     ("build torch-cpu --arch riscv64", None),
     ("list x86_64", None), ("publish torch-cpu --name never", None),
 ])

@@ -89,7 +89,7 @@ class _Build:
 
     Attributes:
         architecture: the architecture.
-        piece: newest evidence; None: not built here.
+        piece: newest evidence; None: there is none.
         bill: path of the bill of materials of its locks.
         python: table of its locked Python packages, with `python_count` rows.
         system: table of its locked Debian packages, with `system_count` rows.

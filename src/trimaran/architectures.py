@@ -19,14 +19,26 @@ def of_machine(machine: str) -> Architecture | None:
     return next((name for name, own in MACHINES.items() if own == machine), None)
 
 
-def renamed(word: object, choices: str) -> str:
-    """Return a sentence for the error message about the wrong value `word`, or "".
+def parse(text: str) -> Architecture:
+    """Return the architecture that a user has named.
 
-    Other tools print the names of the kernel, such as aarch64. The sentence gives the name that
-    Trimaran uses, if it is one of the accepted values, which the text `choices` quotes.
+    Raises:
+        ValueError: no image is for it, or it has another name here, which the message gives.
+    """
+    for one in ARCHITECTURES:
+        if one == text:
+            return one
+    other = f": {name}" if (name := other_name(text)) else ""
+    raise ValueError(f"{text!r} is not {' or '.join(ARCHITECTURES)}{other}")
+
+
+def other_name(word: object) -> str:
+    """Return "aarch64 is called arm64 here" for the kernel's name of an architecture, or else "".
+
+    Many tools print the kernel's names, so that users write them by mistake.
     """
     own = of_machine(word) if isinstance(word, str) else None
-    return f"{word} is called {own} here" if own is not None and f"'{own}'" in choices else ""
+    return f"{word} is called {own} here" if own is not None else ""
 
 
 def native() -> Architecture:

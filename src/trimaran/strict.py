@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from trimaran import parsing
-from trimaran.architectures import renamed
+from trimaran.architectures import other_name
 from trimaran.errors import UsageError, unreadable
 from trimaran.parsing import Location
 from trimaran.terminal_safety import excerpt
@@ -183,7 +183,7 @@ def _problem(fault: ErrorDetails, model: type[Model]) -> Problem:
     elif fault["type"] == "string_pattern_mismatch" and fault["ctx"]["pattern"] == DIGEST:
         problem = f"not sha256: and 64 hexadecimal digits (found: {excerpt(fault['input'])})"
     elif fault["type"] != HIDDEN and not isinstance(fault["input"], dict):
-        name = renamed(fault["input"], problem)
+        name = other_name(fault["input"]) if fault["type"] == "literal_error" else ""
         problem = f"{problem} (found: {excerpt(fault['input'])})" + (f"; {name}" if name else "")
     return Problem(where, problem, fault["type"])
 

@@ -95,7 +95,7 @@ def test_an_image_for_other_nodes_is_not_built_unasked(
     assert "trimaran build tiny --arch arm64" in str(caught.value.hint)
     monkeypatch.setattr(pipeline, "prepare", lambda *_: pytest.fail("prepared data"))
     with refused("image-missing", "tiny", "arm64", kind=BuildError):
-        submission.check_recipe(request_)
+        submission.submit(request_, "ours", Cluster(architecture="arm64"), Silent())
 
 
 def test_an_image_of_an_older_definition_does_not_count(request_: Request) -> None:

@@ -224,15 +224,18 @@ def test_the_lock_of_an_app_image_has_what_the_image_below_lacks(
     assert [entry.name for entry in lock.read(app.folder / "requirements.lock")] == ["brought"]
 
 
-X86 = "cp311-cp311-manylinux_2_28_x86_64"
-
-
-def test_a_package_without_a_wheel_for_each_architecture_is_not_locked(
-    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def x86_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make an index in which the package `brought` has a wheel for x86-64 only."""
     index = tmp_path / "index"
-    make_wheel(index, "brought", tag=X86)
+    make_wheel(index, "brought", tag="cp311-cp311-manylinux_2_28_x86_64")
     monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
+
+
+@pytest.mark.usefixtures("x86_only")
+def test_a_package_without_a_wheel_for_each_architecture_is_not_locked(
+    app: definition.Image, tmp_path: Path
+) -> None:
     place = tmp_path / "images/tiny/image.yaml"
     with refused("wheel-missing", "app", "brought==1.0 for arm64", place) as caught:
         resolve.write_locks(app, Silent())
@@ -241,12 +244,10 @@ def test_a_package_without_a_wheel_for_each_architecture_is_not_locked(
     assert not (app.folder / "requirements.lock").exists()
 
 
+@pytest.mark.usefixtures("x86_only")
 def test_a_marker_leaves_the_package_out_for_the_architecture_without_a_wheel(
-    app: definition.Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    app: definition.Image
 ) -> None:
-    index = tmp_path / "index"
-    make_wheel(index, "brought", tag=X86)
-    monkeypatch.setenv("PIP_INDEX_URL", index.as_uri())
     (app.folder / "requirements.in").write_text("brought ; platform_machine == 'x86_64'\n")
     resolve.write_locks(app, Silent())
     [entry] = lock.read(app.folder / "requirements.lock")

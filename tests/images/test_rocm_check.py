@@ -67,6 +67,12 @@ class Place:
         assert all(fault in done.stderr for fault in faults)
         return done.returncode, faults
 
+    def failed(self, text: str) -> tuple[int, list[str]]:
+        """Return exit status and faults for a compilation whose log is `text`."""
+        log = self.kept / "log"
+        log.write_text(text)
+        return self.check("failed", str(log))
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
@@ -170,12 +176,9 @@ def test_the_version_of_that_python_counts_and_not_of_the_one_that_checks(place:
     "clang++: error: no such type\n", "x86_64-linux-gnu-g++-13: error: no such type\n",
     "/usr/bin/c++: error: no such type\n",
 ])
-def test_a_failed_compilation_tells_its_first_error(
-    place: Place, tmp_path: Path, text: str
-) -> None:
-    log = tmp_path / "log"
-    log.write_text(f"compiling, not null-terminated\n{text}make: *** [all] Error 2\n")
-    status, faults = place.check("failed", str(log))
+def test_a_failed_compilation_tells_its_first_error(place: Place, text: str) -> None:
+    status, faults = place.failed(
+        f"compiling, not null-terminated\n{text}make: *** [all] Error 2\n")
     assert status == HOROVOD
     assert "no such type" in faults[0]
 
@@ -191,12 +194,9 @@ def test_a_failed_compilation_tells_its_first_error(
     "make: *** [x.o] Terminated", "make: *** [all] Interrupt", "make[2]: *** [x.o] Error 137",
     "collect2: fatal error: ld terminated with signal 9", "c.s: Read-only file system",
 ])
-def test_a_machine_that_fails_does_not_cost_horovod(
-    place: Place, tmp_path: Path, line: str
-) -> None:
-    log = tmp_path / "log"
-    log.write_text(f"y.cc:1:2: error: no such type\n{line}\nmake: *** [all] Error 1\n")
-    assert place.check("failed", str(log)) == (MACHINE, [])
+def test_a_machine_that_fails_does_not_cost_horovod(place: Place, line: str) -> None:
+    log = f"y.cc:1:2: error: no such type\n{line}\nmake: *** [all] Error 1\n"
+    assert place.failed(log) == (MACHINE, [])
 
 
 @pytest.mark.parametrize("text", [
@@ -204,12 +204,8 @@ def test_a_machine_that_fails_does_not_cost_horovod(
     "collect2: error: ld returned 1 exit status\n", "x.cc:1:2: warning: an error: is possible\n",
     "clang++: error: linker command failed with exit code 1\n",
 ])
-def test_without_an_error_of_a_compiler_it_is_not_the_base_image(
-    place: Place, tmp_path: Path, text: str
-) -> None:
-    log = tmp_path / "log"
-    log.write_text(text)
-    assert place.check("failed", str(log)) == (MACHINE, [])
+def test_without_an_error_of_a_compiler_it_is_not_the_base_image(place: Place, text: str) -> None:
+    assert place.failed(text) == (MACHINE, [])
 
 
 def test_every_row_of_the_table_has_a_source() -> None:

@@ -23,6 +23,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from refusals import refused
+from serverthread import in_thread
 from trimaran.errors import BuildError, Interrupted
 from trimaran.net import download, transfer, web
 from trimaran.net.download import fetch
@@ -129,15 +130,11 @@ class Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(**script: object) -> Iterator[Server]:
-    with Server(Script(**script)) as server:  # type: ignore[arg-type]
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+    with in_thread(Server(Script(**script))) as server:  # type: ignore[arg-type]
         try:
             yield server
         finally:
             server.released.set()
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture(autouse=True)

@@ -93,8 +93,8 @@ def engine(checkout: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def begin(engine: Engine, directory: Path, **more: Any) -> RunRecord:
     """Start a run in `directory`, which stops at once with a checkpoint."""
     recipe = library.load("resnet-imagenet/cpu-smoke")
-    request = Request(recipe, engine, {"epochs": 2})  # type: ignore[arg-type]
-    built = engine.find("image")  # type: ignore[arg-type]
+    stand_in: Any = engine  # it has only what a stopped and resumed run needs
+    request, built = Request(recipe, stand_in, {"epochs": 2}), engine.built
     assert built is not None
     used = ImageRecord(
         name=IMAGE, engine="host", reference="/venv", digest=None, inputs=built.inputs,

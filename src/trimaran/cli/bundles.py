@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from trimaran.architectures import Architecture
-from trimaran.cli.common import Base, Offline, RecipeName, Settings, app, command, say, terminal
+from trimaran.cli.common import (
+    Base,
+    Offline,
+    RecipeName,
+    Settings,
+    app,
+    arch_option,
+    command,
+    say,
+    terminal,
+)
 from trimaran.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +39,8 @@ def bundle(
     base: Base = None,
     arch: Annotated[
         Architecture | None,
-        typer.Option("--arch", help="Architecture of the machine that will run the bundle, instead"
-                                    " of that of the recipe's target."),
+        arch_option("Architecture of the machine that will run the bundle, instead of that of the"
+                    " recipe's target."),
     ] = None,
     offline: Offline = False,
 ) -> None:
@@ -55,6 +65,7 @@ def bundle(
         architecture=machines.architecture(file.recipe, arch, here=False),
     )
     submission.check_recipe(request)
+    submission.check_image(request)
     packed = pack.pack(request, output, with_data=with_data, reporter=terminal())
     say(f"{packed.path}: {packed.size:,} bytes, sha256 {packed.sha256}")
 

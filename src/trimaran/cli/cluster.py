@@ -23,7 +23,7 @@ from trimaran.cli.common import (
 )
 from trimaran.cli.runs import DataFolders, Initial, RunDirectory, RunFolder, refuse_folder
 from trimaran.cli.submissions import Ways, folders
-from trimaran.errors import BuildError, ExitCode, UsageError
+from trimaran.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from trimaran.run.request import Request
@@ -198,21 +198,11 @@ def submit(
     if dry_run:
         _preview(ways, requests, facts)
         return
-
-    def examine() -> None:
-        if not force:
-            examination.refuse([
-                examination.situation(site, facts, request.recipe) for request in requests
-            ])
-
-    try:
-        ways.check_requests(requests, facts)
-    except BuildError:
-        # The image for the nodes is missing. If the nodes of the partition have another
-        # architecture, that is the fault to report, and the image is not needed.
-        examine()
-        raise
-    examine()
+    ways.check_requests(requests, facts)
+    if not force:
+        examination.refuse([
+            examination.situation(site, facts, request.recipe) for request in requests
+        ])
     say(ways.submit(requests, name, facts, terminal()))
 
 

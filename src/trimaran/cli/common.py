@@ -6,7 +6,6 @@ import functools
 import inspect
 import json
 import os
-import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from trimaran import __version__, process
-from trimaran.architectures import Architecture, native, renamed
+from trimaran import __version__, architectures, process
+from trimaran.architectures import ARCHITECTURES, Architecture
 from trimaran.engines.selection import AUTO, ENGINES
 from trimaran.errors import Interrupted, TrimaranError
 
@@ -61,10 +60,7 @@ class TopLevel(TyperGroup):
                 formatter.write_dl(summaries, col_max=12)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; if a signal stops it, raise an error after its cleanup.
-
-        The message about a wrong argument is completed.
-        """
+        """Run the command; if a signal stops it, raise an error after its cleanup."""
         try:
             with process.handling(process.interrupt):
                 return super().invoke(ctx)
@@ -75,19 +71,8 @@ class TopLevel(TyperGroup):
                 " continues from there",
             ) from None
         except typer.BadParameter as error:
-            error.message = _about_argument(error.message)
+            error.message = error.message.removeprefix("Value error, ")  # of pydantic, in Typer
             raise
-
-
-def _about_argument(message: str) -> str:
-    """Return Typer's message about a wrong argument without the prefix that pydantic gives it.
-
-    A sentence is added if the argument is another name of an architecture.
-    """
-    message = message.removeprefix("Value error, ")
-    value = re.match(r"'([^']*)' is not one of ", message)
-    name = renamed(value[1], message) if value else ""
-    return f"{message} {name}." if name else message
 
 
 app = typer.Typer(
@@ -143,7 +128,7 @@ def load_image(name: str, architecture: Architecture | None = None) -> Image:
     """
     from trimaran.images import definition
 
-    return definition.on(definition.load(name), architecture or native())
+    return definition.on(definition.load(name), architecture or architectures.native())
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
@@ -200,9 +185,24 @@ EngineName = Annotated[
         help=f"{', '.join(_MOST)} or {_LAST}; auto is Apptainer where it is on PATH, else host.",
     ),
 ]
+def arch_option(text: str) -> Any:
+    """Return the declaration of the option `--arch` with the help `text`."""
+    return typer.Option(
+        "--arch", parser=_architecture, metavar="|".join(ARCHITECTURES), help=text,
+        autocompletion=lambda: list(ARCHITECTURES),
+    )
+
+
+def _architecture(text: str) -> Architecture:
+    """Return the value of `--arch`."""
+    try:
+        return architectures.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Arch = Annotated[
-    Architecture | None,
-    typer.Option("--arch", help="Architecture of the image, instead of this machine's."),
+    Architecture | None, arch_option("Architecture of the image, instead of this machine's."),
 ]
 Base = Annotated[
     str | None,

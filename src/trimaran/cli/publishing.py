@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 import typer
 
 from trimaran.architectures import Architecture
-from trimaran.cli.common import app, command, say, terminal
+from trimaran.cli.common import app, arch_option, command, say, terminal
 from trimaran.cli.supply_chain import (
     AllOf,
     Insecure,
@@ -25,13 +25,6 @@ from trimaran.engines import Form
 
 if TYPE_CHECKING:
     from trimaran.site_file import Site
-
-
-class Processor(Enum):
-    """A value of `--arch`; Typer accepts several values of an Enum, but not of a Literal."""
-
-    amd64 = "amd64"
-    arm64 = "arm64"
 
 
 class Format(Enum):
@@ -48,8 +41,8 @@ def publish(
     all_of: AllOf = None,
     place: Registry = None,
     arch: Annotated[
-        list[Processor] | None,
-        typer.Option("--arch", help="Architecture to publish (repeatable); all by default."),
+        list[str] | None,  # Typer accepts no list of a Literal
+        arch_option("Architecture to publish (repeatable); all by default."),
     ] = None,
     form: Annotated[
         list[Format] | None,
@@ -90,7 +83,7 @@ def publish(
     one_of(image, all_of)
     paths.refuse_installed(paths.repository())
     models = needs.images_of(all_of) if all_of else [definition.load(str(image))]
-    wanted = cast("list[Architecture]", [one.value for one in arch or []])
+    wanted = cast("list[Architecture]", arch or [])  # `arch_option` returns these
     plans = [(model, publishing.choose(model, wanted)) for model in models]
     forms = list(dict.fromkeys(one.value for one in form or Format))
     signs = sign and "sif" in forms and name != "only"

@@ -289,8 +289,8 @@ def _file(name: str, architecture: Architecture | None) -> Path:
     """Return the SIF file `name`, or the cached SIF file of the image called `name`.
 
     Raises:
-        UsageError: there is no such file, or `architecture` is given for a file, which states its
-            own.
+        UsageError: There is no such file. Or `name` is a file and `architecture` is given, although
+            the file itself states its architecture.
     """
     from trimaran.provenance import signing
 

@@ -136,6 +136,7 @@ def submit(
     placed = _placed(requests, cluster)
     for request in placed:
         submission.check_recipe(request)
+        submission.check_image(request)
     scheduler = SCHEDULERS[cluster.scheduler]
     scheduler.check()
     with several.claimed(placed) as locks:

@@ -80,14 +80,24 @@ def check_recipe(request: Request) -> None:
 
     Raises:
         UsageError: the recipe cannot run, or no image is made for the processors of the nodes.
-        BuildError: the image for nodes of another architecture is not on this machine.
         RunError: the digest that the recipe pins is that of an image for another architecture.
     """
     if request.architecture is None:
         raise machines.unsupported(request.recipe.name, request.recipe.recipe)
     pipeline.check(request)
+    _ = request.image  # loading it fails if none is made for the processors of the nodes
     check_pin(request)
-    if request.pinned is None:  # before the data are prepared, which may take hours
+
+
+def check_image(request: Request) -> None:
+    """Check that the image for nodes of another architecture is on this machine, or is pulled.
+
+    This is checked before the data are prepared, which may take hours.
+
+    Raises:
+        BuildError: it is not.
+    """
+    if request.pinned is None:
         foreign_image(request, Silent(), thorough=False)
 
 
@@ -159,6 +169,7 @@ def submit(request: Request, name: str, cluster: Cluster, reporter: Reporter) ->
     """
     request = at_home(request, cluster)
     check(request, cluster)
+    check_image(request)
     SCHEDULERS[cluster.scheduler].check()
     with run_directory.claim(request.recipe, request.out) as (directory, lock):
         job, used = prepare(request, cluster, directory, reporter)

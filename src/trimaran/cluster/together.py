@@ -143,6 +143,7 @@ def submit(
     placed = _placed(requests, folder, cluster)
     for request in placed:
         submission.check_recipe(request)
+        submission.check_image(request)
     scheduler = SCHEDULERS[cluster.scheduler]
     scheduler.check()
     title = job_name(folder, scheduler)

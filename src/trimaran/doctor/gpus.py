@@ -8,7 +8,11 @@ from trimaran.doctor import findings, versions
 from trimaran.doctor.findings import Explained, Finding, Level
 from trimaran.doctor.limits import MIB, need_of_rank
 from trimaran.doctor.situation import ImageFacts, Situation
+from trimaran.images import definition
 from trimaran.run import horovod
+
+OLDER_CUDA = "torch-cuda12"
+"""The image with the oldest CUDA, which does not exist for every architecture of processors."""
 
 NEWER_DRIVER = (
     "ask for a newer driver; on data-centre GPUs NVIDIA's package cuda-compat can replace its"
@@ -28,7 +32,7 @@ FINDINGS: dict[str, Explained] = {
         "engine", "fail",
         "The driver is new enough for the image's CUDA or ROCm. An older driver refuses every"
         " program of the image.",
-        f"on x86-64, use an image with an older CUDA (torch-cuda12); or {NEWER_DRIVER}",
+        f"use an image with an older CUDA ({OLDER_CUDA}); or {NEWER_DRIVER}",
         "a driver of the branch 470 on a described machine",
     ),
     "gpu-architecture": Explained(
@@ -135,10 +139,10 @@ def _driver(situation: Situation, image: ImageFacts) -> Finding | None:
     text = f"driver {driver}, CUDA {image.values['cuda']} in the image"
     if versions.numbers(driver)[0] >= least:
         return _finding("gpu-driver", "ok", text)
-    arm = image.definition is not None and image.definition.architecture == "arm64"
+    older = definition.load(OLDER_CUDA).architectures
+    lacks = image.definition is not None and image.definition.architecture not in older
     return _finding("gpu-driver", "warn" if situation.before_job else "fail",
-                    f"{text}: it needs {least} or newer",
-                    f"{NEWER_DRIVER}; no image for arm64 has an older CUDA" if arm else "")
+                    f"{text}: it needs {least} or newer", NEWER_DRIVER if lacks else "")
 
 
 def _rocm_driver(situation: Situation, image: ImageFacts) -> Finding | None:

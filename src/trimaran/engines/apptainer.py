@@ -8,7 +8,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +16,7 @@ from trimaran import hostfacts, locks, paths, process
 from trimaran.architectures import Architecture
 from trimaran.engines import BuiltImage, Condition, Description, Setting, commands
 from trimaran.engines.build_steps import Container, Job
+from trimaran.engines.removal import remove_folder
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError, RunError, TrimaranError
 from trimaran.files import check_space, set_aside, sha256
@@ -224,9 +225,10 @@ def workplace(needed: int) -> Iterator[Path]:
     finished.mkdir(parents=True, exist_ok=True)
     for part in finished.glob("part-*"):
         if locks.left_over(part):  # from a build that was killed
-            for folder in build_folders(part):
-                shutil.rmtree(folder, ignore_errors=True)
-            locks.path_of(part).unlink(missing_ok=True)
+            with suppress(OSError):  # of which `trimaran cache prune` shows the reason
+                for folder in build_folders(part):
+                    remove_folder(folder)
+                locks.path_of(part).unlink(missing_ok=True)
     scratch_root = Path(os.environ.get("APPTAINER_TMPDIR") or tempfile.gettempdir())
     check_space(scratch_root, needed, "unpacking the image", BuildError)
     check_space(finished, needed // 3, "the finished image", BuildError)
@@ -236,7 +238,8 @@ def workplace(needed: int) -> Iterator[Path]:
             (place / "tmp").symlink_to(scratch)
             yield place
         finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+            with suppress(OSError):
+                remove_folder(scratch)
 
 
 def build_folders(place: Path) -> tuple[Path, ...]:

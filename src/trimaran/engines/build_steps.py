@@ -63,7 +63,8 @@ class Job:
     @property
     def inputs(self) -> str:
         """The hash over all inputs of the image."""
-        return store.inputs_of(self.content, self.under, self.below)
+        return store.inputs_of(
+            self.content, self.below.inputs if self.below else self.under.digest)
 
     @property
     def unpacked(self) -> int:

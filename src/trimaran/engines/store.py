@@ -25,7 +25,6 @@ from trimaran.engines.commands import MOMENT
 from trimaran.errors import BuildError
 from trimaran.files import set_aside, sha256, write_atomic
 from trimaran.images import content_hash, definition
-from trimaran.images.bases import Base
 from trimaran.images.definition import Image
 from trimaran.parsing import Malformed, parse_json
 from trimaran.reporting import Advance, Reporter
@@ -70,16 +69,15 @@ class Record(History, BuiltImage):
 _RECORD = TypeAdapter(Record)
 
 
-def inputs_of(content: str, base: Base, below: BuiltImage | None) -> str:
+def inputs_of(content: str, under: str) -> str:
     """Return the hash over all inputs of an image: its definition, and the image it is built on.
 
     Args:
         content: hash of the definition (`content_of`).
-        base: the base image of a framework image; its digest is included.
-        below: the framework image of an app image. The hash of its inputs is included and not its
-            digest, because two builds from equal inputs have different dates and digests.
+        under: for a framework image, the digest of its base image. For an app image, the hash of
+            the inputs of its framework image, and not its digest: two builds from equal inputs have
+            different dates and digests.
     """
-    under = below.inputs if below else base.digest
     return hashlib.sha256(f"{content}\n{under}".encode()).hexdigest()
 
 

@@ -44,6 +44,17 @@ API_HOSTS = {"docker.io": "registry-1.docker.io"}
 Pull = Callable[[str, Architecture, Path], None]
 """A function of an engine that pulls an image reference (with digest) into a file."""
 
+ASSEMBLED = "Debian {suite} minbase, assembled by mmdebstrap on "
+"""Name of a base image that is assembled from packages; the date follows."""
+
+
+def is_assembled(name: str, suite: str) -> bool:
+    """Return whether a base image with this name was assembled from packages of a Debian release.
+
+    The record of an image has the name of its base image, which this module has given it.
+    """
+    return name.startswith(ASSEMBLED.format(suite=suite))
+
 
 @dataclass(frozen=True)
 class Base:
@@ -265,7 +276,7 @@ def assemble(
         day = datetime.fromtimestamp(int(epoch), timezone.utc).strftime("%Y-%m-%d")
         archive = folder / "image.tar"
         digest = pack(layer, archive, architecture, int(epoch))
-        name = f"Debian {suite} minbase, assembled by mmdebstrap on {day}"
+        name = f"{ASSEMBLED.format(suite=suite)}{day}"
         return _keep(archive, destination, Base("docker-archive", destination.name, name, digest))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from pydantic import Field, PrivateAttr, model_validator
 
@@ -32,8 +32,8 @@ from trimaran.images.parts import (
     Gpu,
     GpuArchitecture,
     Lines,
+    Megabytes,
     Name,
-    Pattern,
     Place,
     Plain,
     Python,
@@ -42,53 +42,7 @@ from trimaran.images.parts import (
     Source,
     Variable,
 )
-
-Megabytes = Annotated[int, Field(gt=0)]
-
-
-class VariantOf(strict.Model):
-    """An `image.yaml` with the names of a variant and of the framework image that it extends.
-
-    Attributes:
-        variant: name of a file in `containers/variants`, without its ending.
-        of: name of the framework image.
-        max_megabytes: as in `Image`, for the variant.
-    """
-
-    schema_: Literal[1] = Field(alias="schema")
-    variant: Name
-    of: Name
-    max_megabytes: dict[Architecture, Megabytes] = Field(default_factory=dict)
-
-
-class Variant(strict.Model):
-    """The content of `containers/variants/NAME.yaml`.
-
-    Attributes:
-        summary: text that is appended to the name of the framework image.
-        description: text that is appended to the description of the framework image.
-        debian: additional Debian packages.
-        keep: patterns in `python.remove` of the framework image whose files are not removed.
-        environment: additional variables.
-        files: additional files.
-        test: the self-test, which replaces the self-test of the framework image.
-        help: text that is appended to the help of the framework image.
-    """
-
-    schema_: Literal[1] = Field(alias="schema")
-    summary: Plain
-    description: Lines
-    debian: tuple[Name, ...]
-    keep: tuple[Pattern, ...] = ()
-    environment: dict[Variable, Plain] = Field(default_factory=dict)
-    files: dict[Relative, Place]
-    test: Place
-    help: Lines
-
-
-def variant_file(name: str) -> Path:
-    """Return the path of the file `name` in `containers/variants`."""
-    return paths.repository() / "containers/variants" / name
+from trimaran.images.variants import Variant, VariantOf, variant_file
 
 
 class Image(strict.Model):
@@ -301,26 +255,6 @@ def read(path: Path) -> Image:
     return image
 
 
-def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields of `image` that the variant `name` changes, with their new values."""
-    adds = strict.load(Variant, variant_file(f"{name}.yaml"))
-    if image.python is None or not image.debian:
-        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
-                         code="file-invalid")
-    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
-    return {
-        "summary": f"{image.name} {adds.summary}",
-        "description": f"{image.description.rstrip()} {adds.description}",
-        "short": f"{image.short}-{name}",
-        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
-        "python": image.python.model_copy(update={"remove": kept}),
-        "environment": {**image.environment, **adds.environment},
-        "files": {**image.files, **adds.files},
-        "test": adds.test,
-        "help": f"{image.help.rstrip()}\n\n{adds.help}",
-    }
-
-
 def _model(content: object) -> type[strict.Model]:
     return VariantOf if isinstance(content, dict) and "variant" in content else Image
 
@@ -504,3 +438,27 @@ def build_files(image: Image) -> list[Path]:
 
 DEBIAN_LOCKS = ("debian.lock", "build-debian.lock")
 """File names of the locks of Debian packages for amd64 (see `lock_name`)."""
+
+
+def _changes(image: Image, name: str) -> dict[str, Any]:
+    """Return the fields of `image` that the variant `name` changes, with their new values.
+
+    Raises:
+        UsageError: the file of the variant has faults, or `image` cannot have variants.
+    """
+    adds = strict.load(Variant, variant_file(f"{name}.yaml"))
+    if image.python is None or not image.debian:
+        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
+                         code="file-invalid")
+    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
+    return {
+        "summary": f"{image.name} {adds.summary}",
+        "description": f"{image.description.rstrip()} {adds.description}",
+        "short": f"{image.short}-{name}",
+        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
+        "python": image.python.model_copy(update={"remove": kept}),
+        "environment": {**image.environment, **adds.environment},
+        "files": {**image.files, **adds.files},
+        "test": adds.test,
+        "help": f"{image.help.rstrip()}\n\n{adds.help}",
+    }

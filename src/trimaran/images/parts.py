@@ -79,6 +79,7 @@ Suite = Annotated[str, Field(pattern=r"^[a-z]+$")]
 GpuArchitecture = Annotated[str, Field(pattern=r"^((sm|compute)_[1-9][0-9]{1,2}|gfx[0-9a-f]+)$")]
 """Kind of GPU: `sm_90` (NVIDIA's machine code), `compute_90` (code that the driver compiles), or
 `gfx90a` (AMD)."""
+Megabytes = Annotated[int, Field(gt=0)]
 
 
 class RegistryBase(strict.Model):

@@ -37,6 +37,7 @@ from trimaran.images import definition, indexes, lock, wheel_choice
 from trimaran.images.definition import Image
 from trimaran.images.lock import ARCHIVES, KEYRING, DebianPackage
 from trimaran.images.parts import PYTHONS, Source
+from trimaran.images.variants import variant_file
 from trimaran.net.download import fetch
 from trimaran.reporting import Reporter
 
@@ -134,7 +135,7 @@ def _wanted(image: Image) -> list[str]:
     other = _other(image)
     if other is not None and image.variant is not None:
         beside = f"../{other.name}"
-        more = os.path.relpath(definition.variant_file(f"{image.variant.variant}.in"), image.folder)
+        more = os.path.relpath(variant_file(f"{image.variant.variant}.in"), image.folder)
         return [f"{beside}/requirements.in", more, "--constraint", f"{beside}/requirements.lock"]
     words = ["requirements.in"]  # relative, because uv writes it into the lock
     for part in definition.chain(image):

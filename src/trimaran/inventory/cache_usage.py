@@ -8,7 +8,6 @@ checkout, or pulled from their registry.
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from trimaran import locks, paths
 from trimaran.engines import apptainer, image_contents, selection, store
 from trimaran.engines.build_steps import LOGS, Storage
 from trimaran.engines.host import Host
+from trimaran.engines.removal import remove_folder
 from trimaran.engines.store import Record
 from trimaran.images import compiled, content_hash, definition, wheelhouse
 from trimaran.images.bases import assembled_at
@@ -81,7 +81,7 @@ class Holding:
                 _storages()[self.stored.engine]().remove(self.stored)
             for file in self.files:
                 if file.is_dir() and not file.is_symlink():
-                    shutil.rmtree(file)
+                    remove_folder(file)
                 else:
                     file.unlink(missing_ok=True)
 

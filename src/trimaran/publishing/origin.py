@@ -11,13 +11,9 @@ from pathlib import Path
 from trimaran.engines import BuiltImage, Engine, store
 from trimaran.engines.store import Record
 from trimaran.errors import BuildError
-from trimaran.images import content_hash, definition
-from trimaran.images.bases import Base
+from trimaran.images import bases, content_hash, definition
 from trimaran.images.definition import Image
 from trimaran.provenance import digests, signing
-
-ASSEMBLED = "Debian {suite} minbase, assembled by mmdebstrap on "
-"""Beginning of the name of a base image that `images.bases` assembles from packages."""
 
 
 def require(image: Image, engine: Engine, built: BuiltImage, key: signing.Key | None) -> None:
@@ -94,23 +90,16 @@ def _is_from_definition(image: Image, engine: Engine, built: BuiltImage) -> bool
 def _inputs(image: Image, engine: Engine) -> set[str]:
     """Return the hashes of all inputs (`store.inputs_of`) that a build of `image` may have.
 
-    The digest of a framework image is no input of an app image, because it changes when the
-    framework image is signed. The inputs of a pulled framework image are its digest.
+    The hash of an app image contains that of its framework image. For a pulled framework image,
+    this is its digest.
     """
-    content = content_hash.content_of(image)
-    *under, _ = definition.chain(image)
-    if under:
-        [framework] = under
+    *frameworks, _ = definition.chain(image)
+    under = set() if frameworks else _base_digests(image, engine)
+    for framework in frameworks:
         pulled = {digest.removeprefix("sha256:") for digest in _published(framework, engine)}
-        return {
-            store.inputs_of(content, Base("", "", "", ""), BuiltImage(
-                framework.name, engine.name, "", None, inputs, 0))
-            for inputs in _inputs(framework, engine) | pulled
-        }
-    return {
-        store.inputs_of(content, Base("", "", "", digest), None)
-        for digest in _base_digests(image, engine)
-    }
+        under = _inputs(framework, engine) | pulled
+    content = content_hash.content_of(image)
+    return {store.inputs_of(content, one) for one in under}
 
 
 def _base_digests(image: Image, engine: Engine) -> set[str]:
@@ -124,8 +113,7 @@ def _base_digests(image: Image, engine: Engine) -> set[str]:
     pinned = {base.digest} if base.digest else set()
     if base.suite is None:
         return pinned
-    name = ASSEMBLED.format(suite=base.suite)
     return pinned | {
         record.base_digest for record in store.records(image, engine.name)
-        if record.origin is None and record.base_name.startswith(name)
+        if record.origin is None and bases.is_assembled(record.base_name, base.suite)
     }

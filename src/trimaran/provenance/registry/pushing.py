@@ -133,7 +133,8 @@ def plan_index(
         raise BuildError(
             f"{client.repository}:{names.index} is another index: {taken}; this tag is made"
             " from the content of the images and is never moved", code="tag-taken",
-            hint="remove the tag, if nobody uses it",
+            hint="if nobody uses this index, remove its tag in the registry, and repeat the"
+            " command",
         )
     return Index(members, (names.index, names.release), frozenset())
 

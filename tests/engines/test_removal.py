@@ -1,0 +1,48 @@
+"""Folders with files that a build without root left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trimaran.engines import removal
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder with a folder of a subordinate user id, as `tar` in a build creates it."""
+    folder = tmp_path / "rootfs"
+    inner = folder / "horovod/cmake"
+    inner.mkdir(parents=True)
+    (inner / "file").touch()
+    subprocess.run([*removal.NAMESPACE, "chown", "-R", "1000:122", str(inner)], check=True)
+    yield folder
+    subprocess.run([*removal.NAMESPACE, "rm", "-rf", str(folder)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")
+def test_files_of_subordinate_users_are_removed(left: Path) -> None:
+    with pytest.raises(PermissionError):
+        shutil.rmtree(left)
+    removal.remove_folder(left)
+    assert not left.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")
+def test_what_cannot_be_removed_is_named(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "NAMESPACE", ("no-such-program",))
+    with pytest.raises(PermissionError) as caught:
+        removal.remove_folder(left)
+    assert caught.value.filename == str(left)
+
+
+def test_an_ordinary_folder_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "part"
+    (folder / "inner").mkdir(parents=True)
+    removal.remove_folder(folder)
+    assert not folder.exists()
