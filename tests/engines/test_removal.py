@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trimaran.engines import removal
+from trimaran.engines.removal import NAMESPACE
 
 
 @pytest.fixture
@@ -20,9 +21,9 @@ def left(tmp_path: Path) -> Iterator[Path]:
     inner = folder / "horovod/cmake"
     inner.mkdir(parents=True)
     (inner / "file").touch()
-    subprocess.run([*removal.NAMESPACE, "chown", "-R", "1000:122", str(inner)], check=True)
+    subprocess.run([*NAMESPACE, "chown", "-R", "1000:122", str(inner)], check=True)
     yield folder
-    subprocess.run([*removal.NAMESPACE, "rm", "-rf", str(folder)], check=True)
+    subprocess.run([*NAMESPACE, "rm", "-rf", str(folder)], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may remove everything")

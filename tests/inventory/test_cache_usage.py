@@ -232,7 +232,7 @@ def test_what_the_system_holds_on_to_stays_and_the_others_go(
     def refuse(path: Path) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(cache_usage.shutil, "rmtree", refuse)
+    monkeypatch.setattr(cache_usage, "remove_folder", refuse)
     put("host", "torch-cpu-000000000000", "bin", "python")
     put("bases", "debian-sarge.docker.tar")
     status, said = prune("--yes")
