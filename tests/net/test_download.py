@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -129,8 +129,8 @@ class Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serving(**script: object) -> Iterator[Server]:
-    with in_thread(Server(Script(**script))) as server:  # type: ignore[arg-type]
+def serving(**script: Any) -> Iterator[Server]:
+    with in_thread(Server(Script(**script))) as server:
         try:
             yield server
         finally:
@@ -158,11 +158,11 @@ def told() -> Silent:
 
 @pytest.fixture
 def get(tmp_path: Path, told: Silent) -> Get:
-    def call(*urls: str, **options: object) -> Path:
-        arguments: dict[str, object] = {
+    def call(*urls: str, **options: Any) -> Path:
+        arguments: dict[str, Any] = {
             "sha256": SHA, "size": len(CONTENT), "offline": False, "reporter": told,
         }
-        return fetch(list(urls), tmp_path / "cache/file.bin", **(arguments | options))  # type: ignore[arg-type]
+        return fetch(list(urls), tmp_path / "cache/file.bin", **(arguments | options))
 
     return call
 

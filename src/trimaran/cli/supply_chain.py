@@ -289,8 +289,7 @@ def _file(name: str, architecture: Architecture | None) -> Path:
     """Return the SIF file `name`, or the cached SIF file of the image called `name`.
 
     Raises:
-        UsageError: There is no such file. Or `name` is a file and `architecture` is given, although
-            the file itself states its architecture.
+        UsageError: the file does not exist, or `architecture` is given together with a file.
     """
     from trimaran.provenance import signing
 

@@ -255,6 +255,30 @@ def read(path: Path) -> Image:
     return image
 
 
+def _changes(image: Image, name: str) -> dict[str, Any]:
+    """Return the fields of `image` that the variant `name` changes, with their new values.
+
+    Raises:
+        UsageError: the file of the variant has faults, or `image` cannot have variants.
+    """
+    adds = strict.load(Variant, variant_file(f"{name}.yaml"))
+    if image.python is None or not image.debian:
+        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
+                         code="file-invalid")
+    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
+    return {
+        "summary": f"{image.name} {adds.summary}",
+        "description": f"{image.description.rstrip()} {adds.description}",
+        "short": f"{image.short}-{name}",
+        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
+        "python": image.python.model_copy(update={"remove": kept}),
+        "environment": {**image.environment, **adds.environment},
+        "files": {**image.files, **adds.files},
+        "test": adds.test,
+        "help": f"{image.help.rstrip()}\n\n{adds.help}",
+    }
+
+
 def _model(content: object) -> type[strict.Model]:
     return VariantOf if isinstance(content, dict) and "variant" in content else Image
 
@@ -438,27 +462,3 @@ def build_files(image: Image) -> list[Path]:
 
 DEBIAN_LOCKS = ("debian.lock", "build-debian.lock")
 """File names of the locks of Debian packages for amd64 (see `lock_name`)."""
-
-
-def _changes(image: Image, name: str) -> dict[str, Any]:
-    """Return the fields of `image` that the variant `name` changes, with their new values.
-
-    Raises:
-        UsageError: the file of the variant has faults, or `image` cannot have variants.
-    """
-    adds = strict.load(Variant, variant_file(f"{name}.yaml"))
-    if image.python is None or not image.debian:
-        raise UsageError(f"{image.folder / 'image.yaml'}: a variant needs 'debian' and 'python'",
-                         code="file-invalid")
-    kept = tuple(pattern for pattern in image.python.remove if pattern not in adds.keep)
-    return {
-        "summary": f"{image.name} {adds.summary}",
-        "description": f"{image.description.rstrip()} {adds.description}",
-        "short": f"{image.short}-{name}",
-        "debian": tuple(dict.fromkeys((*image.debian, *adds.debian))),
-        "python": image.python.model_copy(update={"remove": kept}),
-        "environment": {**image.environment, **adds.environment},
-        "files": {**image.files, **adds.files},
-        "test": adds.test,
-        "help": f"{image.help.rstrip()}\n\n{adds.help}",
-    }

@@ -133,8 +133,8 @@ def plan_index(
         raise BuildError(
             f"{client.repository}:{names.index} is another index: {taken}; this tag is made"
             " from the content of the images and is never moved", code="tag-taken",
-            hint="if nobody uses this index, remove its tag in the registry, and repeat the"
-            " command",
+            hint=f"repeat the command after the tag {names.index} was deleted in the registry; who"
+            " pulls by this tag then gets the new index",
         )
     return Index(members, (names.index, names.release), frozenset())
 
