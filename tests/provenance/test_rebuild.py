@@ -25,13 +25,18 @@ CREATED = "org.opencontainers.image.created"
 
 
 class Engine:
-    """An engine with one image; its second build of the image has the content `second`."""
+    """An engine with one image; its second build of the image has the content `second`.
+
+    The environment variable `variable` has another value in each container.
+    """
 
     name = "apptainer"
     container = True
 
-    def __init__(self, *, second: str = "content", label: str = "1", **changes: str) -> None:
-        self.second, self.label = second, label
+    def __init__(
+        self, *, second: str = "content", label: str = "1", variable: str = "", **changes: str
+    ) -> None:
+        self.second, self.label, self.variable = second, label, variable
         self.made = replace(FIRST, reference="again.sif", **changes)
         self.built: BuiltImage | None = FIRST
 
@@ -50,7 +55,8 @@ class Engine:
     def inside(self, built: BuiltImage, words: Sequence[str]) -> str:
         digest = self.second if built is self.made else "content"
         return json.dumps({
-            "release": {}, "python_version": "3.11", "environment": {}, "debian": [],
+            "release": {}, "python_version": "3.11", "debian": [],
+            "environment": {self.variable: built.reference} if self.variable else {},
             "python": [], "hidden": [],
             "files": {"/a": {"type": "file", "mode": 420, "size": 1, "sha256": digest}},
         })
@@ -59,8 +65,8 @@ class Engine:
         return Description({CREATED: self.label if built is self.made else "1"}, "python")
 
 
-def check(engine: Engine) -> rebuild.Comparison:
-    return rebuild.check(engine, TINY, base=None, reporter=Silent())  # type: ignore[arg-type]
+def check(engine: Engine, image: definition.Image = TINY) -> rebuild.Comparison:
+    return rebuild.check(engine, image, base=None, reporter=Silent())  # type: ignore[arg-type]
 
 
 def test_equal_bytes_are_said_to_be_equal() -> None:
@@ -72,6 +78,15 @@ def test_another_date_alone_is_equal_but_not_identical() -> None:
     found = check(Engine(label="2", digest="sha256:2"))
     assert (found.equal, found.identical) == (True, False)
     assert [difference.name for difference in found.differences] == [CREATED]
+
+
+@pytest.mark.parametrize(("variable", "equal"), [("KERAS_HOME", True), ("OMP_NUM_THREADS", False)])
+def test_the_folder_of_a_cache_may_differ_and_no_other_variable(
+    variable: str, equal: bool
+) -> None:
+    found = check(Engine(variable=variable), definition.load("tensorflow-cpu"))
+    assert [difference.name for difference in found.differences] == [variable]
+    assert found.equal is equal
 
 
 def test_another_file_is_a_difference() -> None:

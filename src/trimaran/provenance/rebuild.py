@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from trimaran.engines import Engine, image_contents, require
-from trimaran.engines.image_contents import Difference
+from trimaran.engines.image_contents import SAME_ENGINE, Difference, Reasons
 from trimaran.errors import BuildError
 from trimaran.images import definition
 from trimaran.images.definition import Image
@@ -61,5 +62,18 @@ def check(engine: Engine, image: Image, *, base: str | None, reporter: Reporter)
             after = image_contents.collect(engine, second)
     return Comparison(
         packages=len(before.debian) + len(before.python), files=len(before.files),
-        differences=before.differences(after), identical=second.digest == built.digest,
+        differences=before.differences(after, _reasons(image)),
+        identical=second.digest == built.digest,
     )
+
+
+def _reasons(image: Image) -> Reasons:
+    """Return the harmless differences between two builds of `image`, by kind and name.
+
+    Besides those of all images, they are the folders of caches, which can be new in each container.
+    """
+    folders = {*definition.caches(image), *definition.compiler_caches(image)}
+    return {
+        **SAME_ENGINE,
+        **{("environment", re.escape(name)): "a folder of the container" for name in folders},
+    }
